@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from waiting import until
+
 if TYPE_CHECKING:  # a test run without a browser does without it
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
@@ -37,8 +39,9 @@ class Tab:
         page.on("request", lambda request: self.requested.append(request.url))
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
-        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises a TimeoutError."""
-        self.page.wait_for_function(expression, arg=argument)
+        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError."""
+        # Not with playwright's own wait, whose second look a policy against `eval` forbids.
+        until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
         """What axe finds that keeps people from using the page: a line for each rule it breaks and where."""
@@ -67,15 +70,18 @@ def chromium() -> "Iterator[Browser]":
 
 @pytest.fixture
 def open_tab(chromium: "Browser") -> Iterator[TabOpener]:
-    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. Further
-    options are those of playwright's `new_context`."""
+    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. `prepare`
+    is called with the page before it goes there. Further options are those of playwright's `new_context`."""
     contexts = []
 
-    def open_one(url: str, *, width: int = 1280, height: int = 900, **options: Any) -> Tab:
+    def open_one(
+        url: str, *, width: int = 1280, height: int = 900, prepare: "Callable[[Page], object]" = id, **options: Any
+    ) -> Tab:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         context.set_default_timeout(DEADLINE_SECONDS * 1000)
         tab = Tab(context.new_page())
+        prepare(tab.page)
         tab.page.goto(url)
         return tab
 

@@ -37,7 +37,7 @@ def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
     assert (row["progress"]["done"] >= first.done, row["progress"]["note"]) == (True, HOSTILE)
     shown = fleet.get("/status.json")[1]
     assert HOSTILE in [each["progress"]["note"] for each in json.loads(shown)["processes"] if each["progress"]]
-    for text in (fleet.get("/")[1], fleet.rota("status").stdout, fleet.rota("task", "show", handle.id).stdout):
+    for text in (fleet.rota("status").stdout, fleet.rota("task", "show", handle.id).stdout):
         assert "/1" in text
         assert HOSTILE not in text
         assert "\x1b" not in text

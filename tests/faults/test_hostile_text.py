@@ -71,7 +71,16 @@ def test_no_log_and_no_endpoint_shows_an_escape_that_somebody_pushed(
     fleets: Fleets, redis_client: "redis.Redis", log_format: str
 ) -> None:
     fleet = hostile_fleet(fleets, redis_client, log_format)
-    for page in ("/", "/status.json", "/metrics", "/readyz", "/readyz?verbose", "/livez", "/%1B[2J"):
+    for page in (
+        "/status.json",
+        "/dead.json",
+        "/task.json?id=told",
+        "/metrics",
+        "/readyz",
+        "/readyz?verbose",
+        "/livez",
+        "/%1B[2J",
+    ):
         assert unfit_in(fleet.get(page)[1]) == "", page
     assert printable(VALID)[:20] in fleet.get("/status.json")[1]
     fleet.term()

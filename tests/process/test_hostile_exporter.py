@@ -24,7 +24,7 @@ def test_no_endpoint_shows_an_escape_that_a_child_left(exporter: Exporter) -> No
     exporter.fill(WORKER_SLOT, Phase.IDLE)
     exporter.recorder(WORKER_SLOT).counter(TASK_EARLY_STARTS, VALID).add()
     exporter.start()
-    for page in ("/", "/status.json", "/metrics", "/readyz", "/readyz?verbose", "/livez"):
+    for page in ("/status.json", "/metrics", "/readyz", "/readyz?verbose", "/livez"):
         answer = exporter.get(page)
         assert answer.status in (200, 503)
         assert unfit_in(answer.body) == "", page

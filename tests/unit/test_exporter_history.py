@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from region_reading import regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.history import STEP_SECONDS, STEPS, History, Lag, Recent, quantile
-from rota_supervisor.exporter.samples import Regions, Samples
+from rota_supervisor.exporter.samples import Samples
 
 SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
 
@@ -58,7 +59,7 @@ class Node:
         self._recorder.counter(m.TASK_LAG_OBJECTIVE_MISSES, queue, label_values.KINDS[0]).add(late)
 
     def read(self) -> Samples:
-        return Regions(self._memory, 1000).read(())
+        return regions_of(self._memory).read(())
 
     def step(self) -> None:
         """The time of a step passes, and it ends."""

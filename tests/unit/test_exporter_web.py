@@ -11,8 +11,9 @@ from rota.child.slot_memory import SlotMemory
 from rota.telemetry import log
 from rota_supervisor.exporter.client import HttpRequest
 from rota_supervisor.exporter.fleet import Health, Probe
-from rota_supervisor.exporter.observer import Observation, Observer
+from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
 from rota_supervisor.exporter.web import Site
+from rota_supervisor.layout import EXPORTER_SLOT
 
 
 class BadProbe(Probe):
@@ -30,7 +31,8 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     log.configure(LogSettings())
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
-    observer = BadObserver(settings, memory, os.getpid(), lambda: None, lambda _: None)
+    own = OwnSlot.of(memory.slot(EXPORTER_SLOT))
+    observer = BadObserver(settings, memory, os.getpid(), lambda: None, own)
     site = Site(settings, BadProbe(settings, memory, os.getpid()), observer, None)
     request = HttpRequest("GET", path, "", {})
     answer = site.at_once(request) or site.page(request)

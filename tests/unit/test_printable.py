@@ -6,16 +6,12 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 from rich.console import Console
-from rota_supervisor.exporter.page import page
 
 import rota.telemetry.log as rota_log
 from hostile import HOSTILE, UNFIT, VALID, unfit_in
@@ -27,7 +23,8 @@ from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.lines import Lines, show_checks
 from rota_supervisor.exits import say_crash
-from rota_supervisor.exporter.samples import Samples, families
+from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
+from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
 
@@ -154,59 +151,10 @@ def _notified() -> str:
 def _metrics() -> str:
     samples = Samples()
     samples.put(m.QUEUE_READY, (HOSTILE,), 1)
-
-    class Collected(Collector):
-        def collect(self) -> Any:
-            return families(samples)
-
-    registry = CollectorRegistry()
-    registry.register(Collected())
-    exposition = generate_latest(registry).decode()
-    found: list[Metric] = list(text_string_to_metric_families(exposition))
-    assert [sample.labels for metric in found for sample in metric.samples] == [{"queue": printable(HOSTILE)}]
-    return exposition
-
-
-def _page() -> str:
-    checks = [{"name": "x", "ok": False, "seen": HOSTILE}]
-    process = {
-        "slot": 8,
-        "role": HOSTILE,
-        "pid": 7,
-        "phase": "busy",
-        "beat_age_seconds": 1.0,
-        "task_age_seconds": 1.0,
-        "progress": {"done": 1, "total": None, "note": HOSTILE},
-        "tasks": [],
-    }
-    queue: dict[str, Any] = {
-        "name": HOSTILE,
-        "pattern": None,
-        "lag_objective_seconds": None,
-        "state": None,
-        "lag": None,
-        "processed": {},
-    }
-    held = {"role": "worker", "pool": HOSTILE, "state": HOSTILE, "failures_in_a_row": 3, "next_try_seconds": 1.0}
-    schedule = {**dict.fromkeys(("name", "task", "when", "state", "last_at", "error"), HOSTILE), "next_in_seconds": 1.0}
-    group = {**dict.fromkeys(("id", "state", "opened_at"), HOSTILE), "total": 2, "left": 1, "dead": 0}
-    html = page(
-        {
-            "fleet": HOSTILE,
-            "ready": {"ok": False, "checks": checks},
-            "redis": True,
-            "missing_tasks": 0,
-            "pools": [{"name": HOSTILE, "desired": 4, "state": HOSTILE, "workers": {HOSTILE: 1}}],
-            "held": [{**held, "last_error": HOSTILE}],
-            "processes": [{**process, "task": {"id": HOSTILE, "name": HOSTILE}}],
-            "queues": [queue],
-            "schedules": [schedule],
-            "groups": [group],
-            "restarts": [{"role": HOSTILE, "reason": HOSTILE, "count": 1}],
-        }
-    )
-    assert "<b " not in html
-    return html
+    text = exposition(samples, HOSTILE, Wanted(), Origins(lambda *_: None, {}), 0.0).decode()
+    ready, _ = text_string_to_metric_families(text)
+    assert [sample.labels for sample in ready.samples] == [{"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}]
+    return text
 
 
 def _demo() -> str:

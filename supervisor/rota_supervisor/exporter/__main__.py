@@ -15,7 +15,6 @@ from rota_supervisor import child, layout
 from rota_supervisor.exporter import asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import exporter_settings
-from rota_supervisor.notice import Board
 from rota_supervisor.process import show_title
 
 BEAT_SECONDS: Final = 1.0
@@ -34,10 +33,7 @@ def main() -> int:
     memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
     redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
     read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
-    own = Board(slot.spare)
-    everything = observer.Observer(
-        settings, memory, first.master_pid, read_queues, lambda pace: own.put_up(pace.to_json())
-    )
+    everything = observer.Observer(settings, memory, first.master_pid, read_queues, observer.OwnSlot.of(slot))
     site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything, redis)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD))

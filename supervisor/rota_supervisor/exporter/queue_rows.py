@@ -70,7 +70,8 @@ def _served(name: str, queue: QueueSettings | None, tier: tuple[QueueSettings, .
     starts = recent.starts(name)
     of_tier = sum(recent.starts(each.name).number for each in tier)
     has_patterns = any(is_pattern(each.name) for each in tier)
-    is_counted, is_own = name in recent.totals.queues, queue is not None and queue.name == name
+    is_own = queue is not None and queue.name == name
+    is_counted = is_own or name in recent.totals.queues
     due = None if queue is None or has_patterns else queue.weight / sum(each.weight for each in tier)
     return {
         "share": round(starts.number / of_tier, 4) if is_own and of_tier else None,

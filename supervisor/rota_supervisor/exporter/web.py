@@ -1,14 +1,15 @@
 """The endpoints: what is answered at once, and the pages that take longer. They only read."""
 
+import zlib
 from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, libraries, nodes, status
+from rota_supervisor.exporter import exposition, fleet, nodes, status
 from rota_supervisor.exporter.asking import RedisThread
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
@@ -16,14 +17,14 @@ from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
-
     from rota_supervisor.exporter.tasks import TaskPages
 
 _METHODS: Final = ("GET", "HEAD")
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 and saves a third
+_GZIP: Final = 31  # wbits
 _Endpoint = Callable[[HttpRequest], Answer]
 
 
@@ -35,9 +36,7 @@ class Site:
     def __init__(
         self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer, redis: RedisThread | None
     ) -> None:
-        registry = libraries.prometheus.CollectorRegistry()
-        registry.register(observer)
-        self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
+        self._observer = observer
         self._assets = Assets()
         self._namespace = settings.server.namespace
         self._redis = redis
@@ -45,7 +44,9 @@ class Site:
         read_nodes = nodes.reader(settings, redis)
 
         def state(asked: HttpRequest) -> Answer:
-            return json_answer(status.status(settings, observer.observe(), read_nodes(), _events_after(asked)))
+            seen = observer.observe()
+            found = None if seen.reading is None else read_nodes()  # who waited in vain once waits no longer
+            return json_answer(status.status(settings, seen, found, _events_after(asked)))
 
         self._health: dict[str, _Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),
@@ -87,16 +88,17 @@ class Site:
         return TaskPages(self._namespace, self._redis)
 
     def _scrape(self, request: HttpRequest) -> Answer:
-        """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""
-        begun: list[tuple[HTTPStatus, tuple[tuple[str, str], ...]]] = []
-
-        def start(line: str, headers: list[tuple[str, str]], *_: Any) -> Any:
-            begun.append((HTTPStatus(int(line.split(maxsplit=1)[0])), tuple(headers)))
-
-        of_ours = {"REQUEST_METHOD": "GET", "PATH_INFO": request.path, "QUERY_STRING": request.query}
-        of_theirs = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
-        body = b"".join(self._metrics(of_theirs | of_ours, start))
-        return Answer(*begun[0], body)
+        """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
+        began."""
+        query = parse_qs(request.query, keep_blank_values=True)
+        is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        wanted = exposition.Wanted(is_openmetrics, frozenset(query.get("name[]", ())), "created" in query)
+        body = self._observer.scrape(wanted)
+        headers = [("Content-Type", exposition.OPENMETRICS if is_openmetrics else exposition.PLAIN)]
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body = zlib.compress(body, _FASTEST, wbits=_GZIP)
+            headers.append(("Content-Encoding", "gzip"))
+        return Answer(HTTPStatus.OK, tuple(headers), body)
 
 
 def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:

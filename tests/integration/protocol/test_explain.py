@@ -8,7 +8,7 @@ from clock import TimedFleet
 from foreign import TEXTS
 from protocol import LEASE_MS, tiers
 from rota.protocol.entry import Entry
-from rota.protocol.nodes import heartbeat_of
+from rota.protocol.nodes import NodeReport, heartbeat_of
 from rota.protocol.order import ClaimOrder
 from rota.protocol.outcome import Done
 from rota.protocol.replies import Claim
@@ -135,10 +135,10 @@ def test_only_living_nodes_with_pools_that_can_be_read_are_asked_about(timed: Ti
     timed.run(timed.store.announce("gone", heartbeat_of(1, pools), 0, ["q"]))
     for number, said in enumerate(HEARTBEATS):
         timed.run(timed.store.announce(f"foreign{number}", said, 60_000, ["q"]))
-    nodes = {node.name: node.pools for node in timed.run(timed.store.nodes())}
-    assert nodes.pop("b") == {"mail": pack_tiers(pools["mail"])}
-    assert "gone" not in nodes
-    assert set(map(len, nodes.values())) == {0}
+    found = {node.name: node for node in timed.run(timed.store.nodes())}
+    assert not found.pop("gone").is_alive
+    assert found.pop("b").pools == {"mail": pack_tiers(pools["mail"])}
+    assert {(len(node.pools), node.report, node.silent_seconds) for node in found.values()} == {(0, NodeReport(), 0.0)}
 
 
 HEARTBEATS = [
@@ -154,4 +154,6 @@ HEARTBEATS = [
     b'{"pools":{"p":[1e99,"q","",1,"q"]}}',
     b'{"pools":{"p":[2,"q","",1,"q"]}}',
     b'{"pools":{"p":[1,"q",{},1,"q"]}}',
+    b'{"report":[],"lease_seconds":"60"}',
+    b'{"report":{"state":7,"url":[],"workers":true,"busy":1.5,"late":1e999,"done_per_second":"1"}}',
 ]

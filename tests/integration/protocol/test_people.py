@@ -5,7 +5,7 @@ import pytest
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import CancelOrder, CancelWord, parse_order
-from rota.protocol.store import NewTask
+from rota.protocol.store import Announced, NewTask
 
 Q = one_tier("q")
 
@@ -193,10 +193,16 @@ def test_a_fresh_namespace_takes_our_protocol_version_and_keeps_another(fleet: F
     assert fleet.run(fleet.store.open()) == "7"
 
 
-def test_heartbeats_of_dead_nodes_are_dropped(fleet: Fleet) -> None:
-    fleet.run(fleet.store.announce("old", b"{}", 0, []))
+def test_the_heartbeat_of_a_silent_node_counts_for_nothing_and_is_dropped_after_five_minutes(fleet: Fleet) -> None:
+    seconds, _ = fleet.redis.time()
+    fleet.redis.hset(fleet.keys.nodes, "old", f"{(seconds - 301) * 1_000_000} {{}}")
+    fleet.run(fleet.store.announce("silent", b"{}", 0, [], Announced(0, 100)))
     assert fleet.run(fleet.store.announce("new", b"{}", 60_000, ["q"])) == 1
-    assert list(fleet.redis.hgetall(fleet.keys.nodes)) == ["new"]
+    assert set(fleet.redis.hgetall(fleet.keys.nodes)) == {"new", "silent"}
+    assert not fleet.redis.hgetall(fleet.keys.events_on)
+    found = {node.name: node for node in fleet.run(fleet.store.nodes())}
+    assert (found["new"].is_alive, found["silent"].is_alive) == (True, False)
+    assert 0 < found["new"].left_seconds <= 60
 
 
 # A cancelled task is gone for whoever enqueues

@@ -22,8 +22,8 @@ from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.notice import FLEET_STATES, Notice, Told, dated, death_in_words, states_of_pools
 
-_ANY: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
-_OF_NO_USE: Final = ("localhost", "::1")
+_ANY: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound
+_OF_THIS_MACHINE: Final = ("127.", "[::1]")
 _NO_TASK: Final = {"task": "", "task_id": "", "task_seconds": 0.0, "progress": None}
 
 
@@ -111,11 +111,11 @@ def report_of(state: MasterState) -> NodeReport:
 
 
 def url_of(place: str, host: str) -> str | None:
-    """Return where others find what listens at a place of a machine; None for nowhere."""
+    """Return where other machines find what listens at a place of this one, `host`; None for nowhere."""
     address, _, port = place.rpartition(":")
-    if not place or address.strip("[]") in _OF_NO_USE or address.startswith("127."):
+    if not place or address.startswith(_OF_THIS_MACHINE):
         return None
-    return f"http://{host if address.strip('[]') in _ANY else address}:{port}/"
+    return f"http://{host if address in _ANY else address}:{port}/"
 
 
 def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> list[dict[str, object]]:

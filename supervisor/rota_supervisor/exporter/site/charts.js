@@ -1,0 +1,140 @@
+// Small charts of the last minutes, as lines and areas over equal steps. A step without a value is a gap.
+
+import { h } from "./dom.js";
+import { DASH, brief, clock, words } from "./text.js";
+
+const LAG_TICKS = [0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 360000];
+const LEAST_LAG = 0.001;
+
+// What is pointed at: the same step in all charts.
+let pointedAt = null;
+let redraw = () => {};
+
+export function onPointed(callback) {
+  redraw = callback;
+}
+
+// p50 and p99 of the lag over a logarithmic scale: a millisecond and an hour are both seen. `about`: queue or fleet.
+export function lagChart(about, history, steps, objective, objectiveName = "objective") {
+  const top = Math.max(0.1, (objective ?? 0) * 2, ...(history.p99 ?? []).map((value) => (value ?? 0) * 1.3));
+  const ticks = LAG_TICKS.filter((tick) => tick <= top);
+  const lines = [
+    { name: "p99", kind: "p99", values: history.p99 ?? [], say: words },
+    { name: "p50", kind: "p50", values: history.p50 ?? [], say: words },
+  ];
+  const chart = { title: `Lag of starts, ${about}`, heading: "Lag of starts", lines, steps, y: logarithmic(top) };
+  const shown = ticks.filter((_, place) => (ticks.length - 1 - place) % (ticks.length > 4 ? 2 : 1) === 0);
+  return figure({ ...chart, ticks: shown.map((tick) => [tick, words(tick).replace(".0", "")]), limit: objective, limitName: objectiveName });
+}
+
+export function rateChart(about, history, steps) {
+  const perSecond = (counts) => (counts ?? []).map((value) => (value === null ? null : value / steps.step_seconds));
+  const say = (value) => (value === null ? DASH : `${brief(value)}/s`);
+  const lines = [
+    { name: "done", kind: "done", values: perSecond(history.done), say, area: true },
+    { name: "started", kind: "started", values: perSecond(history.started), say },
+  ];
+  const top = niceTop(Math.max(1, ...lines.flatMap((line) => line.values)));
+  const ticks = [0, top / 2, top].map((tick) => [tick, brief(tick)]);
+  return figure({ title: `Tasks a second, ${about}`, heading: "Tasks a second", lines, steps, y: linear(top), ticks });
+}
+
+// The same without words, for a row that says the numbers beside it.
+export function lagSpark(history, objective) {
+  const top = Math.max(0.1, (objective ?? 0) * 2, ...(history.p99 ?? []).map((value) => (value ?? 0) * 1.3));
+  const y = logarithmic(top);
+  return spark(history.p99 ?? [], [
+    objective ? h("path", { class: "limit", d: `M0 ${y(objective)}H${history.p99.length - 1}` }) : null,
+    h("path", { class: "p50", d: path(history.p50 ?? [], y) }),
+    h("path", { class: "p99", d: path(history.p99 ?? [], y) }),
+  ]);
+}
+
+export function rateSpark(history) {
+  const values = history.done ?? [];
+  const y = linear(Math.max(1, ...values));
+  return spark(values, [h("path", { class: "area", d: area(values, y) }), h("path", { class: "done", d: path(values, y) })]);
+}
+
+function spark(values, content) {
+  return h("svg", { class: "spark", viewBox: `0 0 ${Math.max(1, values.length - 1)} 100`, preserveAspectRatio: "none",
+    "aria-hidden": "true" }, content);
+}
+
+function figure({ title, heading, lines, steps, y, ticks, limit, limitName }) {
+  const length = Math.max(2, ...lines.map((line) => line.values.length));
+  const at = pointedAt === null ? null : Math.min(length - 1, Math.round(pointedAt * (length - 1)));
+  const said = lines.map((line) => ({ ...line, value: at === null ? latest(line.values) : line.values[at] ?? null }));
+  const when = at === null ? "now" : clock(steps.ends_at - (length - 1 - at) * steps.step_seconds);
+  return h("figure", { class: "chart" },
+    h("figcaption", {}, h("strong", {}, heading), h("span", { class: "legend" }, h("span", { class: "soft" }, when), said.map((line) =>
+      h("span", { class: `key ${line.kind}` }, line.name, " ", h("b", {}, line.say(line.value)))),
+      limit ? h("span", { class: "key limit" }, limitName, " ", h("b", {}, words(limit).replace(".0", ""))) : null)),
+    h("div", { class: "plot", on: { pointermove: point, pointerleave: leave } },
+      ticks.map(([tick, text]) => h("span", { class: "tick", css: { "--y": y(tick) } }, text)),
+      h("svg", { viewBox: `0 0 ${length - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": summary(title, said, limit, limitName) },
+        ticks.map(([tick]) => h("path", { class: "grid", d: `M0 ${y(tick)}H${length - 1}` })),
+        limit ? h("path", { class: "limit", d: `M0 ${y(limit)}H${length - 1}` }) : null,
+        lines.filter((line) => line.area).map((line) => h("path", { class: "area", d: area(line.values, y) })),
+        [...lines].reverse().map((line) => h("path", { class: line.kind, d: path(line.values, y) })),
+        at === null ? null : h("path", { class: "cursor", d: `M${at} 0V100` }))),
+    h("div", { class: "times", "aria-hidden": "true" },
+      h("span", {}, `${words(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
+}
+
+// What a chart shows, in a sentence.
+function summary(title, said, limit, limitName) {
+  const parts = said.map((line) => {
+    const known = line.values.filter((value) => value !== null);
+    return `${line.name} ${line.say(line.value)}, at most ${line.say(known.length ? Math.max(...known) : null)}`;
+  });
+  return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; ${limitName} ${words(limit)}` : ""}`;
+}
+
+function latest(values) {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
+function logarithmic(top) {
+  const height = Math.log10(top / LEAST_LAG);
+  return (value) => round(100 - (96 * Math.log10(Math.max(value, LEAST_LAG) / LEAST_LAG)) / height);
+}
+
+function linear(top) {
+  return (value) => round(100 - (96 * value) / top);
+}
+
+const round = (value) => Math.round(value * 100) / 100;
+
+// The next of 1, 2, 5, 10, ...
+function niceTop(value) {
+  const size = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= value);
+}
+
+function path(values, y) {
+  let isBroken = true;
+  return values.map((value, place) => {
+    const begins = isBroken;
+    isBroken = value === null;
+    if (isBroken) return "";
+    const isAlone = begins && (values[place + 1] ?? null) === null;
+    return `${begins ? "M" : "L"}${place} ${y(value)}${isAlone ? "h.01" : ""}`;
+  }).join("");
+}
+
+function area(values, y) {
+  if (!values.length) return "";
+  return `M0 100${values.map((value, place) => `L${place} ${y(value ?? 0)}`).join("")}L${values.length - 1} 100Z`;
+}
+
+function point(event) {
+  const box = event.currentTarget.querySelector("svg").getBoundingClientRect();
+  pointedAt = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+  redraw();
+}
+
+function leave() {
+  pointedAt = null;
+  redraw();
+}

@@ -1,0 +1,197 @@
+// Asks for the state of the fleet while somebody looks, and shows the view that the address names.
+
+import { onPointed } from "./charts.js";
+import { h, render } from "./dom.js";
+import { get } from "./fetching.js";
+import { mark, soft } from "./parts.js";
+import { overview } from "./overview.js";
+import { queuePage } from "./queues.js";
+import { deadPage, forget, taskPage } from "./tasks.js";
+import { clock, words } from "./text.js";
+
+const EVERY_MS = 2000;
+const STALE_MS = 3 * EVERY_MS;
+const EVENTS_KEPT = 200;
+const THEMES = ["auto", "light", "dark"];
+const SECTIONS = ["queues", "running", "events", "workers", "nodes", "schedules", "groups"];
+
+const of = (name) => document.getElementById(name);
+const view = { status: null, events: [], filter: "", showsAll: false, fault: "", answeredAt: 0, redraw, showAll };
+let isDrawing = false;
+let timer = null;
+
+// Asking
+
+async function poll() {
+  clearTimeout(timer);
+  if (document.hidden) return;
+  try {
+    take(await get(`status.json?events_after=${view.events.at(-1)?.n ?? 0}`));
+  } catch (fault) {
+    view.fault = fault.message;
+  }
+  redraw();
+  clearTimeout(timer);
+  timer = setTimeout(poll, EVERY_MS);
+}
+
+function take(status) {
+  const isAnotherMaster = view.status && view.status.started_at !== status.started_at;
+  const told = status.events ?? [];
+  if (isAnotherMaster) view.events = []; // its events are counted anew, and were asked for behind the last of the other
+  else view.events = [...view.events, ...told].slice(-EVENTS_KEPT);
+  Object.assign(view, { status, fault: "", answeredAt: Date.now() });
+  say(status.headlines?.[0]);
+}
+
+// For those who listen: only when there is another cause, not at each second of the same.
+function say(line) {
+  const cause = line ? `${line.level} ${line.where}` : "";
+  if (of("spoken").dataset.cause === cause) return;
+  of("spoken").dataset.cause = cause;
+  render(of("spoken"), line ? [line.text] : []);
+}
+
+// Showing
+
+function redraw() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    draw();
+  });
+}
+
+function draw() {
+  const isStale = Boolean(view.fault) || Date.now() - view.answeredAt > STALE_MS;
+  render(of("live"), [live(isStale)]);
+  document.body.classList.toggle("stale", isStale && view.status !== null);
+  if (!view.status) {
+    if (view.fault) render(of("main"), [h("p", { class: "headline bad first" }, `The exporter does not answer: ${view.fault}`)]);
+    return;
+  }
+  const { fleet, node, version } = view.status;
+  document.title = `${title()} - Rota`;
+  render(of("fleet"), [h("h1", {}, fleet), soft([node, version].filter(Boolean).join(" · "))]);
+  render(of("main"), [isStale ? staleness() : null, ...[page()].flat(Infinity)].filter(Boolean));
+  render(of("sections"), sections());
+  arrive();
+}
+
+function title() {
+  const bad = (view.status.headlines ?? []).filter((line) => line.level === "bad").length;
+  return bad ? `(${bad}) ${view.status.fleet}` : view.status.fleet;
+}
+
+function live(isStale) {
+  if (!view.status) return soft("asking …");
+  return isStale ? mark("bad", "stale") : mark("good", "live");
+}
+
+const staleness = () => h("p", { key: "stale", class: "headline bad first" }, h("span", { class: "sign", "aria-hidden": "true" }, "▲"),
+  h("span", {}, `The exporter has not answered for ${words((Date.now() - view.answeredAt) / 1000, 1)}${view.fault ? ` (${view.fault})` : ""}: what is below is of ${clock(view.answeredAt / 1000)}`));
+
+const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decode);
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // somebody wrote it by hand
+  }
+}
+
+function page() {
+  const [place, name] = route();
+  const children = place === "queues" && name ? queuePage(view, name)
+    : place === "dead" ? deadPage(view, name ?? "")
+    : place === "task" && name ? taskPage(view, name)
+    : null;
+  return children ? h("article", { key: location.hash }, back(), children) : overview(view);
+}
+
+const back = () => h("p", { class: "back" }, h("a", { href: "#/" }, "← Overview"));
+
+function sections() {
+  const there = SECTIONS.filter((name) => of(name) && of(name).parentNode.localName !== "article");
+  const links = there.map((name) => h("a", { key: name, href: `#/${name}` }, of(`${name}-title`).firstChild.data));
+  return [h("a", { key: "overview", href: "#/" }, "Overview"), ...links, h("a", { key: "dead", href: "#/dead" }, "Dead tasks")];
+}
+
+// Go where the address leads, once: the next answers move nothing.
+let arrivedAt = null;
+
+function arrive() {
+  if (arrivedAt === location.hash) return;
+  const isFirst = arrivedAt === null;
+  arrivedAt = location.hash;
+  const place = route().join("/");
+  const goal = of(place) ?? (place ? of("main").querySelector("article h2") : null);
+  if (!goal) {
+    if (!isFirst) scrollTo(0, 0);
+    return;
+  }
+  const target = goal.localName === "section" ? goal.querySelector("h2") : goal;
+  goal.scrollIntoView({ block: goal.localName === "section" ? "start" : "center" });
+  target.focus({ preventScroll: true });
+}
+
+function showAll() {
+  view.showsAll = true;
+  redraw();
+}
+
+// What people do
+
+function filterBy(text) {
+  of("filter").value = text;
+  view.filter = text;
+  redraw();
+}
+
+function useTheme(theme) {
+  localStorage.setItem("rota-theme", theme);
+  document.documentElement.dataset.theme = theme;
+  const name = theme === "auto" ? "as the system" : theme;
+  of("theme").textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
+  of("theme").setAttribute("aria-label", `Colors: ${name}`);
+  of("theme").title = `Colors: ${name}`;
+}
+
+const nextTheme = () => useTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
+
+const KEYS = {
+  "/": () => of("filter").focus(),
+  "?": () => of("keys").showModal(),
+  o: () => { location.hash = "#/"; },
+  d: () => { location.hash = "#/dead"; },
+  e: () => { location.hash = "#/events"; },
+  t: nextTheme,
+};
+
+function press(event) {
+  const isTyping = event.target.matches("input, textarea, select") || document.querySelector("dialog[open]");
+  if (event.key === "Escape" && event.target === of("filter")) filterBy("");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
+  event.preventDefault();
+  KEYS[event.key]();
+}
+
+useTheme(THEMES.includes(localStorage.getItem("rota-theme")) ? localStorage.getItem("rota-theme") : "auto");
+onPointed(redraw);
+of("filter").addEventListener("input", () => filterBy(of("filter").value));
+of("theme").addEventListener("click", nextTheme);
+of("help").addEventListener("click", KEYS["?"]);
+of("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  of("main").focus();
+});
+addEventListener("keydown", press);
+addEventListener("hashchange", () => {
+  forget();
+  redraw();
+});
+document.addEventListener("visibilitychange", poll);
+setInterval(redraw, 1000);
+poll();

@@ -1,0 +1,64 @@
+// What the views are made of.
+
+import { h } from "./dom.js";
+import { DASH, count } from "./text.js";
+
+const SIGNS = { bad: "▲", warn: "◆", good: "●", off: "■" };
+
+// A word with a sign and a color: none of them alone says it.
+export const mark = (level, text) => h("span", { class: `mark ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
+
+export const link = (where, text) => h("a", { href: `#/${where.split("/").map(encodeURIComponent).join("/")}` }, text);
+
+export const soft = (...text) => h("span", { class: "soft" }, ...text);
+
+export const id = (text) => h("span", { class: "id" }, text);
+
+export function section(name, title, note, ...content) {
+  return h("section", { key: name, id: name, "aria-labelledby": `${name}-title` },
+    h("h2", { id: `${name}-title`, tabindex: "-1" }, title, note ? h("small", {}, note) : null), content);
+}
+
+// `columns`: [head, cell(row), kind]; a kind `number` stands to the right. `groups`: [{title, rows}]; a row's `key` is
+// its id in the page, so that a link leads to it. On a narrow screen rows are cards, so the roles are said.
+export function table(caption, columns, groups, keyOf, note = "") {
+  if (!groups.some((group) => group.rows.length)) return h("p", { class: "empty" }, note);
+  return h("table", { role: "table" },
+    h("caption", { class: "hidden" }, caption),
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([head, , kind]) =>
+      h("th", { role: "columnheader", scope: "col", class: kind }, head)))),
+    groups.map((group) => h("tbody", { key: group.key, role: "rowgroup" },
+      group.title ? h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title)) : null,
+      group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, place) => cellOf(column, row, place)))))));
+}
+
+// What a cell returns null for is not known or not there.
+function cellOf([head, cell, kind = ""], row, place) {
+  const content = cell(row);
+  const plain = place ? { role: "cell" } : { role: "rowheader", scope: "row" };
+  return h(place ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
+}
+
+// How much of a whole: a bar, and where it should be.
+export function bar(share, text, { level = "", due = null } = {}) {
+  const shown = Math.min(1, Math.max(0, share ?? 0));
+  return h("span", { class: "gauge" },
+    h("span", { class: `bar ${level}`, css: { "--share": shown }, "aria-hidden": "true" },
+      due === null ? null : h("span", { class: "due", css: { "--due": Math.min(1, due) } })),
+    h("span", {}, text));
+}
+
+export const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => isSaid(value)).map(([name, value]) =>
+  h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+
+const isSaid = (value) => value !== null && value !== undefined && value !== "";
+
+export const number = (value) => (value ? count(value) : h("span", { class: "zero" }, value === 0 ? "0" : DASH));
+
+export const button = (text, act, label = null) => h("button", { type: "button", class: "small", "aria-label": label, on: { click: act } }, text);
+
+// Whether any of these texts has what the filter asks for.
+export function isWanted(filter, ...texts) {
+  const asked = filter.trim().toLowerCase();
+  return !asked || texts.some((text) => String(text ?? "").toLowerCase().includes(asked));
+}

@@ -1,0 +1,111 @@
+// Queues by tier: what waits, who is late, and whether each gets its share.
+
+import { ask } from "./actions.js";
+import { lagChart, lagSpark, rateChart, rateSpark } from "./charts.js";
+import { h } from "./dom.js";
+import { events, running } from "./fleet.js";
+import { bar, button, facts, isWanted, link, mark, number, section, soft, table } from "./parts.js";
+import { DASH, brief, count, counted, percent, words } from "./text.js";
+
+const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
+const SHOWN = 60;
+
+export const steps = (status) => status.history ?? { step_seconds: 1, ends_at: status.at, length: 0 };
+
+export function queues(view) {
+  const { status, filter } = view;
+  const wanted = status.queues.filter((queue) => isWanted(filter, queue.name, queue.pattern));
+  const shown = view.showsAll ? wanted : wanted.slice(0, SHOWN);
+  const groups = [...Map.groupBy(shown, (queue) => queue.tier ?? null)].sort(([a], [b]) => (a ?? Infinity) - (b ?? Infinity));
+  const rows = groups.map(([tier, rows]) => ({ key: `tier-${tier}`, title: tierTitle(tier, groups.length), rows }));
+  return section("queues", "Queues", `${count(status.queues.length)}, by tier`,
+    table("Queues by tier", columns(view), rows, (queue) => `queues/${queue.name}`, filter ? "No queue fits the filter." : "No queue is configured."),
+    wanted.length > shown.length ? h("p", {}, button(`Show all ${count(wanted.length)}`, view.showAll)) : null);
+}
+
+function tierTitle(tier, tiers) {
+  if (tier === null) return ["In no tier of this node"];
+  const title = `Tier ${tier}`;
+  return tiers > 1 && tier === 1 ? [title, soft(" served first, and what is below only when nothing is ready here")] : [title];
+}
+
+const columns = (view) => [
+  ["queue", (queue) => [h("span", { class: "name" }, link(`queues/${queue.name}`, queue.name)), badges(queue)]],
+  ["waiting", waiting, "number"],
+  ["scheduled", (queue) => known(queue, (state) => [number(state.scheduled), state.overdue ? mark("warn", `${count(state.overdue)} overdue`) : null]), "number"],
+  ["running", (queue) => known(queue, (state) => number(state.inflight)), "number"],
+  ["dead", (queue) => known(queue, (state) => (state.dead ? link(`dead/${queue.name}`, count(state.dead)) : number(0))), "number"],
+  ["lag, p50 and p99", (queue) => h("span", { class: "trend" }, lagSpark(queue.history ?? NO_HISTORY, queue.lag_objective_seconds), lag(queue)), "wide"],
+  ["done a second", (queue) => h("span", { class: "trend" }, rateSpark(queue.history ?? NO_HISTORY), h("b", {}, rate(queue, view))), "wide"],
+  ["share of its tier", share, "wide"],
+];
+
+// What is known of a queue only from Redis.
+const known = (queue, show) => (queue.state ? show(queue.state) : h("span", { class: "zero" }, "?"));
+
+function waiting(queue) {
+  return known(queue, (state) => [number(state.ready),
+    state.ready ? h("span", { class: isOverObjective(queue, state.oldest_ready_age_seconds) ? "late" : "soft" }, ` oldest ${words(state.oldest_ready_age_seconds, 1)}`) : null]);
+}
+
+const isOverObjective = (queue, seconds) => queue.lag_objective_seconds !== null && seconds > queue.lag_objective_seconds;
+
+export const isLate = (queue) => isOverObjective(queue, Math.max(queue.lag?.p99_seconds ?? 0, queue.state?.oldest_ready_age_seconds ?? 0));
+
+function lag(queue) {
+  if (!queue.lag?.starts) return soft("no start lately");
+  const late = isOverObjective(queue, queue.lag.p99_seconds);
+  return h("span", {}, soft(words(queue.lag.p50_seconds)), " ", late ? mark("bad", words(queue.lag.p99_seconds)) : h("b", {}, words(queue.lag.p99_seconds)));
+}
+
+function rate(queue, { status }) {
+  const done = (queue.history?.done ?? []).slice(-2).filter((value) => value !== null);
+  return done.length ? `${brief(done.reduce((sum, value) => sum + value, 0) / done.length / steps(status).step_seconds)}/s` : DASH;
+}
+
+function share(queue) {
+  if (queue.share === null || queue.share === undefined) return soft(`weight ${queue.weight ?? 1}`);
+  return bar(queue.share, `${percent(queue.share)}, due ${percent(queue.due_share)}`, { due: queue.due_share });
+}
+
+function badges(queue) {
+  const state = queue.state;
+  const found = [];
+  if (isLate(queue)) found.push(mark("bad", "late"));
+  if (state && !state.served) found.push(mark(state.ready ? "bad" : "off", "not served"));
+  if (state?.condition_error) found.push(mark("bad", `condition ${state.closed_by} fails: ${state.condition_error}`));
+  if (state?.paused) found.push(mark("warn", `paused ${words(state.closed_age_seconds, 1)}`));
+  else if (state?.closed_by) found.push(mark("off", `closed by ${state.closed_by} ${words(state.closed_age_seconds, 1)}`));
+  if (queue.pattern) found.push(soft(` counted as ${queue.pattern}`));
+  return found.length ? h("span", { class: "badges" }, found) : null;
+}
+
+// A page of one queue
+
+export function queuePage(view, name) {
+  const { status } = view;
+  const queue = status.queues.find((each) => each.name === name);
+  if (!queue) return [h("h2", { tabindex: "-1" }, "Queue ", name), h("p", { class: "empty" }, "This fleet knows no such queue, or it is one of many that are not shown by name.")];
+  const state = queue.state;
+  const history = queue.history ?? NO_HISTORY;
+  return [
+    h("h2", { tabindex: "-1" }, "Queue ", h("span", { class: "name" }, queue.name), badges(queue)),
+    (status.headlines ?? []).filter((line) => line.where === `queues/${name}`).map((line) => h("p", { class: `headline ${line.level}` }, line.text)),
+    status.actions && state ? h("p", {}, state.paused ? button("Resume", () => ask.resume(name)) : button("Pause", () => ask.pause(name))) : null,
+    h("div", { class: "charts" }, lagChart(name, history, steps(status), queue.lag_objective_seconds), rateChart(name, history, steps(status))),
+    facts([
+      ["Tier", queue.tier === undefined ? null : queue.tier ?? "none of this node"],
+      ["Weight", queue.weight],
+      ["Share of its tier", queue.share === undefined || queue.share === null ? null : share(queue)],
+      ["Objective", queue.lag_objective_seconds === null ? null : words(queue.lag_objective_seconds)],
+      ["Ready", state ? [count(state.ready), state.ready ? soft(`, the oldest for ${words(state.oldest_ready_age_seconds)}`) : null] : null],
+      ["Scheduled", state ? count(state.scheduled) : null],
+      ["Overdue", state ? [count(state.overdue), state.overdue ? soft(`, the oldest for ${words(state.oldest_overdue_age_seconds)}`) : null] : null],
+      ["Running", state ? count(state.inflight) : null],
+      ["Dead", state ? link(`dead/${name}`, counted(state.dead, "task")) : null],
+      ["Ended here", Object.entries(queue.processed).map(([outcome, n]) => `${count(n)} ${outcome}`).join(", ")],
+    ]),
+    running({ ...view, filter: "" }, (task) => task.task.queue === name),
+    events({ ...view, filter: "" }, (event) => Object.values(event.fields ?? {}).includes(name)),
+  ];
+}

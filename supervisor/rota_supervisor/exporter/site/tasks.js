@@ -1,0 +1,108 @@
+// Dead tasks with their accounts, and a page of one task. They are asked for when they are looked at.
+
+import { ask } from "./actions.js";
+import { h } from "./dom.js";
+import { get } from "./fetching.js";
+import { button, facts, id, isWanted, link, mark, section, table } from "./parts.js";
+import { count, moment, words } from "./text.js";
+
+const LEVELS = { dead: "bad", running: "good", done: "good", cancelled: "off", expired: "off" };
+const KEPT = 1000;
+
+// What was fetched for the page that is shown: its address, the answers so far, and what went wrong.
+let shown = { address: "" };
+
+async function fetchInto(address, page, redraw) {
+  page.isLoading = true;
+  try {
+    page.take(await get(address));
+    page.fault = "";
+  } catch (fault) {
+    page.fault = fault.message;
+  }
+  page.isLoading = false;
+  if (shown === page) redraw();
+}
+
+function open(address, page, redraw) {
+  if (shown.address !== address) {
+    shown = { address, fault: "", ...page };
+    fetchInto(address, shown, redraw);
+  }
+  return shown;
+}
+
+// What is looked at again when it is opened the next time.
+export function forget() {
+  shown = { address: "" };
+}
+
+export function deadPage(view, queue) {
+  const asked = queue ? `queue=${encodeURIComponent(queue)}` : "";
+  const page = open(`dead.json?${asked}`, { tasks: [], cursor: null, take(answer) {
+    this.tasks = [...this.tasks, ...answer.tasks].slice(0, KEPT);
+    this.cursor = answer.cursor;
+  } }, view.redraw);
+  const rows = page.tasks.filter((task) => isWanted(view.filter, task.id, task.name, task.queue, task.epitaph?.error));
+  const more = () => fetchInto(`dead.json?${asked}&cursor=${page.cursor}`, page, view.redraw);
+  return [
+    queue ? h("p", {}, link("dead", "of all queues"), " · ", link(`queues/${queue}`, `queue ${queue}`)) : null,
+    section("dead", queue ? `Dead tasks of ${queue}` : "Dead tasks", "set aside after their last attempt, the latest first",
+      state(page),
+      page.isLoading && !page.tasks.length ? null : table("Dead tasks", deadColumns(view), [{ rows }], (task) => `dead/${task.id}`, view.filter ? "No dead task here fits the filter." : "There are none."),
+      page.cursor ? h("p", {}, button("Show more", more)) : null),
+  ];
+}
+
+const deadColumns = (view) => [
+  ["task", (task) => [h("span", { class: "name" }, link(`task/${task.id}`, task.name || "?")), " ", id(task.id)]],
+  ["queue", (task) => link(`queues/${task.queue}`, task.queue)],
+  ["why", (task) => [mark("bad", task.epitaph?.reason ?? "unknown"), " ", h("span", { class: "error" }, task.epitaph?.error ?? "")]],
+  ["attempts", (task) => count(task.attempt), "number"],
+  ["died", (task) => `${words(task.age_seconds, 1)} ago`, "number"],
+  ...(view.status.actions ? [["action", (task) => button("Revive", () => ask.revive(task.id), `Revive ${task.id}`)]] : []),
+];
+
+export function taskPage(view, taskId) {
+  const page = open(`task.json?id=${encodeURIComponent(taskId)}`, { task: null, take(answer) {
+    this.task = answer;
+  } }, view.redraw);
+  const task = page.task;
+  const look = () => fetchInto(page.address, page, view.redraw);
+  if (!task) return [h("h2", { tabindex: "-1" }, "Task ", id(taskId)), state(page), h("p", {}, button("Look again", look))];
+  return [
+    h("h2", { tabindex: "-1" }, h("span", { class: "name" }, task.name || "Task"), " ", mark(LEVELS[task.state] ?? "warn", task.state), h("small", {}, taskId)),
+    state(page),
+    h("p", { class: "buttons" }, button("Look again", look),
+      view.status.actions && task.state === "dead" ? button("Revive", () => ask.revive(taskId)) : null,
+      view.status.actions && ["ready", "scheduled", "running"].includes(task.state) ? button("Cancel", () => ask.cancel(taskId)) : null),
+    task.epitaph ? h("p", { class: "headline bad" }, `${task.epitaph.reason ?? "dead"}: ${task.epitaph.error ?? "no account was left"}`) : null,
+    facts([
+      ["Queue", task.queue ? link(`queues/${task.queue}`, task.queue) : null],
+      ["Kind", task.kind],
+      ["Due", task.due_at ? moment(task.due_at) : null],
+      ["Started late by", task.lag_seconds === undefined ? null : words(task.lag_seconds)],
+      ["Ran for", task.run_seconds === undefined ? null : words(task.run_seconds)],
+      ["Attempt", task.attempt],
+      ["Failures, crashes, losses", `${task.failures}, ${task.crashes}, ${task.losses}`],
+      ["On", task.node ? `${task.node}${task.pid ? `, pid ${task.pid}` : ""}` : null],
+      ["Held by", task.owner],
+      ["Why", task.why],
+      ["Error", task.error],
+    ]),
+    section("timeline", "Time line", null, h("ol", { class: "events" }, task.timeline.map((each, place) => h("li", { key: place },
+      h("time", { datetime: each.at }, moment(each.at)), h("span", { class: "what" }, each.what), h("span", {}, each.detail ?? ""))))),
+    (task.attempts ?? []).length ? section("attempts", "Accounts of its attempts", "those that did not end well",
+      table("Attempts", attemptColumns, [{ rows: task.attempts }], (each) => `attempts/${each.attempt}`)) : null,
+  ];
+}
+
+const attemptColumns = [
+  ["attempt", (each) => count(each.attempt)],
+  ["why", (each) => [mark("bad", each.reason ?? "failed"), " ", h("span", { class: "error" }, each.error ?? "")]],
+  ["when", (each) => moment(each.at)],
+  ["ran for", (each) => words(each.run_seconds), "number"],
+  ["where", (each) => (each.node ? `${each.node}, pid ${each.pid}` : "")],
+];
+
+const state = (page) => page.fault ? h("p", { class: "headline warn", role: "alert" }, page.fault) : page.isLoading ? h("p", { class: "empty" }, "Looking …") : null;

@@ -1,0 +1,182 @@
+"""The status page in a browser, beside a real fleet: what happens there is seen here, on any screen and by anybody."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from browser import Tab, TabOpener
+from fleets import RunningFleet
+from masters import ON_ONE_SERVER
+from servers import Server
+from waiting import until
+
+# The loop of what drives the browser runs in the thread of the tests, and holds up nobody.
+pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
+
+QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
+NARROW = {"width": 400, "height": 860}
+POLLS = 200
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    """One fleet for all tests, which ends in the last of them."""
+    tiers = [["mail", "bulk"], ["default"]]
+    folder = tmp_path_factory.mktemp("page")
+    made = RunningFleet(server.url, f"page{os.getpid()}", folder, tiers=tiers, queues=QUEUES, workers=3)
+    yield made.start()
+    made.close()
+
+
+@pytest.fixture
+def tab(fleet: RunningFleet, open_tab: TabOpener) -> Iterator[Tab]:
+    """The page, whose scripts, console and policy have nothing to complain of, and which asks nobody else."""
+    found = open_tab(address(fleet))
+    found.wait_for("document.getElementById('queues')")
+    yield found
+    assert found.complaints == []
+    assert {url.partition("#")[0].rpartition("/")[0] for url in found.requested if url.startswith("http")} == {
+        address(fleet).rstrip("/")
+    }
+
+
+def address(fleet: RunningFleet) -> str:
+    return f"http://{fleet.target()}/"
+
+
+def row(name: str) -> str:
+    """A row of the page by its id, as a JavaScript expression."""
+    return f"document.getElementById('{name}')"
+
+
+def test_numbers_change_and_what_runs_is_shown_until_it_ends(fleet: RunningFleet, tab: Tab) -> None:
+    started = fleet.hold("seen", queue="mail")
+    tab.wait_for(
+        f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
+    )
+    assert "hold" in tab.page.inner_text("#running")
+    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # its lag
+    before = tab.page.inner_text("#queues")
+    fleet.release("seen")
+    tab.wait_for("document.getElementById('running').innerText.includes('Nothing runs')")
+    fleet.client.enqueue("hold", args=["seen-too"], queue="bulk", delay=600)
+    tab.wait_for("(before) => document.getElementById('queues').innerText !== before", before)
+
+
+def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -> None:
+    victim = fleet.hold("killed", queue="mail")
+    os.kill(victim.pid, signal.SIGKILL)
+    tab.wait_for(row("restarts/worker/signal"))
+    tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
+    tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
+    fleet.release("killed")
+    fleet.wait_for("end", label="killed")
+
+
+def test_a_dead_task_and_its_account_are_a_page_each(fleet: RunningFleet, tab: Tab) -> None:
+    handle = fleet.client.enqueue("give_up", args=["dies"], queue="bulk")
+    handle.wait(30)
+    tab.page.wait_for_selector("[id='queues/bulk'] a[href='#/dead/bulk']")
+    tab.page.click("[id='queues/bulk'] a[href='#/dead/bulk']")
+    tab.page.click(f"[id='dead/{handle.id}'] a")
+    tab.wait_for("document.querySelector('article')?.innerText.includes('Time line')")
+    shown = tab.page.inner_text("article")
+    assert "give_up" in shown
+    assert re.search(r"attempt 1 started", shown)
+    assert tab.barriers() == []
+    tab.page.click("text=← Overview")
+    tab.wait_for("document.getElementById('queues')")
+
+
+def test_400_pixels_are_enough_to_see_how_late_each_queue_is(fleet: RunningFleet, open_tab: TabOpener) -> None:
+    fleet.client.enqueue("note", queue="mail").wait(30)
+    tab = open_tab(address(fleet), **NARROW, has_touch=True, is_mobile=True)
+    lag = "[id='queues/mail'] td[data-head^=lag]"
+    tab.page.wait_for_selector(lag)
+    tab.wait_for("document.querySelector(`[id='queues/mail'] td[data-head^=lag]`).innerText.match(/\\d m?s/)")
+    box = tab.page.locator(lag).bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= NARROW["width"]
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.barriers() == []
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_nothing_keeps_people_from_using_it(fleet: RunningFleet, open_tab: TabOpener, color_scheme: str) -> None:
+    fleet.hold("barriers", queue="mail")
+    tab = open_tab(address(fleet), color_scheme=color_scheme)
+    tab.wait_for("document.getElementById('queues')")
+    assert tab.barriers() == []
+    tab.page.goto(f"{address(fleet)}#/queues/mail")
+    tab.wait_for("document.querySelector('article')")
+    assert tab.barriers() == []
+    fleet.release("barriers")
+
+
+def test_all_can_be_done_with_the_keyboard(tab: Tab) -> None:
+    keyboard = tab.page.keyboard
+    keyboard.press("/")
+    keyboard.type("mail")
+    tab.wait_for("document.querySelectorAll('#queues tbody tr:not(.group)').length === 1")
+    keyboard.press("Escape")
+    tab.wait_for("document.querySelectorAll('#queues tbody tr:not(.group)').length === 3")
+    tab.page.evaluate("document.activeElement.blur()")
+    keyboard.press("?")
+    tab.wait_for("document.getElementById('keys').open")
+    keyboard.press("Escape")
+    keyboard.press("d")
+    tab.wait_for("location.hash === '#/dead' && document.querySelector('article')")
+    keyboard.press("o")
+    tab.wait_for("document.getElementById('queues')")
+    theme = "document.documentElement.dataset.theme"
+    themes = []
+    for _ in range(3):
+        keyboard.press("t")
+        themes.append(tab.page.evaluate(theme))
+    assert themes == ["light", "dark", "auto"]
+    tab.page.focus("#help")
+    for _ in range(30):  # to a link in the table, and there
+        keyboard.press("Tab")
+        if tab.page.evaluate("document.activeElement.closest('#queues') !== null"):
+            break
+    assert tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    keyboard.press("Enter")
+    tab.wait_for("location.hash.startsWith('#/queues/') && document.querySelector('article')")
+
+
+def test_hours_of_looking_take_no_more_memory(fleet: RunningFleet, open_tab: TabOpener) -> None:
+    tab = open_tab(address(fleet), prepare=lambda page: page.clock.install())
+    tab.wait_for("document.getElementById('queues')")
+    session = tab.page.context.new_cdp_session(tab.page)
+
+    def poll(times: int) -> None:
+        for _ in range(times):
+            with tab.page.expect_response("**/status.json*"):
+                tab.page.clock.run_for(2_100)
+
+    def used() -> tuple[int, int]:
+        session.send("HeapProfiler.collectGarbage")
+        nodes = session.send("Memory.getDOMCounters")["nodes"]
+        return session.send("Runtime.getHeapUsage")["usedSize"], nodes
+
+    poll(20)
+    bytes_before, nodes_before = used()
+    poll(POLLS)
+    bytes_after, nodes_after = used()
+    assert nodes_after < nodes_before * 1.1 + 50
+    assert bytes_after < bytes_before + (1 << 20)
+
+
+def test_what_is_not_known_any_more_is_shown_as_such(fleet: RunningFleet, tab: Tab) -> None:
+    fleet.term()
+    fleet.exit_code()
+    tab.wait_for("document.body.classList.contains('stale')")
+    assert "has not answered for" in tab.page.inner_text("main")
+    assert "stale" in tab.page.inner_text("#live")
+    until(lambda: tab.complaints, "the browser's words of a server that is gone")
+    tab.complaints.clear()

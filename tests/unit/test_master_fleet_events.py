@@ -1,0 +1,163 @@
+"""What people are told has happened: which lines of the log, in which words; and when the notice is put up."""
+
+from typing import Any
+
+import pytest
+
+from cores import Core
+from rota.protocol.views import ClosedQueue
+from rota.telemetry import events as names
+from rota_supervisor.config.model import Config
+from rota_supervisor.control.port import RequestKind, ScaleOrder
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import fleet_events
+from rota_supervisor.master.core.events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
+from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
+from rota_supervisor.master.core.state import MOST_EVENTS
+from rota_supervisor.master.core.status import Glance, notice_of, report_of, status, url_of
+from rota_supervisor.notice import Notice, Told
+
+DEATH = {"child": "worker", "slot": 9, "pool": "mail", "words": "killed by SIGSEGV: native code failed", "stack": "x"}
+TASK = {"task": "mail.send", "task_id": "id-1", "queue": "mail"}
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",), workers=2))
+
+
+def noted(core: Core, *lines: do.Effect) -> list[str]:
+    """The texts of all events, when these lines have been written too."""
+    fleet_events.note(core.state, lines, core.now)
+    return [each.text for each in core.state.events.last]
+
+
+def notice(core: Core) -> Notice:
+    return notice_of(core.state)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            do.warning(names.WORKER_EXITED, **DEATH, **TASK),
+            "worker in slot 9 of pool mail, in task mail.send: killed by SIGSEGV: native code failed",
+        ),
+        (
+            do.warning(names.POLLER_EXITED, child="poller", slot=4, reason="crash"),
+            "poller in slot 4: crash",
+        ),
+        (
+            do.error(names.POOL_FATAL, failures=10, words="exit code 1", child="worker", pool="mail"),
+            "pool mail needs a person after 10 failed starts: exit code 1",
+        ),
+        (do.info(names.POOL_BACK, child="poller"), "the poller starts again"),
+        (
+            do.info(names.CONFIG_RELOADED, changes=["counts", "workers"], generation=3),
+            "reloaded, generation 3: counts, workers",
+        ),
+        (do.info(names.CONFIG_RELOADED, changes=[], generation=3), "reloaded, generation 3: nothing changed"),
+        (
+            do.error(names.CONFIG_REJECTED, path="tiers[0]", error="expected a queue"),
+            "reload refused: tiers[0]: expected a queue",
+        ),
+        (do.warning(names.CONFIG_WARNING, warning="nobody takes it"), "nobody takes it"),
+        (
+            do.error(names.TASK_DEAD, **TASK, reason="time_limit"),
+            "task mail.send id-1 of queue mail is dead: time_limit",
+        ),
+    ],
+)
+def test_each_line_has_its_words(core: Core, line: do.WriteLog, text: str) -> None:
+    assert noted(core, line) == [text]
+
+
+def test_children_that_leave_as_told_and_what_nobody_looks_for_are_no_events(core: Core) -> None:
+    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PutUpNotice()) == []
+
+
+def test_events_are_numbered_without_a_gap_and_the_last_hundred_stay(core: Core) -> None:
+    for _ in range(MOST_EVENTS + 20):
+        noted(core, do.info(names.FLEET_QUIET))
+    last = list(core.state.events.last)
+    assert [each.n for each in last] == list(range(21, MOST_EVENTS + 21))
+
+
+def test_an_event_takes_a_bounded_room_and_leaves_the_stack_to_the_log(core: Core) -> None:
+    long: dict[str, Any] = {**DEATH, "words": "é" * 10_000}
+    noted(core, do.warning(names.WORKER_EXITED, **long))
+    noted(core, do.info(names.CONFIG_RELOADED, changes=["x" * 1000] * 1000, generation=1))
+    died, reloaded = core.state.events.last
+    assert len(died.text) == len(died.fields["words"]) == MOST_CHARACTERS
+    assert "stack" not in died.fields
+    assert [len(each) for each in reloaded.fields["changes"]] == [MOST_CHARACTERS] * MOST_PARTS
+
+
+def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_tick_once(core: Core) -> None:
+    core.take(Ticked())
+    core.take(RedisAnswered())
+    core.now = 7.0
+    core.take(RedisFailed("network", "refused", is_away=True))
+    core.ask(RequestKind.SCALE, ScaleOrder(None, 4))
+    assert not core.done(do.PutUpNotice)[1:]
+    core.take(Ticked())
+    assert [(each.event, each.at, each.text) for each in notice(core).events] == [
+        (names.REDIS_LOST, 7.0, "Redis does not answer: refused"),
+        (names.FLEET_SCALED, 7.0, "pool default: from 2 to 4 workers"),
+    ]
+    assert len(core.done(do.PutUpNotice)) == 2
+    core.take(Ticked())
+    assert len(core.done(do.PutUpNotice)) == 2
+
+
+def test_the_control_socket_tells_the_same_events_by_the_wall_clock(core: Core) -> None:
+    core.now = 90.0
+    core.take(RedisAnswered())
+    core.take(RedisFailed("network", "refused", is_away=True))
+    rows: Any = status(core.state, Glance(now=100.0, wall=5000.0))["events"]
+    [row] = rows
+    assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", names.REDIS_LOST)
+
+
+def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
+    core.child(Role.WORKER, 8, "default", generation=3)
+    core.child(Role.POLLER, 4, "pollers")
+    core.now = 50.0
+    core.take(ClosedSeen((ClosedQueue("bulk", 2_000_000, "", ""),)))
+    core.ask(RequestKind.QUIET)
+    told = notice(core)
+    assert (told.node, told.quiet_since) == ("node", 50.0)
+    assert told.children == (Told(4, "", 1), Told(8, "default", 3))
+    assert [(each.queue, each.since) for each in told.closed] == [("bulk", 48.0)]
+
+
+def test_a_heartbeat_reports_the_node(core: Core) -> None:
+    worker = core.child(Role.WORKER, 8, "default")
+    worker.places, worker.is_quiet = 5, True
+    core.state.last_death = {**DEATH, "at": 1.0}
+    report = report_of(core.state)
+    assert (report.state, report.workers, report.desired, report.concurrency, report.quiet) == ("starting", 1, 2, 5, 1)
+    assert report.last_death == "worker in slot 9 of pool mail: killed by SIGSEGV: native code failed"
+    assert (report.url, report.late) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("place", "url"),
+    [
+        ("", None),
+        ("127.0.0.1:9477", None),
+        ("[::1]:9477", None),
+        ("10.0.0.7:9477", "http://10.0.0.7:9477/"),
+        ("0.0.0.0:9477", "http://web-1:9477/"),
+        ("[::]:9477", "http://web-1:9477/"),
+        ("[2001:db8::7]:9477", "http://[2001:db8::7]:9477/"),
+    ],
+)
+def test_others_find_the_page_by_an_address_that_leads_there(place: str, url: str | None) -> None:
+    assert url_of(place, "web-1") == url
+
+
+def test_the_place_in_use_is_the_one_that_is_told(core: Core) -> None:
+    core.take(PlaceTaken("10.0.0.7:9477"))
+    assert notice(core).url == "http://10.0.0.7:9477/"
