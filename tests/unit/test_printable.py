@@ -182,7 +182,6 @@ PLACES: dict[str, Callable[[], str | None]] = {
     "an exception nobody caught": _raised,
     "sd_notify": _notified,
     "metrics": _metrics,
-    "status page": _page,
     "demo": _demo,
 }
 
