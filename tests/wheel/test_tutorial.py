@@ -1,9 +1,10 @@
-"""The tutorial, from its first line to its last, with nothing installed but what it says: by `make wheel`."""
+"""The wheel: what it holds, and the tutorial from its first line to its last with nothing else installed."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -29,6 +30,14 @@ def newcomer(tmp_path: Path) -> Iterator[Story]:
     told.env |= {"PIP_CONSTRAINT": str(tmp_path / "constraints.txt"), "PIP_FIND_LINKS": str(ROOT / "dist")}
     yield told
     told.close()
+
+
+def test_the_wheel_has_the_files_of_the_status_page() -> None:
+    [wheel] = (ROOT / "dist").glob("*.whl")
+    folder = "supervisor/rota_supervisor/exporter/site"
+    packed = {Path(name).name for name in ZipFile(wheel).namelist() if "/exporter/site/" in name}
+    assert packed == {file.name for file in (ROOT / folder).iterdir()}
+    assert "index.html" in packed
 
 
 @pytest.mark.timeout(300)

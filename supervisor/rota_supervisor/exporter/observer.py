@@ -133,7 +133,9 @@ class Observer:
         return Observation(time.time(), now, fleet, samples, recent, reading, self._probe.ready(), notice)
 
     def note_history(self) -> None:
-        """Remember how things stand now, if it is time to; to be called every second or so."""
+        """Add up what was counted, and remember how things stand now if a step is over; to be called every second or
+        so."""
+        self._regions.add_up()
         now = time.monotonic()
         if self._history.is_due(now):
             samples = self._regions.read(())

@@ -7,7 +7,7 @@ import { mark, soft } from "./parts.js";
 import { overview } from "./overview.js";
 import { queuePage } from "./queues.js";
 import { deadPage, forget, taskPage } from "./tasks.js";
-import { clock, words } from "./text.js";
+import { clock, printable, words } from "./text.js";
 
 const EVERY_MS = 2000;
 const STALE_MS = 3 * EVERY_MS;
@@ -19,6 +19,7 @@ const of = (name) => document.getElementById(name);
 const view = { status: null, events: [], filter: "", showsAll: false, fault: "", answeredAt: 0, redraw, showAll };
 let isDrawing = false;
 let timer = null;
+let saidCause = "";
 
 // Asking
 
@@ -47,8 +48,8 @@ function take(status) {
 // For those who listen: only when there is another cause, not at each second of the same.
 function say(line) {
   const cause = line ? `${line.level} ${line.where}` : "";
-  if (of("spoken").dataset.cause === cause) return;
-  of("spoken").dataset.cause = cause;
+  if (saidCause === cause) return;
+  saidCause = cause;
   render(of("spoken"), line ? [line.text] : []);
 }
 
@@ -72,7 +73,7 @@ function draw() {
     return;
   }
   const { fleet, node, version } = view.status;
-  document.title = `${title()} - Rota`;
+  document.title = printable(`${title()} - Rota`);
   render(of("fleet"), [h("h1", {}, fleet), soft([node, version].filter(Boolean).join(" · "))]);
   render(of("main"), [isStale ? staleness() : null, ...[page()].flat(Infinity)].filter(Boolean));
   render(of("sections"), sections());

@@ -8,7 +8,11 @@ const SIGNS = { bad: "▲", warn: "◆", good: "●", off: "■" };
 // A word with a sign and a color: none of them alone says it.
 export const mark = (level, text) => h("span", { class: `mark ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
 
-export const link = (where, text) => h("a", { href: `#/${where.split("/").map(encodeURIComponent).join("/")}` }, text);
+// `where`: PLACE or PLACE/NAME of this page. A name that cannot be written in an address leads to nobody's page.
+export function link(where, text) {
+  const [place, ...name] = where.toWellFormed().split("/");
+  return h("a", { href: `#/${place}${name.length ? `/${encodeURIComponent(name.join("/"))}` : ""}` }, text);
+}
 
 export const soft = (...text) => h("span", { class: "soft" }, ...text);
 

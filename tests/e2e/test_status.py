@@ -1,0 +1,170 @@
+"""What `/status.json` says of a real fleet of two nodes, and of what happens to it."""
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from fleet_process import DEADLINE_SECONDS
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from prose import ROOT
+from waiting import until
+
+pytestmark = ON_ONE_SERVER
+
+TIERS: Final = [["mail", "default"], ["bulk", "t:*"]]
+QUEUES: Final = {"mail": {"weight": 3.0}, "default": {"weight": 1.0}}
+LEASE: Final = {"seconds": 3, "renew_seconds": 0.5}
+TASKS: Final = 12
+Status = dict[str, Any]
+
+
+def status_of(fleet: RunningFleet, query: str = "") -> Status:
+    code, body = fleet.get(f"/status.json{query}")
+    assert code == 200, body
+    found: Status = json.loads(body)
+    return found
+
+
+def until_status(fleet: RunningFleet, holds: Callable[[Status], object], what: str) -> Status:
+    """Wait until the status is so; returns it."""
+
+    def look() -> Status | None:
+        found = status_of(fleet)
+        return found if holds(found) else None
+
+    found = until(look, what)
+    assert found is not None
+    return found
+
+
+def row(rows: list[Status], **fields: Any) -> Status:
+    [found] = [each for each in rows if fields.items() <= each.items()]
+    return found
+
+
+def event(status: Status, name: str) -> Status | None:
+    return next((each for each in status["events"] if each["event"] == name), None)
+
+
+def other_node(status: Status) -> Status:
+    return row(status["nodes"], is_this=False)
+
+
+def keys_in(value: Any) -> Iterator[str]:
+    """All keys, but for those inside of what is documented elsewhere, or named by people."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield key
+        if key not in ("fields", "processed", "workers", "last_death", "checks"):
+            yield from keys_in(inner)
+    for each in value if isinstance(value, list) else ():
+        yield from keys_in(each)
+
+
+@pytest.fixture
+def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
+    """One of two workers, and one of a single worker; whoever runs `hold` has a minute for it."""
+    said = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
+    first = fleets.node("first", **said).start()
+    return first, fleets.node("second", **said, workers=1).start()
+
+
+def test_the_status_tells_what_runs_what_happened_and_how_other_nodes_are(
+    nodes: tuple[RunningFleet, RunningFleet],
+) -> None:
+    first, second = nodes
+    assert second.ask("quiet")["ok"]  # so that the first one runs all of it
+    for number in range(TASKS):
+        first.client.enqueue("note", args=[str(number)], queue=("mail", "default", "t:1")[number % 3])
+    first.wait_for("end", TASKS)
+    first.hold("long", queue="mail")
+    seen = until_status(first, lambda found: sum(found["overall"]["done"]) == TASKS, "a step with all of them")
+    see_the_last_minutes(seen)
+    see_what_runs(first, seen)
+    see_what_happened(first)
+    see_the_other_node(first, second)
+    documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/status.md").read_text(encoding="utf-8")))
+    assert set(keys_in(seen)) <= documented
+
+
+def see_the_last_minutes(seen: Status) -> None:
+    assert seen["tiers"] == [{"number": number, "queues": tier} for number, tier in enumerate(TIERS, 1)]
+    steps = seen["history"]["length"]
+    assert {len(values) for queue in seen["queues"] if queue["history"] for values in queue["history"].values()} == {
+        steps
+    }
+    assert seen["lag"]["starts"] == sum(seen["overall"]["started"]) == TASKS + 1
+    mail, default = row(seen["queues"], name="mail"), row(seen["queues"], name="default")
+    assert (mail["tier"], mail["weight"], mail["due_share"], default["due_share"]) == (1, 3.0, 0.75, 0.25)
+    assert mail["share"] + default["share"] == pytest.approx(1, abs=1e-3)
+    assert sum(row(seen["queues"], name="t:*")["history"]["done"]) == TASKS / 3
+    of_pattern = row(seen["queues"], name="t:1")
+    assert (of_pattern["pattern"], of_pattern["history"], of_pattern["share"]) == ("t:*", None, None)
+    assert max(filter(None, mail["history"]["p99"])) > 0
+
+
+def see_what_runs(fleet: RunningFleet, seen: Status) -> None:
+    [line] = fleet.journal("start", label="long")
+    worker = row(seen["processes"], pid=line.pid)
+    assert (worker["pool"], worker["generation"], worker["concurrency"], worker["quiet"]) == ("default", 1, 1, False)
+    [task] = worker["tasks"]
+    assert (task["task"]["name"], task["limit_seconds"]) == ("hold", 60)
+    assert task["left_seconds"] == pytest.approx(60 - task["task_age_seconds"], abs=0.01)
+    assert 0 <= task["lag_seconds"] < 30
+
+
+def see_what_happened(fleet: RunningFleet) -> None:
+    [line] = fleet.journal("start", label="long")
+    os.kill(line.pid, signal.SIGKILL)
+    seen = until_status(fleet, lambda found: event(found, "worker.exited"), "the death")
+    died = event(seen, "worker.exited")
+    assert died is not None
+    assert (died["level"], died["fields"]["task"]) == ("warning", "hold")
+    assert "killed by SIGKILL" in died["text"]
+    assert seen["last_death"]["at"] == pytest.approx(died["at"], abs=0.01)
+    fleet.write("tiers = 7")
+    fleet.hup()
+    seen = until_status(fleet, lambda found: event(found, "config.rejected"), "the refusal")
+    assert (seen["last_reload"]["result"], "tiers" in seen["last_reload"]["faults"][0]) == ("failure", True)
+    assert [each["n"] for each in seen["events"]] == list(range(1, len(seen["events"]) + 1))
+    assert [each["n"] for each in status_of(fleet, f"?events_after={died['n']}")["events"]] == [
+        each["n"] for each in seen["events"] if each["n"] > died["n"]
+    ]
+    assert [each["n"] for each in fleet.status()["events"]] == [each["n"] for each in seen["events"]]
+
+
+def see_the_other_node(first: RunningFleet, second: RunningFleet) -> None:
+    told = until_status(first, lambda found: other_node(found)["quiet"] == 1, "the other node is quiet")
+    there = other_node(told)
+    assert (there["state"], there["workers"], there["desired"], there["busy"]) == ("quiet", 1, 1, 0)
+    assert there["version"] == told["version"] == told["nodes"][0]["version"]
+    assert until_status(first, lambda found: other_node(found)["done_per_second"] is not None, "its pace")
+    second.kill_all()
+    lost = until_status(first, lambda found: other_node(found)["state"] == "lost", "it is known as lost")
+    assert other_node(lost)["node"] == there["node"]
+    assert f"nodes/{there['node']}" in {each["where"] for each in lost["headlines"]}
+
+
+def test_a_node_that_left_is_not_lost_and_a_master_that_hangs_holds_up_no_page(
+    nodes: tuple[RunningFleet, RunningFleet],
+) -> None:
+    first, second = nodes
+    second.term()
+    assert second.exit_code() == 0
+    until_status(first, lambda found: len(found["nodes"]) == 1, "the other one is gone")
+    first.ask("scale", workers=3)
+    seen = until_status(first, lambda found: event(found, "fleet.scaled"), "it is scaled")
+    address = f"http://{first.target()}/status.json"
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        with urllib.request.urlopen(address, timeout=DEADLINE_SECONDS) as response:
+            hanging = json.load(response)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert [each["n"] for each in hanging["events"]] == [each["n"] for each in seen["events"]]
