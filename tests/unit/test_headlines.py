@@ -47,13 +47,13 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(processes=[process(8, "worker", task(task_age_seconds=312.0, usual_seconds=2.0))]),
         "bad",
-        "worker 8 has run mail.send for 5 m 12 s, usually at most 2.0 s, and it has no limit",
+        "worker 8 has run mail.send for 5 m 12 s, usually at most 2.0 s; it has no limit",
         "workers/8",
     ),
     (
-        with_(processes=[process(8, "worker", task(task_age_seconds=312.0))]),
+        with_(processes=[process(8, "worker", task(task_age_seconds=912.0, limit_seconds=3600.0))]),
         "bad",
-        "worker 8 has run mail.send for 5 m 12 s, and it has no limit",
+        "worker 8 has run mail.send for 15 m 12 s, nobody knows what is usual, and its limit is 1 h",
         "workers/8",
     ),
     (

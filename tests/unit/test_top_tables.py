@@ -97,9 +97,9 @@ def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
 
 
 def test_a_chart_of_a_queue_says_how_often_its_objective_was_missed() -> None:
-    row = {**queue(objective=0.15), "step_seconds": 5.0}
-    row["history"] = row["history"] | {"p99": [0.1, 0.2, 0.3, None]}
-    [*_, said] = summary.queue_chart(row, 80)
+    row = queue(objective=0.15)
+    row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
+    [*_, said] = summary.queue_chart(row, 5.0, 80)
     assert said[0].text == "objective 0.1 s: p99 was over it in 2 of 4 steps"
 
 

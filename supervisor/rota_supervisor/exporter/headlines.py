@@ -30,7 +30,7 @@ GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
 LOOP_DEATHS: Final = 3  # so many in RECENT_SECONDS are no accident
-HUNG_SECONDS: Final = 300.0  # a task without limit, when nobody knows how long it takes
+HUNG_SECONDS: Final = 900.0  # when nobody knows how long such tasks take
 HUNG_FACTOR: Final = 10  # times its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
 SKEW_SECONDS: Final = 1.0
@@ -157,12 +157,14 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 def _too_long(task: Row) -> str:
     """Return what makes it too long; "" when it is not."""
     age, limit, usual = task["task_age_seconds"], task.get("limit_seconds"), task.get("usual_seconds")
-    if limit is not None:
-        return f"its limit is {in_words(limit)}" if age > limit else ""
+    has_limit = "it has no limit" if limit is None else f"its limit is {in_words(limit)}"
+    if limit is not None and age > limit:
+        return has_limit
     if usual is None:
-        return "and it has no limit" if age > HUNG_SECONDS else ""
-    is_hung = age > max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS)
-    return f"usually at most {in_words(usual)}, and it has no limit" if is_hung else ""
+        return f"nobody knows what is usual, and {has_limit}" if age > HUNG_SECONDS else ""
+    return (
+        f"usually at most {in_words(usual)}; {has_limit}" if age > max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS) else ""
+    )
 
 
 # What rules ask

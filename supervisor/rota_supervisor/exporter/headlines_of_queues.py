@@ -72,7 +72,9 @@ def _why_late(status: Row) -> str:
     workers = workers_of(status)
     places = sum(row.get("concurrency") or 1 for row in workers)
     busy = sum(len(row["tasks"]) for row in workers)
-    if workers and busy >= places:
+    if not workers:
+        return "there is no worker"
+    if busy >= places:
         return f"every worker is busy ({places:,}): more comes than they can do"
     return f"{busy} of {places} places of the workers are busy"
 

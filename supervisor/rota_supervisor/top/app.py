@@ -128,11 +128,11 @@ class Top(App[None]):
         self._main.query_one("#summary", Static).update(text)
 
     def _draw_queue(self, status: Row) -> None:
-        if isinstance(self.screen, Tasks):
+        if isinstance(self.screen, Tasks) and self.screen.is_mounted:
             name = self.screen.queue
             row = next((row for row in status["queues"] if row["name"] == name), None)
             if row is not None:
-                self.screen.show(row)
+                self.screen.show(row, views.step_of(status))
 
     def on_resize(self) -> None:
         self._draw_summary()
@@ -190,10 +190,9 @@ class Top(App[None]):
         if event.data_table is not self._table or line is None:
             return
         if self._table.id == "queues":
-            self.push_screen(Tasks(self.client, line.row, self._revive_one))
-            self._draw()
+            self.push_screen(Tasks(self.client, str(line.row["name"]), self._revive_one))
         else:
-            self.push_screen(Words(f"{self._table.id}: {line.key}", [*fields(line.row), *_hints(line.row)]))
+            self.push_screen(Words(f"{self._table.id}: {line.key}", [*_hints(line.row), *fields(line.row)]))
 
     def _current_queue(self) -> Row | None:
         line = self._table.current() if self._table.id == "queues" else None
@@ -258,4 +257,4 @@ def _hints(row: Row) -> list[str]:
     told = [f"rota task show {task['id']}   where the task stands, and what became of its attempts"] if task else []
     if "phase" in row:
         told.append("kill -USR1 MASTER   writes the stack of every worker to the log")
-    return ["", *told] if told else []
+    return [*told, ""] if told else []

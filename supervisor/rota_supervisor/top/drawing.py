@@ -45,15 +45,20 @@ class FleetTable(DataTable[Text]):
         key, scrolled = self.current_key(), self.scroll_y
         made = self._make(self._seen, self.size.width)
         shown = self.table = made.filtered(self.wanted).sorted(self.sort_head, reverse=self.is_reversed)
-        self.clear(columns=True)
-        for head, right in zip(shown.heads, shown.right, strict=True):
-            mark = ("▼" if self.is_reversed else "▲") if head == self.sort_head else ""
-            self.add_column(Text(head + mark, justify="right" if right else "left"))
+        self._put_columns(shown)
         for line in shown.lines:
             cells = zip(line.cells, shown.right, strict=True)
             self.add_row(*(_justified(cell, right) for cell, right in cells), key=line.key)
         self.border_title = f"{shown.name} {len(shown.lines)}" + (f" of {len(made.lines)}" if self.wanted else "")
         self._back_to(key, scrolled)
+
+    def _put_columns(self, shown: Table) -> None:
+        """Columns get their widths here: those that Textual finds out come a moment later, which flickers."""
+        self.clear(columns=True)
+        for head, right, width in zip(shown.heads, shown.right, shown.widths, strict=True):
+            mark = ("▼" if self.is_reversed else "▲") if head == self.sort_head else ""
+            text = Text(head + mark, justify="right" if right else "left")
+            self.add_column(text, width=max(width, len(text.plain)))
 
     def _back_to(self, key: str | None, scrolled: float) -> None:
         keys = [line.key for line in self._shown_lines()]

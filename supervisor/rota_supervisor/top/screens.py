@@ -20,7 +20,7 @@ from rota_supervisor.top.drawing import FleetTable, drawn
 from rota_supervisor.top.tables import Row
 
 MOST_TASKS: Final = 50  # of each place
-_LABEL: Final = 18
+_LABEL: Final = 20
 _BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
 
 
@@ -56,10 +56,16 @@ class Words(Screen[None]):
         yield Footer(compact=True)
 
 
-def fields(values: Row) -> list[str]:
-    """Return a line for each value that is there, under its name."""
-    shown = [(key, value) for key, value in values.items() if value not in (None, "", [], {})]
-    return [line for key, value in shown for line in _field(key.replace("_", " "), value)]
+def fields(values: Row, prefix: str = "") -> list[str]:
+    """Return a line for each value that is there, under its name; lists are left out."""
+    lines: list[str] = []
+    for key, value in values.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, dict):
+            lines += fields(value, f"{name} ")
+        elif value not in (None, "") and not isinstance(value, list):
+            lines += _field(name, round(value, 3) if isinstance(value, float) else value)
+    return lines
 
 
 def _field(label: str, value: object) -> Iterable[str]:
@@ -73,16 +79,11 @@ class Tasks(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "account")]
 
-    def __init__(self, client: rota.Client, queue: Row, revive: Callable[[QueuedTask], None]) -> None:
+    def __init__(self, client: rota.Client, queue: str, revive: Callable[[QueuedTask], None]) -> None:
         super().__init__()
         self._client = client
-        self._queue = queue
+        self.queue = queue
         self._revive = revive
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue."""
-        return str(self._queue["name"])
 
     def compose(self) -> ComposeResult:
         yield Static(Text(f"queue {printable(self.queue)}", "bold"), classes="heading")
@@ -94,10 +95,9 @@ class Tasks(Screen[None]):
         self.query_one(FleetTable).focus()
         self.look()
 
-    def show(self, queue: Row) -> None:
+    def show(self, queue: Row, step_seconds: float) -> None:
         """Show how the queue went until now."""
-        self._queue = queue
-        chart = summary.queue_chart(queue, self.size.width)
+        chart = summary.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
         self.look()

@@ -48,13 +48,13 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
     return [[*done, *_rates(overall, step, "started", bars)], [*p99, *_lags(overall, "p50", bars)]]
 
 
-def queue_chart(queue: Row, width: int) -> list[list[Cell]]:
+def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
     """The same of one queue, with its objective: how often the lag was over it is said in words."""
     history, objective = queue.get("history"), queue["lag_objective_seconds"]
     if not history:
         return []
     bars = max(8, width - 26)
-    lines = [_rates(history, queue["step_seconds"], "done", bars)]
+    lines = [_rates(history, step, "done", bars)]
     lines += [_lags(history, name, bars) for name in ("p50", "p99")]
     if objective is not None:
         over = sum(value is not None and value > objective for value in history["p99"])

@@ -35,11 +35,13 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their heads. `right`: of each column whether its cells stand to the right."""
+    """Rows under their heads. `right` and `widths`: of each column whether its cells stand to the right, and how wide
+    it is."""
 
     name: str
     heads: tuple[str, ...]
     right: tuple[bool, ...]
+    widths: tuple[int, ...]
     lines: tuple[Line, ...]
 
     def filtered(self, wanted: str) -> "Table":
@@ -108,7 +110,8 @@ def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str
     shown = _fitting(columns, widths, width)
     cut = _cut(columns, widths, shown, width)
     lines = tuple(Line(key, tuple(_shortened(cells[at], cut.get(at)) for at in shown), row) for key, row, cells in made)
-    return Table(name, tuple(columns[at].head for at in shown), tuple(columns[at].right for at in shown), lines)
+    heads, right = tuple(columns[at].head for at in shown), tuple(columns[at].right for at in shown)
+    return Table(name, heads, right, tuple(cut.get(at, widths[at]) for at in shown), lines)
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
