@@ -11,6 +11,7 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.current import CurrentTask
 from rota.durations import utc_datetime
+from rota.protocol.body import texts_in
 from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
@@ -72,8 +73,14 @@ class Attempt:
                 self._extend,
                 self._report,
                 self.is_cancelled,
+                texts_in(self.prepared.extra) if isinstance(self.prepared, Runnable) else {},
             )
         return self._current
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it is part of, "" for none."""
+        return "" if self._current is None else self._current.trace_id
 
     def called(self, times: Times) -> None:
         """The function is called only now."""
