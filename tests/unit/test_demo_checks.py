@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from rota_supervisor.demo.numbers import QueueNumbers
 
 from rota_supervisor.demo.books import Books, QueueNumbers
 from rota_supervisor.demo.checks import Evidence, check_run

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
-from rota_supervisor.demo.view import show_checks
 
 import rota.telemetry.log as rota_log
 from hostile import HOSTILE, UNFIT, VALID, unfit_in
