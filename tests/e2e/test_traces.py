@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from fleets import Fleets, RunningFleet
 from growing_files import whole_lines
 from rota import Call, chain
-from rota.contrib.opentelemetry import instrument, uninstrument
+from spans import recorded_spans
 from waiting import until
 
 MANY = 8
@@ -58,11 +56,8 @@ async def beside_others(number: int) -> None:
 @pytest.fixture
 def sent() -> Iterator[InMemorySpanExporter]:
     """The spans of what is enqueued here."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    instrument(provider)
-    yield exporter
-    uninstrument()
+    with recorded_spans() as exporter:
+        yield exporter
 
 
 @pytest.fixture

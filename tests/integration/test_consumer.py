@@ -15,10 +15,12 @@ import rota
 from faulty_link import FaultyLink
 from protocol import Fleet, one_tier
 from rota.client.client import Client
+from rota.contrib.opentelemetry import processing
 from rota.protocol.store import Announced, Blame, Store
 from rota.protocol.tiers import QueueShare
 from rota.registry import default_registry
 from servers import Server
+from spans import recorded_spans
 from waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
@@ -64,6 +66,25 @@ def test_a_task_says_what_it_is(client: Client, consumer: rota.Consumer) -> None
     assert task.lag_seconds >= 0
     found = client.status("a")
     assert (found.state, found.owner, found.due_at) == ("running", consumer.owner, task.due_at)
+
+
+def test_what_came_along_with_a_task_is_told_and_its_span_belongs_to_that(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    body = f'["a","q","work",[1],{{"traceparent":"00-{trace_id}-{span_id}-01","odd":7}}]'
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), body)
+    task = next(consumer)
+    with recorded_spans() as spans, task, processing(task):
+        assert dict(task.carried) == {"traceparent": f"00-{trace_id}-{span_id}-01"}
+    [span] = spans.get_finished_spans()
+    [link] = span.links
+    assert (span.name, f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") == (
+        "process q",
+        trace_id,
+        span_id,
+    )
+    assert client.status("a").state == "done"
 
 
 def test_a_block_without_an_error_is_done_and_one_with_an_error_is_retried(

@@ -4,11 +4,11 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rota
@@ -18,6 +18,7 @@ from rota.contrib.opentelemetry import instrument, uninstrument
 from rota.hooks import default_hooks
 from rota.registry import default_registry
 from rota.testing import eager
+from spans import recorded_spans
 
 
 @rota.task(name="otel_double", queue="traced", result_ttl=60)
@@ -50,13 +51,8 @@ async def fetch() -> None:
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    instrument(provider)
-    yield exporter
-    uninstrument()
-    provider.shutdown()
+    with recorded_spans() as exporter:
+        yield exporter
 
 
 @pytest.fixture
@@ -98,18 +94,12 @@ def test_an_attempt_is_linked_to_the_span_of_its_enqueue_and_both_say_what_by_th
     assert (processed.kind, processed.parent, linked(processed)) == (trace.SpanKind.CONSUMER, None, [id_of(sent)])
 
 
-def test_as_a_child_an_attempt_goes_on_with_the_trace_of_its_enqueue(traced: InMemorySpanExporter) -> None:
-    instrument(_provider_of(traced), as_children=True)
-    double.enqueue(7)
+def test_as_a_child_an_attempt_goes_on_with_the_trace_of_its_enqueue() -> None:
+    with recorded_spans(as_children=True) as traced, eager():
+        double.enqueue(7)
     [sent], [processed] = named(traced, "send traced"), named(traced, "process traced")
     assert processed.parent is not None
     assert (processed.parent.span_id, linked(processed)) == (id_of(sent), [])
-
-
-def _provider_of(exporter: InMemorySpanExporter) -> TracerProvider:
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return provider
 
 
 def test_what_a_task_enqueues_stands_in_the_trace_of_its_attempt(traced: InMemorySpanExporter) -> None:
@@ -181,6 +171,24 @@ def test_an_enqueue_that_fails_fails_its_span(spans: InMemorySpanExporter) -> No
         client.enqueue("unheard", queue="traced")
     [sent] = named(spans, "send traced")
     assert (sent.status.status_code, (sent.attributes or {})["error.type"]) == (trace.StatusCode.ERROR, "Unavailable")
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {"traceparent": "00-zz-zz-01"},
+        {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa", "tracestate": "\x1b[2J,=,="},
+        {"tracestate": "a=1", "baggage": "%zz=\udcff;;;"},
+    ],
+)
+def test_what_others_put_in_place_of_a_context_ends_no_attempt(
+    spans: InMemorySpanExporter, carried: dict[str, str]
+) -> None:
+    task = rota.CurrentTask("id", "name", "q", "immediate", 1, 0, datetime.now(UTC), 0.0, carried=carried)
+    with default_hooks.wrapped(task):
+        pass
+    [processed] = named(spans, "process q")
+    assert (processed.parent, linked(processed), len(task.trace_id)) == (None, [], 32)
 
 
 def test_uninstrumented_nothing_is_wrapped_and_bodies_carry_nothing() -> None:

@@ -5,13 +5,14 @@ The methods of the clients that enqueue are wrapped, and each attempt by an `aro
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Final
 
 from opentelemetry import propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
@@ -83,7 +84,7 @@ def uninstrument() -> None:
 def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
     """A block in which a task is processed, as a span: what workers do by themselves, for programs with a consumer, as
     in `with task, processing(task):`. An exception that comes out of it fails the span, and goes on."""
-    sent = propagate.extract(task.carried)
+    sent = _context_in(task.carried)
     producer = trace.get_current_span(sent).get_span_context()
     is_child = _in_force.as_children
     with _in_force.tracer.start_as_current_span(
@@ -101,6 +102,13 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
         except BaseException as error:
             _tell_how_it_failed(span, error)
             raise
+
+
+def _context_in(texts: Mapping[str, str]) -> Context:
+    try:
+        return propagate.extract(texts)
+    except ValueError:  # JSON may hold half a character, which no propagator reads
+        return Context()
 
 
 def _around_attempt(task: CurrentTask) -> Generator[None, None, None]:

@@ -1,0 +1,23 @@
+"""Spans that an instrumented process makes, kept in its memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rota.contrib.opentelemetry import instrument, uninstrument
+
+
+@contextmanager
+def recorded_spans(*, as_children: bool = False) -> Iterator[InMemorySpanExporter]:
+    """The spans of a block in which Rota is instrumented."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrument(provider, as_children=as_children)
+    try:
+        yield exporter
+    finally:
+        uninstrument()
+        provider.shutdown()
