@@ -56,9 +56,9 @@ def test_a_browser_gets_it_compressed_and_only_when_it_has_changed(exporter: Exp
         assert answer.headers["Content-Encoding"] == "gzip"
         assert gzip.decompress(answer.read()) == (FOLDER / "main.js").read_bytes()
         tag = answer.headers["ETag"]
-    again = exporter.get("/main.js", **{"If-None-Match": tag})
+    again = exporter.get("/main.js", data=None, **{"If-None-Match": tag})
     assert (again.status, again.body) == (304, "")
-    assert exporter.get("/main.js", **{"If-None-Match": '"other"'}).status == 200
+    assert exporter.get("/main.js", data=None, **{"If-None-Match": '"other"'}).status == 200
 
 
 def test_no_other_file_can_be_reached(exporter: Exporter) -> None:
