@@ -1,0 +1,98 @@
+"""Fleets side by side, each with a trouble of its own, and one Prometheus with the project's rules that sees them all.
+
+Each scene is a job of its own, named as it is.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from prometheus import Prometheus, scrape_jobs
+from troubles.catalogue import TROUBLES
+from troubles.scene import SHORTENED, Scene
+from troubles.shortening import shortened
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
+SCRAPE_INTERVAL: Final = "500ms"
+_STARTED_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """An alert that fires, or did. `began_at`: Unix seconds of the first evaluation at which it did."""
+
+    alert: str
+    severity: str
+    began_at: float
+    labels: Mapping[str, str]
+
+
+class Bench:
+    """Scenes of these troubles, and beside them any number in which nothing happens."""
+
+    def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
+        self.folder = folder
+        self.closing = ExitStack()
+        self.scenes = {name: self._made(TROUBLES[name].scene(folder / name)) for name in names}
+        for name in well:
+            self.scenes[name] = self._made(Scene(name, folder / name))
+            self.scenes[name].add_node()
+        self.began_at: dict[str, float] = {}
+
+    def _made(self, scene: Scene) -> Scene:
+        self.closing.push(scene.closing)
+        return scene
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until Prometheus has an answer of each node."""
+        with ExitStack() as when_it_fails:
+            when_it_fails.push(self.closing)
+            with ThreadPoolExecutor(_STARTED_AT_ONCE) as pool:
+                list(pool.map(Scene.start, self.scenes.values()))
+            self.prometheus = self._watching()
+            when_it_fails.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.close()
+
+    def _watching(self) -> Prometheus:
+        jobs = {name: scene.targets() for name, scene in self.scenes.items()}
+        config = scrape_jobs(jobs, interval=SCRAPE_INTERVAL, rule_files=shortened_rules(self.folder))
+        prometheus = Prometheus(self.folder, config)
+        self.closing.callback(prometheus.stop)
+        prometheus.start()
+        prometheus.wait_for(f"count(up == 1) == {sum(map(len, jobs.values()))}")
+        return prometheus
+
+    def begin(self, name: str) -> None:
+        """Have its trouble begin, to go on until it is ended or everything is."""
+        scene = self.scenes[name]
+        self.began_at[name] = time.time()
+        scene.closing.enter_context(TROUBLES[name].happens(scene))
+
+    def firing(self, name: str) -> list[Firing]:
+        """What has fired in a scene within the last quarter of an hour, the first one first."""
+        ever = self.prometheus.query_range(
+            f'ALERTS{{alertstate="firing", job="{name}"}}', seconds=900, step_seconds=0.5
+        )
+        return sorted(map(_firing, ever.result), key=lambda each: each.began_at)
+
+
+def _firing(series: dict[str, Any]) -> Firing:
+    labels = series["metric"]
+    return Firing(labels["alertname"], labels["severity"], float(series["values"][0][0]), labels)
+
+
+def shortened_rules(folder: Path) -> list[str]:
+    """Write the rules that prometheus.yml names, shortened, into the folder; returns their paths."""
+    names = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]
+    for name in names:
+        (folder / name).write_text(shortened((DEPLOY / name).read_text(), SHORTENED))
+    return [str(folder / name) for name in names]

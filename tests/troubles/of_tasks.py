@@ -1,0 +1,73 @@
+"""Troubles that come of the application's code."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Final
+
+from rota import Call
+from rota.telemetry import metrics as m
+from troubles.scene import WORK_QUEUE, Scene, coming, trouble
+from waiting import until
+
+_HOOK: Final = """
+from pathlib import Path
+
+import rota
+
+@rota.on_worker_start
+def connect():
+    if Path("no-database").exists():
+        raise ConnectionRefusedError("the database does not answer")
+"""
+
+
+@trouble(restarts={"crash_limit": 1000})
+def crash_loop(scene: Scene) -> Iterator[None]:
+    """A task kills each worker that runs it, a thousand times."""
+    handle = scene.fleet.client.enqueue("kill_worker", queue=WORK_QUEUE)
+    until(lambda: _restarts(scene, "signal") >= 3, "three workers are dead")
+    yield
+    until(lambda: scene.fleet.client.cancel(handle.id), "the task is gone")
+
+
+@trouble()
+def hung_task(scene: Scene) -> Iterator[None]:
+    """A task that took milliseconds so far does not end, and has no time limit to speak of."""
+    client = scene.fleet.client
+    client.enqueue_many([Call("hold", [f"short-{number}"], queue=WORK_QUEUE) for number in range(20)])
+    for number in range(20):
+        scene.fleet.release(f"short-{number}")
+    scene.fleet.wait_for("end", 20, name="hold")
+    scene.fleet.hold("forever", WORK_QUEUE)
+    yield
+    scene.fleet.release("forever")
+
+
+@trouble()
+def failing_tasks(scene: Scene) -> Iterator[None]:
+    """A task fails each time it runs, a few times a second, and is dead each time."""
+    with coming(scene, Call("give_up", ["as it was told"], queue=WORK_QUEUE), per_second=4):
+        until(lambda: scene.fleet.metrics().total(m.TASKS_DEAD.name, task="give_up") >= 3, "three are dead")
+        yield
+
+
+def _write_hook(scene: Scene) -> None:
+    (scene.fleet.folder / "hooks.py").write_text(_HOOK)
+
+
+@trouble(prepare=_write_hook, imports=["tasks", "hooks"])
+def failing_hook(scene: Scene) -> Iterator[None]:
+    """A hook at the start of each worker fails, as its database is away; those that run die one day."""
+    marker = scene.fleet.folder / "no-database"
+    marker.touch()
+    for pid in scene.fleet.workers():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: _restarts(scene, "boot") >= 3, "three starts have failed")
+    yield
+    marker.unlink()
+    scene.fleet.hup()
+
+
+def _restarts(scene: Scene, reason: str) -> float:
+    return scene.fleet.metrics().total(m.PROCESS_RESTARTS.name, role="worker", reason=reason)
