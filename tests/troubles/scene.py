@@ -16,7 +16,6 @@ SHORTENED: Final = 30
 STEADY_QUEUE: Final = "steady"
 WORK_QUEUE: Final = "work"
 _SETTINGS: Final[Mapping[str, Any]] = {
-    "workers": 2,
     "pollers": 2,
     "tiers": [[STEADY_QUEUE, WORK_QUEUE], ["default"]],
     "metrics": {"lag_objective_seconds": 1},
