@@ -11,7 +11,14 @@ from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
+from rota.telemetry.definition import (
+    LAG_BUCKETS,
+    CounterDefinition,
+    Definition,
+    GaugeDefinition,
+    HistogramDefinition,
+    PeakDefinition,
+)
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.largest import Largest
@@ -21,7 +28,12 @@ from rota_supervisor.exporter.samples import Samples, exposed_series
 from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
-TYPES = {CounterDefinition: "counter", GaugeDefinition: "gauge", HistogramDefinition: "histogram"}
+TYPES = {
+    CounterDefinition: "counter",
+    GaugeDefinition: "gauge",
+    HistogramDefinition: "histogram",
+    PeakDefinition: "gauge",
+}
 QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
 READING = QueueReading(Largest(["q"], 1).choose([QUEUE], all_seen=True), 0, 0.0, Consumers(0, ()))
 OF_A_PATTERN = replace(READING, shown=Largest(["q*"], 1).choose([QUEUE], all_seen=True))

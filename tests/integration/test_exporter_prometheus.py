@@ -5,8 +5,9 @@ from pathlib import Path
 from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
 from masters import ON_ONE_SERVER
 from prometheus import Prometheus, promtool, scrape_config
+from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, Writer
+from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition, Writer
 from servers import Server
 
 
@@ -35,6 +36,8 @@ def fill_every_metric(exporter: Exporter) -> None:
                     recorders[writer].gauge(definition, *labels).set(1)
                 case HistogramDefinition():
                     recorders[writer].histogram(definition, *labels).observe(0.1)
+                case PeakDefinition():
+                    recorders[writer].peak(definition, *labels).observe(0.1, boottime_ns())
                 case _:
                     raise AssertionError(definition)
 

@@ -18,7 +18,15 @@ from rota.telemetry.definition import GaugeDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, MemberTask, Usage
 from rota_supervisor.exporter.largest import Largest
-from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
+from rota_supervisor.exporter.observer import (
+    CpuTotals,
+    put_fleet,
+    put_held,
+    put_reading,
+    put_settings,
+    put_usage,
+    zeroes,
+)
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples, empty_families, families
 from rota_supervisor.layout import Role
@@ -37,7 +45,7 @@ class Collected:
         self._samples = samples
 
     def collect(self) -> Iterator[Metric]:
-        return families(self._samples)
+        return families(self._samples, "shop")
 
 
 def exposition(samples: Samples) -> str:
@@ -67,7 +75,7 @@ def test_settings_become_gauges_of_each_queue() -> None:
     assert samples.value(m.QUEUE_LAG_OBJECTIVE, "mail") == 5.0
     assert samples.value(m.QUEUE_LAG_TARGET, "mail") == 0.999
     assert samples.value(m.QUEUE_WEIGHT, "mail") == 3.0
-    assert samples.value(m.BUILD_INFO, "1.2.3", "1", "shop") == 1
+    assert samples.value(m.BUILD_INFO, "1.2.3", "1") == 1
     assert samples.value(m.START_TIME) == 1000.0
 
 
@@ -163,7 +171,10 @@ def test_the_exposition_is_read_back_by_the_librarys_parser() -> None:
     samples.put(m.REDIS_UP, (), 1)
     parsed = {family.name: family for family in text_string_to_metric_families(exposition(samples))}
     assert parsed.keys() == {"rota_task_lag_seconds", "rota_claims", "rota_redis_up"}
-    assert parsed["rota_claims"].samples[0].labels == {"queue": 'a"b\\c\\nd'}  # escaped by us, and then by the library
+    assert parsed["rota_claims"].samples[0].labels == {
+        "fleet": "shop",
+        "queue": 'a"b\\c\\nd',
+    }  # escaped by us, and then by the library
     lag = {(s.name, s.labels.get("le")): s.value for s in parsed["rota_task_lag_seconds"].samples}
     assert lag[("rota_task_lag_seconds_bucket", "0.0025")] == 1
     assert lag[("rota_task_lag_seconds_bucket", "1.0")] == sum(range(10))
@@ -171,6 +182,37 @@ def test_the_exposition_is_read_back_by_the_librarys_parser() -> None:
     assert lag[("rota_task_lag_seconds_sum", None)] == 21
 
 
+def test_every_series_says_of_which_fleet_it_is() -> None:
+    samples = Samples()
+    samples.put(m.REDIS_UP, (), 1)
+    samples.add(m.PROMOTION_LAG, ("mail",), (1.0,) * m.PROMOTION_LAG.numbers)
+    samples.add(m.CLAIMS, ("mail",), (1.0,))
+    found = [sample for family in text_string_to_metric_families(exposition(samples)) for sample in family.samples]
+    assert len(found) > 20
+    assert {sample.labels["fleet"] for sample in found} == {"shop"}
+
+
+def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_zero() -> None:
+    samples = Samples()
+    samples.put(m.WORKERS_DESIRED, ("mail",), 2)
+    samples.put(m.WORKERS_DESIRED, ("bulk",), 2)
+    put_held(samples, [{"role": "worker", "pool": "bulk"}, {"role": "zygote", "pool": "generation-2"}])
+    assert dict(samples.series(m.STARTS_HELD)) == {
+        ("worker", "mail"): (0,),
+        ("worker", "bulk"): (1,),
+        ("exporter", ""): (0,),
+        ("zygote", ""): (1,),
+        ("poller", ""): (0,),
+    }
+
+
+def test_queues_of_which_nothing_started_late_lately_say_zero() -> None:
+    samples = Samples()
+    samples.put(m.TASK_LAG_WORST, ("mail",), 7.5)
+    put_fleet(samples, [], QUEUES)
+    assert dict(samples.series(m.TASK_LAG_WORST)) == {("mail",): (7.5,), ("bulk",): (0.0,)}
+
+
 def test_a_metric_without_samples_is_absent_and_still_described() -> None:
-    assert list(families(Samples())) == []
+    assert list(families(Samples(), "shop")) == []
     assert len(list(empty_families())) == len(m.ALL)

@@ -157,13 +157,15 @@ def _metrics() -> str:
 
     class Collected(Collector):
         def collect(self) -> Any:
-            return families(samples)
+            return families(samples, HOSTILE)
 
     registry = CollectorRegistry()
     registry.register(Collected())
     exposition = generate_latest(registry).decode()
     found: list[Metric] = list(text_string_to_metric_families(exposition))
-    assert [sample.labels for metric in found for sample in metric.samples] == [{"queue": printable(HOSTILE)}]
+    assert [sample.labels for metric in found for sample in metric.samples] == [
+        {"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}
+    ]
     return exposition
 
 

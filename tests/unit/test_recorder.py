@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rota.child.slot_layout import METRICS_AT, METRICS_END, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition
+from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
@@ -353,6 +353,8 @@ def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
                 recorder.gauge(definition, *labels).set(1)
             case HistogramDefinition():
                 recorder.histogram(definition, *labels).observe(1)
+            case PeakDefinition():
+                recorder.peak(definition, *labels).observe(1, 1)
             case _:
                 raise AssertionError(definition)
     assert used_words(words(memory)) * WORD < 32 << 10

@@ -8,10 +8,12 @@ from itertools import pairwise
 import pytest
 
 from rota.child.slot_memory import SlotMemory
+from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import Regions, SeriesBound, exposed_series
+from rota.telemetry.records import PEAK_NS, recent_peak
+from rota_supervisor.exporter.samples import RegionReader, Regions, SeriesBound, exposed_series
 
 
 def recorder(memory: SlotMemory, slot: int) -> Recorder:
@@ -55,6 +57,27 @@ def test_a_gauge_that_must_not_be_summed_is_the_highest_of_all() -> None:
     for slot in (4, 5, 6):
         recorder(memory, slot).gauge(m.INFLIGHT_ORPHANS).set({4: 1, 5: 3, 6: 2}[slot])
     assert Regions(memory, 1000).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
+
+
+def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> None:
+    memory = SlotMemory.create(8)
+    now_ns = boottime_ns()
+    for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # half minutes
+        peak = recorder(memory, slot).peak(m.TASK_LAG_WORST, "q")
+        peak.observe(seconds, now_ns - ago * PEAK_NS)
+        peak.observe(seconds / 2, now_ns - ago * PEAK_NS)
+    assert Regions(memory, 1000).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)  # on the edge of one
+    assert read_peak(memory, 5, now_ns) == 7.0
+    assert read_peak(memory, 5, now_ns + PEAK_NS) == 0.0
+    recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(1.0, now_ns + PEAK_NS)
+    assert read_peak(memory, 5, now_ns + PEAK_NS) == 1.0
+
+
+def read_peak(memory: SlotMemory, slot: int, now_ns: int) -> float:
+    (numbers,) = [
+        numbers for each, _, numbers in RegionReader(memory.slot(slot).metrics).read() if each is m.TASK_LAG_WORST
+    ]
+    return recent_peak(numbers, now_ns)[0]
 
 
 def test_a_gauge_set_to_nan_is_absent() -> None:

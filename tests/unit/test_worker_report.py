@@ -16,16 +16,18 @@ from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
-from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
+from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASK_LAG_WORST, TASKS_PROCESSED
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
+from rota.telemetry.records import recent_peak
 from rota.worker.attempt import Attempt
 from rota.worker.report import Report
 from rota.worker.times import Times
 from rota_supervisor.exporter.samples import RegionReader
 
 ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
-TIMES = Times(2000, 0.001, None, 0.001, early=False)
+NOW_NS = 90 * 10**9
+TIMES = Times(2000, 0.001, None, 0.001, early=False, start_ns=NOW_NS)
 
 NO_PATTERNS = QueueLabels()
 
@@ -92,6 +94,15 @@ def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
     place.report.started(ENTRY, TIMES)
     assert place.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}
     assert sum(place.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
+
+
+def test_the_worst_lag_is_of_all_kinds_but_of_tasks_that_waited_for_their_rate() -> None:
+    place = Place(LogSettings())
+    for letter, seconds in (("i", 1.0), ("r", 3.0), ("d", 2.0), ("t", 9.0)):
+        entry = parse_entry(f"id mail {letter} 1000 1000 0 0 0 0 -".encode())
+        place.report.started(entry, TIMES._replace(lag_seconds=seconds))
+    (numbers,) = place.numbers(TASK_LAG_WORST.name).values()
+    assert recent_peak(numbers, NOW_NS) == (3.0,)
 
 
 def test_claims_count_by_queue() -> None:

@@ -13,7 +13,7 @@ from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import Definition, GaugeDefinition, Writer
+from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition, Writer
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
@@ -82,7 +82,7 @@ class Observer:
 
     def collect(self) -> Iterator[prometheus.Metric]:
         """Yield the families of a scrape, for prometheus_client's registry."""
-        return families(self.observe().samples)
+        return families(self.observe().samples, self._settings.server.namespace)
 
     def describe(self) -> Iterator[prometheus.Metric]:
         """Yield which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
@@ -95,10 +95,12 @@ class Observer:
         lags = self._lag.lags(samples, began)
         put_settings(samples, self._settings, __version__, self._started_at)
         put_fleet(samples, fleet, self._settings.queues)
+        held = self._probe.held()
+        put_held(samples, held)
         if reading is not None:
             put_reading(samples, reading)
         samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
-        return Observation(fleet, samples, lags, reading, self._probe.ready(), self._probe.held())
+        return Observation(fleet, samples, lags, reading, self._probe.ready(), held)
 
     def note_lag(self) -> None:
         """Remember how the lag stands now, if it is time to; to be called every second or so."""
@@ -124,7 +126,9 @@ def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
     known = {"queue": tuple(queues), "kind": label_values.KINDS}
     for definition in m.ALL:
         values = known | _FIXED.get(definition.name, {})
-        is_recorded = not isinstance(definition, GaugeDefinition) and definition.writers != (Writer.EXPORTER,)
+        is_recorded = isinstance(definition, CounterDefinition | HistogramDefinition) and definition.writers != (
+            Writer.EXPORTER,
+        )
         if is_recorded and values.keys() >= set(definition.labels):
             yield from ((definition, labels) for labels in product(*(values[label] for label in definition.labels)))
 
@@ -135,14 +139,16 @@ def put_settings(samples: Samples, settings: ExporterSettings, version: str, sta
         samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
         samples.put(m.QUEUE_LAG_TARGET, (queue.name,), queue.lag_target)
         samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
-    samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION), settings.server.namespace), 1)
+    samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION)), 1)
     samples.put(m.START_TIME, (), started_at)
     samples.put(m.FORGOTTEN_AFTER, (), settings.forgotten_seconds)
 
 
 def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
-    """Put heartbeats, and the longest running task of each queue."""
+    """Put heartbeats, the longest running task of each queue, and that nothing started late where nothing did."""
     oldest = {queue.name: 0.0 for queue in queues}
+    for queue in oldest:
+        samples.raise_to(m.TASK_LAG_WORST, (queue,), (0.0,))
     labels = QueueLabels(oldest)
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
@@ -153,6 +159,16 @@ def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueS
                 oldest[label] = max(oldest.get(label, 0.0), running.age_seconds)
     for queue, age in oldest.items():
         samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
+
+
+def put_held(samples: Samples, held: Iterable[Json]) -> None:
+    """Put whether starts are held back, by the rows of the master's notice: of the pools that there are, and of the
+    other roles, for which it does not matter which generation they are of."""
+    names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
+    names += [(role, "") for role in label_values.CHILD_ROLES if role != Role.WORKER]
+    are_held = {(row["role"], row["pool"] if row["role"] == Role.WORKER else "") for row in held}
+    for name in names:
+        samples.put(m.STARTS_HELD, name, name in are_held)
 
 
 def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:

@@ -17,10 +17,17 @@ from itertools import accumulate
 from operator import add
 
 from rota.child import slot_layout, slot_memory
+from rota.child.slots import boottime_ns
 from rota.printable import printable
 from rota.telemetry import label_values, records
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
+from rota.telemetry.definition import (
+    CounterDefinition,
+    Definition,
+    GaugeDefinition,
+    HistogramDefinition,
+    PeakDefinition,
+)
 from rota_supervisor.exporter.libraries import prometheus
 
 Labels = tuple[str, ...]
@@ -43,6 +50,10 @@ class Samples:
         series = self._by_name.setdefault(definition.name, {})
         known = series.get(labels)
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
+
+    def raise_to(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
+        """Know the higher of these and what is known of a series."""
+        self.put(definition, labels, *max(numbers, self.get(definition, *labels) or numbers))
 
     def series(self, definition: Definition) -> Iterator[tuple[Labels, Numbers]]:
         yield from self._by_name.get(definition.name, {}).items()
@@ -141,6 +152,8 @@ def exposed_series(definition: Definition) -> int:
 class Regions:
     """All slots' records. Not safe for two threads at once."""
 
+    _now_ns = 0  # CLOCK_BOOTTIME at the last look
+
     def __init__(self, memory: slot_memory.SlotMemory, max_series: int) -> None:
         self._memory = memory
         self._readers: dict[int, RegionReader] = {}
@@ -164,6 +177,7 @@ class Regions:
     def read(self, living: Collection[int]) -> Samples:
         """Return the samples of all slots; `living` are those whose gauges count."""
         samples = Samples()
+        self._now_ns = boottime_ns()
         for number in self.touched():
             self._read_into(samples, number, living=number in living)
         for definition in m.ALL:
@@ -187,21 +201,22 @@ class Regions:
     def _merge(self, samples: Samples, found: Iterable[Series], *, living: bool) -> None:
         for definition, own_labels, numbers in found:
             labels = self.bound.admit(definition, own_labels)
-            if not isinstance(definition, GaugeDefinition):
+            if isinstance(definition, PeakDefinition):
+                samples.raise_to(definition, labels, records.recent_peak(numbers, self._now_ns))
+            elif not isinstance(definition, GaugeDefinition):
                 samples.add(definition, labels, numbers)
             elif living and not math.isnan(numbers[0]):
-                known = samples.value(definition, *labels) if definition.takes_highest else None
-                if known is None:
-                    samples.add(definition, labels, numbers)
-                else:
-                    samples.put(definition, labels, max(known, numbers[0]))
+                merge = samples.raise_to if definition.takes_highest else samples.add
+                merge(definition, labels, numbers)
 
 
-def families(samples: Samples) -> Iterator[prometheus.Metric]:
-    """Yield one family a metric that has samples, in the order of the definitions."""
+def families(samples: Samples, fleet: str) -> Iterator[prometheus.Metric]:
+    """Yield one family a metric that has samples, in the order of the definitions. Every series has the label `fleet`:
+    without it two fleets that one job scrapes would be one."""
     for definition in m.ALL:
         if series := sorted(samples.series(definition)):
-            yield _family(definition, [(tuple(map(printable, labels)), numbers) for labels, numbers in series])
+            named = [(tuple(map(printable, (fleet, *labels))), numbers) for labels, numbers in series]
+            yield _family(definition, named)
 
 
 def empty_families() -> Iterator[prometheus.Metric]:
@@ -210,15 +225,16 @@ def empty_families() -> Iterator[prometheus.Metric]:
 
 
 def _family(definition: Definition, series: list[tuple[Labels, Numbers]]) -> prometheus.Metric:
+    labels_shown = ("fleet", *definition.labels)
     if isinstance(definition, HistogramDefinition):
-        histogram = prometheus.HistogramMetricFamily(definition.name, definition.help, labels=definition.labels)
+        histogram = prometheus.HistogramMetricFamily(definition.name, definition.help, labels=labels_shown)
         bounds = [*map(str, definition.buckets), "+Inf"]
         for labels, (*counts, total) in series:
             histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         return histogram
     is_counter = isinstance(definition, CounterDefinition)
     kind = prometheus.CounterMetricFamily if is_counter else prometheus.GaugeMetricFamily
-    family = kind(definition.name, definition.help, labels=definition.labels)
+    family = kind(definition.name, definition.help, labels=labels_shown)
     for labels, numbers in series:
         family.add_metric(labels, numbers[0])
     return family

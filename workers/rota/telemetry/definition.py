@@ -48,6 +48,19 @@ class GaugeDefinition(Definition):
 
 
 @dataclass(frozen=True, slots=True)
+class PeakDefinition(Definition):
+    """The highest value that was seen in about the last minute, in any slot; 0 when none was. Shown as a gauge.
+
+    Two pairs of numbers, of half a minute each and used in turn: which half minute of CLOCK_BOOTTIME it is, and the
+    highest value in it. So it is right however seldom somebody reads, and also when the process has died.
+    """
+
+    @property
+    def numbers(self) -> int:
+        return 4
+
+
+@dataclass(frozen=True, slots=True)
 class HistogramDefinition(Definition):
     """Counts observations in `buckets`, upper bounds in ascending order. Slots are summed."""
 

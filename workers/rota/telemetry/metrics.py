@@ -17,6 +17,7 @@ from rota.telemetry.definition import (
     Definition,
     GaugeDefinition,
     HistogramDefinition,
+    PeakDefinition,
     Writer,
 )
 
@@ -52,6 +53,12 @@ def _histogram(
 TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start of a task minus the time it was due.", "queue kind")
 TASK_LAG_OBJECTIVE_MISSES = _counter(
     "rota_task_lag_objective_misses_total", _WORKER, "Starts later than the lag objective of their queue.", "queue kind"
+)
+TASK_LAG_WORST = PeakDefinition(
+    "rota_task_lag_worst_seconds",
+    "The highest lag of a start in about the last minute, 0 without starts; not of kind throttled.",
+    ("queue",),
+    _WORKER,
 )
 PROMOTION_LAG = _histogram(
     "rota_promotion_lag_seconds",
@@ -178,6 +185,12 @@ CLAIMS_REFUSED = _counter(
 
 WORKERS = _gauge("rota_workers", _MASTER, "Workers by state.", "pool state")
 WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Workers asked for.", "pool")
+STARTS_HELD = _gauge(
+    "rota_starts_held",
+    _EXPORTER,
+    "1 while starts are held back, in back-off or fatal. The pool is empty but for workers.",
+    "role pool",
+)
 WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Tasks that run now: each worker says its own.", "pool")
 WORKER_CONCURRENCY = _gauge(
     "rota_worker_concurrency", _WORKER, "How many tasks the workers may run at once, all together.", "pool"
@@ -267,9 +280,7 @@ AUDIT_UNPLACED = _gauge(
 
 # About itself.
 
-BUILD_INFO = _gauge(
-    "rota_build_info", _EXPORTER, "1, with the version, the protocol and the namespace.", "version protocol fleet"
-)
+BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
 START_TIME = _gauge("rota_start_time_seconds", _EXPORTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting this answer took.")
 SERIES_DROPPED = _counter(

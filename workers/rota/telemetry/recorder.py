@@ -15,7 +15,13 @@ from typing import Final, TypeVar
 from rota.child.slot_layout import WORD
 from rota.telemetry import label_values, records
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
+from rota.telemetry.definition import (
+    CounterDefinition,
+    Definition,
+    GaugeDefinition,
+    HistogramDefinition,
+    PeakDefinition,
+)
 
 MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
@@ -69,12 +75,26 @@ class Histogram:
         numbers[self._sum_at] += value
 
 
+class Peak(_Number):
+    """The highest value lately, in the two half minutes of a `PeakDefinition`."""
+
+    __slots__ = ()
+
+    def observe(self, value: float, at_ns: int) -> None:
+        """Take note of a value, seen at `at_ns` of CLOCK_BOOTTIME."""
+        half = at_ns // records.PEAK_NS
+        numbers, at = self._numbers, self._at + (half & 1) * 2
+        if value > numbers[at + 1] or half != numbers[at]:
+            numbers[at + 1] = value
+            numbers[at] = half
+
+
 def _itself(queue: str) -> str:
     return queue
 
 
 _Definition = TypeVar("_Definition", bound=Definition)
-_Child = TypeVar("_Child", Counter, Gauge, Histogram)
+_Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 
 
 class Recorder:
@@ -103,6 +123,7 @@ class Recorder:
         self._counters: dict[tuple[str, ...], Counter] = {}
         self._gauges: dict[tuple[str, ...], Gauge] = {}
         self._histograms: dict[tuple[str, ...], Histogram] = {}
+        self._peaks: dict[tuple[str, ...], Peak] = {}
         self._attach()
         self._dropped = self.counter(m.SERIES_DROPPED)
 
@@ -118,6 +139,10 @@ class Recorder:
         """Return the histogram of these label values."""
         known = self._histograms.get((definition.name, *labels))
         return known or self._make(Histogram, self._histograms, definition, labels)
+
+    def peak(self, definition: PeakDefinition, *labels: str) -> Peak:
+        """Return the peak of these label values."""
+        return self._peaks.get((definition.name, *labels)) or self._make(Peak, self._peaks, definition, labels)
 
     def _attach(self) -> None:
         """Find what earlier processes of this slot recorded; their gauges are history and go away."""

@@ -41,6 +41,7 @@ class _OfQueue(NamedTuple):
 
     lag: recorder.Histogram
     wait: recorder.Histogram
+    worst: recorder.Peak | None
     objective_seconds: float
 
 
@@ -132,6 +133,8 @@ class Report:
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
         known.lag.observe(times.lag_seconds)
         known.wait.observe(times.wait_seconds)
+        if known.worst is not None:
+            known.worst.observe(times.lag_seconds, times.start_ns)
         if times.promotion_lag_seconds is not None:
             self._recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
         if times.lag_seconds > known.objective_seconds:
@@ -142,7 +145,9 @@ class Report:
     def _new_queue(self, queue: str, kind: Kind) -> _OfQueue:
         lag = self._recorder.histogram(metrics.TASK_LAG, queue, kind.label)
         wait = self._recorder.histogram(metrics.QUEUE_WAIT, queue, kind.label)
-        made = _OfQueue(lag, wait, self._objectives.get(queue, self._objective_seconds))
+        # The lag of a throttled task is the wait for its rate: nobody is late.
+        worst = None if kind is Kind.THROTTLED else self._recorder.peak(metrics.TASK_LAG_WORST, queue)
+        made = _OfQueue(lag, wait, worst, self._objectives.get(queue, self._objective_seconds))
         return self._queues.setdefault((queue, kind), made)
 
     def attempt(self, attempt: Attempt) -> None:

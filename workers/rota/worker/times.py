@@ -36,17 +36,18 @@ class Anchor(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The start of an attempt. `promotion_lag_seconds` is None for a task that never waited for a due time, or waited
-    for its rate after it."""
+    """The start of an attempt, by Redis time and (`start_ns`) by CLOCK_BOOTTIME. `promotion_lag_seconds` is None for a
+    task that never waited for a due time, or waited for its rate after it."""
 
     start_us: int
     lag_seconds: float
     promotion_lag_seconds: float | None
     wait_seconds: float
     early: bool
+    start_ns: int
 
 
-NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False)
+NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False, 0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
@@ -59,6 +60,7 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
         None if entry.kind in _NOT_PROMOTED else max(0, ready_us - due_us) / MICROSECONDS,
         (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0,
         anchor.earliest_us(start_ns) < due_us,
+        start_ns,
     )
 
 
