@@ -1,8 +1,9 @@
 """Troubles of queues: work that comes, and is not done in time or at all."""
 
+import warnings
 from collections.abc import Iterator
 
-from rota import Call
+from rota import Call, UnservedQueue
 from rota.telemetry import metrics as m
 from troubles.scene import SHORTENED, WORK_QUEUE, Scene, coming, trouble
 from waiting import until
@@ -38,7 +39,8 @@ def rare_late_queue(scene: Scene) -> Iterator[None]:
 @trouble(unserved_queues="warn")
 def unserved_queue(scene: Scene) -> Iterator[None]:
     """Tasks come for a queue that no fleet serves, as when its name is misspelt."""
-    scene.fleet.client.enqueue_many([Call("note", [str(number)], queue="wrok") for number in range(5)])
+    with warnings.catch_warnings(action="ignore", category=UnservedQueue):
+        scene.fleet.client.enqueue_many([Call("note", [str(number)], queue="wrok") for number in range(5)])
     until(lambda: _ready(scene, "wrok") == 5, "five wait")
     yield
     _purge(scene, "wrok")

@@ -1,5 +1,6 @@
 """Troubles of the fleet, and of what is around it: processes, nodes, the server, the file, the log."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from contextlib import suppress
 from fleet_process import LOG_FILE
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import STEADY_QUEUE, WORK_QUEUE, Scene, coming, trouble
+from troubles.scene import WORK_QUEUE, Scene, coming, trouble
 from waiting import repeating, until
 
 
@@ -66,11 +67,13 @@ def bad_reload(scene: Scene) -> Iterator[None]:
 
 
 def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
+    """Have the fleet log into a pipe with room for a few lines, and somebody copy that into its log file."""
     with (scene.fleet.folder / LOG_FILE).open("ab") as file:
         reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
+    scene.closing.callback(reader.kill)
     assert reader.stdin is not None
     scene.fleet.log_fd = reader.stdin.fileno()
-    scene.closing.callback(reader.kill)
+    fcntl.fcntl(scene.fleet.log_fd, fcntl.F_SETPIPE_SZ, os.sysconf("SC_PAGESIZE"))
     return reader
 
 
@@ -78,7 +81,7 @@ def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
 def log_blocked(scene: Scene) -> Iterator[None]:
     """Whoever reads the fleet's log stands still, so that its lines are dropped."""
     os.kill(scene.prepared.pid, signal.SIGSTOP)
-    scene.fleet.client.enqueue_many([Call("note", [str(number)], queue=STEADY_QUEUE) for number in range(500)])
-    until(lambda: scene.fleet.metrics().total(m.LOG_LINES_DROPPED.name) >= 1, "a line is lost")
-    yield
+    with coming(scene, Call("note", ["told of in the log"], queue=WORK_QUEUE), per_second=10):
+        until(lambda: scene.fleet.metrics().total(m.LOG_LINES_DROPPED.name) >= 1, "a line is lost")
+        yield
     os.kill(scene.prepared.pid, signal.SIGCONT)

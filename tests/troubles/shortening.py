@@ -8,9 +8,8 @@ _ONE: Final = r"\d+(?:ms|[smhdw])"
 _DURATION: Final = rf"(?:{_ONE})+"
 # Where a duration stands: the window of a range, the two parts of a subquery, an offset, and the rule's own times.
 _TIMES: Final = re.compile(
-    rf"(?<=\[)(?P<range>{_DURATION})(?=[\]:])|(?<=:)(?P<step>{_DURATION})(?=\])|(?<=\boffset )(?P<offset>{_DURATION})"
-    rf"|(?<=\bfor: )(?P<pending>{_DURATION})|(?<=\binterval: )(?P<interval>{_DURATION})"
-    rf"|(?<=\bkeep_firing_for: )(?P<keep>{_DURATION})"
+    rf"(?<=\[){_DURATION}(?=[\]:])|(?<=:){_DURATION}(?=\])|(?<=\boffset ){_DURATION}"
+    rf"|(?<=\bfor: ){_DURATION}|(?<=\binterval: ){_DURATION}|(?<=\bkeep_firing_for: ){_DURATION}"
 )
 # What is compared with a number of seconds is an age: `max by (job) (rota_quiet_age_seconds) > 60`.
 _AGES: Final = re.compile(r"(_seconds(?:\{[^{}]*\})?[)\s]*[<>]=?\s*)(\d+(?:\.\d+)?)\b")

@@ -1,0 +1,82 @@
+"""Each trouble made for real, beside a real Prometheus with the project's rules: which alerts fire, and which first.
+
+Fleets, windows and ages are at a thirtieth of their times. All troubles go on side by side, and beside them a fleet
+that is well.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from troubles.bench import Bench
+from troubles.catalogue import TROUBLES
+from waiting import until
+
+DEADLINE_SECONDS = 150.0
+WELL = "well"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The alert that names the cause, and what else is true meanwhile: all of it follows from the same cause."""
+
+    right: str
+    also: frozenset[str] = frozenset()
+
+
+def answer(right: str, *also: str) -> Answer:
+    return Answer(right, frozenset(also))
+
+
+ANSWERS = {
+    "crash_loop": answer("RotaWorkerCrashLoop"),
+    "hung_task": answer("RotaTaskHung"),
+    "failing_tasks": answer("RotaDeadLetters", "RotaTaskFailing"),
+    "failing_hook": answer("RotaStartsHeld"),
+    "saturation": answer("RotaLagBurn1h"),
+    "rare_late_queue": answer("RotaLagBurn1h"),
+    "unserved_queue": answer("RotaQueueUnserved"),
+    "forgotten_queue": answer("RotaQueueForgotten"),
+    "pollers_stuck": answer("RotaPollerBehind", "RotaWorkerCrashLoop"),
+    "redis_away": answer("RotaRedisDown"),
+    "node_lost": answer("RotaNodeLost"),
+    "fleet_absent": answer("RotaAbsent"),
+    "bad_reload": answer("RotaConfigReloadFailed"),
+    "log_blocked": answer("RotaLogLinesDropped"),
+}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """All troubles have begun, and Prometheus had seen the fleets before."""
+    with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
+        made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 10) >= 15")
+        with ThreadPoolExecutor(len(TROUBLES)) as pool:
+            list(pool.map(made.begin, TROUBLES))
+        yield made
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, name: str) -> None:
+    expected = ANSWERS[name]
+    until(lambda: expected.right in alerts(bench, name), lambda: bench.firing(name), DEADLINE_SECONDS)
+    first, *others = alerts(bench, name)
+    assert first == expected.right, bench.firing(name)
+    assert set(others) <= {expected.right, *expected.also}
+
+
+def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
+    fired = {name: set(alerts(bench, name)) for name in bench.scenes}
+    assert fired.pop(WELL) == set()
+    assert {name: found - {ANSWERS[name].right} - ANSWERS[name].also for name, found in fired.items()} == {
+        name: set() for name in TROUBLES
+    }
+
+
+def alerts(bench: Bench, name: str) -> list[str]:
+    """Those that fired, by when."""
+    return [each.alert for each in bench.firing(name)]
