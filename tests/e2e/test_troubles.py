@@ -1,6 +1,6 @@
 """Each trouble made for real, beside a real Prometheus with the project's rules: which alerts fire, and which first.
 
-Fleets, windows and ages are at a thirtieth of their times. All troubles go on side by side, and beside them a fleet
+Fleets, windows and ages are at a twentieth of their times. All troubles go on side by side, and beside them a fleet
 that is well.
 """
 
@@ -41,7 +41,7 @@ ANSWERS = {
     "rare_late_queue": answer("RotaLagBurn1h"),
     "unserved_queue": answer("RotaQueueUnserved"),
     "forgotten_queue": answer("RotaQueueForgotten"),
-    "pollers_stuck": answer("RotaPollerBehind", "RotaWorkerCrashLoop"),
+    "pollers_stuck": answer("RotaWorkerCrashLoop", "RotaPollerBehind"),
     "redis_away": answer("RotaRedisDown"),
     "node_lost": answer("RotaNodeLost"),
     "fleet_absent": answer("RotaAbsent"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import WORK_QUEUE, Scene, coming, trouble
+from troubles.scene import RESTARTS, WORK_QUEUE, Scene, coming, trouble
 from waiting import until
 
 _HOOK: Final = """
@@ -22,7 +22,7 @@ def connect():
 """
 
 
-@trouble(restarts={"crash_limit": 1000})
+@trouble(restarts={**RESTARTS, "crash_limit": 1000})
 def crash_loop(scene: Scene) -> Iterator[None]:
     """A task kills each worker that runs it, a thousand times."""
     handle = scene.fleet.client.enqueue("kill_worker", queue=WORK_QUEUE)

@@ -70,6 +70,7 @@ def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
     """Have the fleet log into a pipe with room for a few lines, and somebody copy that into its log file."""
     with (scene.fleet.folder / LOG_FILE).open("ab") as file:
         reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
+    scene.closing.enter_context(reader)
     scene.closing.callback(reader.kill)
     assert reader.stdin is not None
     scene.fleet.log_fd = reader.stdin.fileno()

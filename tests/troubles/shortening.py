@@ -11,8 +11,8 @@ _TIMES: Final = re.compile(
     rf"(?<=\[){_DURATION}(?=[\]:])|(?<=:){_DURATION}(?=\])|(?<=\boffset ){_DURATION}"
     rf"|(?<=\bfor: ){_DURATION}|(?<=\binterval: ){_DURATION}|(?<=\bkeep_firing_for: ){_DURATION}"
 )
-# What is compared with a number of seconds is an age: `max by (job) (rota_quiet_age_seconds) > 60`.
-_AGES: Final = re.compile(r"(_seconds(?:\{[^{}]*\})?[)\s]*[<>]=?\s*)(\d+(?:\.\d+)?)\b")
+# A number of seconds that an age is compared with, and no factor: `max by (job) (rota_quiet_age_seconds) > 60`.
+_AGES: Final = re.compile(r"(_seconds(?:\{[^{}]*\})?[)\s]*[<>]=?\s*)(\d+(?:\.\d+)?)(?![\d.]*\s*[*/])\b")
 
 
 def shortened(rules: str, by: float) -> str:
