@@ -4,7 +4,7 @@ Fleets, windows and ages are at a twentieth of their times. All troubles go on s
 that is well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,26 +22,26 @@ pytestmark = pytest.mark.timeout(300)
 
 @dataclass(frozen=True)
 class Answer:
-    """The alert that names the cause, and what else is true meanwhile: all of it follows from the same cause."""
+    """The alerts that name the cause, of which one fires first, and what else is told of the same cause."""
 
-    right: str
-    also: frozenset[str] = frozenset()
+    right: frozenset[str]
+    also: frozenset[str]
 
 
-def answer(right: str, *also: str) -> Answer:
-    return Answer(right, frozenset(also))
+def answer(*right: str, also: Iterable[str] = ()) -> Answer:
+    return Answer(frozenset(right), frozenset(also))
 
 
 ANSWERS = {
     "crash_loop": answer("RotaWorkerCrashLoop"),
     "hung_task": answer("RotaTaskHung"),
-    "failing_tasks": answer("RotaDeadLetters", "RotaTaskFailing"),
+    "failing_tasks": answer("RotaDeadLetters", also=["RotaTaskFailing"]),
     "failing_hook": answer("RotaStartsHeld"),
     "saturation": answer("RotaLagBurn1h"),
     "rare_late_queue": answer("RotaLagBurn1h"),
     "unserved_queue": answer("RotaQueueUnserved"),
     "forgotten_queue": answer("RotaQueueForgotten"),
-    "pollers_stuck": answer("RotaWorkerCrashLoop", "RotaPollerBehind"),
+    "pollers_stuck": answer("RotaPollerBehind", "RotaWorkerCrashLoop"),
     "redis_away": answer("RotaRedisDown"),
     "node_lost": answer("RotaNodeLost"),
     "fleet_absent": answer("RotaAbsent"),
@@ -63,16 +63,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("name", TROUBLES)
 def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, name: str) -> None:
     expected = ANSWERS[name]
-    until(lambda: expected.right in alerts(bench, name), lambda: bench.firing(name), DEADLINE_SECONDS)
-    first, *others = alerts(bench, name)
-    assert first == expected.right, bench.firing(name)
-    assert set(others) <= {expected.right, *expected.also}
+    first, *others = until(lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS)
+    assert first in expected.right, bench.firing(name)
+    assert set(others) <= expected.right | expected.also, bench.firing(name)
 
 
 def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
     fired = {name: set(alerts(bench, name)) for name in bench.scenes}
     assert fired.pop(WELL) == set()
-    assert {name: found - {ANSWERS[name].right} - ANSWERS[name].also for name, found in fired.items()} == {
+    assert {name: found - ANSWERS[name].right - ANSWERS[name].also for name, found in fired.items()} == {
         name: set() for name in TROUBLES
     }
 

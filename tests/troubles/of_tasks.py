@@ -3,29 +3,17 @@
 import os
 import signal
 from collections.abc import Iterator
-from typing import Final
 
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import RESTARTS, WORK_QUEUE, Scene, coming, trouble
+from troubles.scene import RESTARTS, STEADY_QUEUE, WORK_QUEUE, Scene, coming, trouble
 from waiting import until
-
-_HOOK: Final = """
-from pathlib import Path
-
-import rota
-
-@rota.on_worker_start
-def connect():
-    if Path("no-database").exists():
-        raise ConnectionRefusedError("the database does not answer")
-"""
 
 
 @trouble(restarts={**RESTARTS, "crash_limit": 1000})
 def crash_loop(scene: Scene) -> Iterator[None]:
     """A task kills each worker that runs it, a thousand times."""
-    handle = scene.fleet.client.enqueue("kill_worker", queue=WORK_QUEUE)
+    handle = scene.fleet.client.enqueue("crash", queue=WORK_QUEUE)
     until(lambda: _restarts(scene, "signal") >= 3, "three workers are dead")
     yield
     until(lambda: scene.fleet.client.cancel(handle.id), "the task is gone")
@@ -33,13 +21,8 @@ def crash_loop(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def hung_task(scene: Scene) -> Iterator[None]:
-    """A task that took milliseconds so far does not end, and has no time limit to speak of."""
-    client = scene.fleet.client
-    client.enqueue_many([Call("hold", [f"short-{number}"], queue=WORK_QUEUE) for number in range(20)])
-    for number in range(20):
-        scene.fleet.release(f"short-{number}")
-    scene.fleet.wait_for("end", 20, name="hold")
-    scene.fleet.hold("forever", WORK_QUEUE)
+    """A task of a queue in which all take milliseconds does not end, and has no time limit to speak of."""
+    scene.fleet.hold("forever", STEADY_QUEUE)
     yield
     scene.fleet.release("forever")
 
@@ -52,11 +35,7 @@ def failing_tasks(scene: Scene) -> Iterator[None]:
         yield
 
 
-def _write_hook(scene: Scene) -> None:
-    (scene.fleet.folder / "hooks.py").write_text(_HOOK)
-
-
-@trouble(prepare=_write_hook, imports=["tasks", "hooks"])
+@trouble()
 def failing_hook(scene: Scene) -> Iterator[None]:
     """A hook at the start of each worker fails, as its database is away; those that run die one day."""
     marker = scene.fleet.folder / "no-database"

@@ -1,5 +1,6 @@
 """Where a trouble happens: a server and a fleet of its own, at shortened times, with a task that runs each second."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +17,10 @@ from waiting import repeating
 SHORTENED: Final = 20
 STEADY_QUEUE: Final = "steady"
 WORK_QUEUE: Final = "work"
+_APPLICATION: Final = Path(__file__).with_name("application.py")
 RESTARTS: Final = {"backoff_max_seconds": 1.5}
 _SETTINGS: Final[Mapping[str, Any]] = {
+    "imports": ["tasks", _APPLICATION.stem],
     "pollers": 2,
     "tiers": [[STEADY_QUEUE, WORK_QUEUE], ["default"]],
     "metrics": {"lag_objective_seconds": 1.5},
@@ -57,6 +60,7 @@ class Scene:
         folder = self.folder / f"node{len(self.nodes) + 1}"
         folder.mkdir()
         node = RunningFleet(self.server.url, self.name, folder, **{**_SETTINGS, **settings})
+        shutil.copyfile(_APPLICATION, folder / _APPLICATION.name)
         self.nodes.append(node)
         self.closing.callback(node.close)
         return node

@@ -1,6 +1,7 @@
 """The rules with their times shortened: every time of them, and nothing else."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -49,8 +50,9 @@ def test_names_counts_and_words_stay(rule: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["recording.yml", "alerts.yml"])
-def test_the_rules_shortened_are_rules_without_a_long_time(name: str) -> None:
+def test_the_rules_shortened_are_rules_without_a_long_time(name: str, tmp_path: Path) -> None:
     text = shortened((DEPLOY / name).read_text(), 30)
+    (tmp_path / name).write_text(text)
     assert not re.search(r"[\[:]\d+[smhdw]\]|^ *for: \d+[smhdw]\b", text, re.MULTILINE)
-    checked = promtool("check", "rules", text=text)
+    checked = promtool("check", "rules", str(tmp_path / name))
     assert checked.returncode == 0, checked.stdout + checked.stderr
