@@ -13,9 +13,9 @@ from rota.habits import OF_THE_CURRENT_TASK, KnowsHabits
 class CurrentTask(KnowsHabits, habits=OF_THE_CURRENT_TASK):
     """One attempt of a task, while it runs.
 
-    `kind`: immediate, delayed, retry, periodic or throttled. `attempt` counts from 1; `crashes` are the attempts that
-    ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started. `deadline`:
-    when the time limit ends the attempt, None without one.
+    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` are the
+    attempts that ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started.
+    `deadline`: when the time limit ends the attempt, None without one.
     """
 
     id: str

@@ -155,8 +155,9 @@ class LeasedTask(ClaimedTask):
     """A task that this process holds, until it is settled or the lease is lost.
 
     `args` and `kwargs` as they were enqueued, by the annotations of the task if it is declared in this process.
-    `kind`: immediate, delayed, retry, periodic or throttled. `attempt` counts from 1; `crashes` and `losses` are the
-    attempts that ended with their process or node. `due_at` by Redis time; `lag_seconds`, how late it was claimed.
+    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` and `losses`
+    are the attempts that ended with their process or node. `due_at` by Redis time; `lag_seconds`, how late it was
+    claimed.
     `at_most_once`: it was declared with `crash_limit=0`.
 
     As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
