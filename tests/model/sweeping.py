@@ -30,6 +30,10 @@ class Sweeping(Steering):
         """Whoever finds a condition closed looks again by itself."""
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
+    def may_be_full(self, queue: str, now: int) -> bool:
+        """Whether a cap or a rate may be why nobody rang for it."""
+        return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
+
     # Queues that are known by a pattern alone
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:

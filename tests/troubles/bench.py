@@ -20,7 +20,7 @@ from troubles.shortening import shortened
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_INTERVAL: Final = "1s"
-_STARTED_AT_ONCE: Final = 4
+_STARTED_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 import pytest
 
 from clock import TimedFleet
-from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements
+from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 from rota.protocol.entry import CrashKind, Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
+from rota.protocol.tiers import QueueShare
 
 Q = one_tier("q")
 
@@ -414,6 +415,20 @@ def test_a_sweep_rescues_entries_that_nobody_was_told_of(fleet: Fleet) -> None:
     assert fleet.bell() == 1
     assert fleet.redis.sismember(fleet.keys.ready, "q")
     assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 0
+
+
+@pytest.mark.parametrize("bound", [QueueShare("q", cap=1), QueueShare("q", interval_us=3600_000_000)], ids=str)
+def test_a_sweep_that_rings_for_a_queue_at_its_cap_or_over_its_rate_rescues_nothing(
+    fleet: Fleet, bound: QueueShare
+) -> None:
+    for name in ("a", "b"):
+        fleet.push(name)
+    owner = fleet.register()
+    assert len(fleet.turn(owner, tiers([bound])).claims) == 1
+    for _ in range(3):
+        fleet.silence()
+        assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 0
+        assert fleet.bell() == 1, "rung all the same: which cap it has workers alone know"
 
 
 def test_a_sweep_rings_for_no_paused_queue(fleet: Fleet) -> None:

@@ -30,12 +30,22 @@ grace = prolonged(grace)
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local rescues, looked_at = 0, 0
 local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
+-- Whether its cap or its rate may be what keeps a queue shut: then nobody rings, as whoever ends a task of it, or waits for
+-- the rate, looks again. What its cap is workers alone know. It is rung all the same, and no rescue.
+local function may_be_full(queue)
+  local running = redis.pcall('HGET', PREFIX .. 'counts', 'running:' .. queue)
+  local empty_at = redis.pcall('HGET', PREFIX .. 'rates', queue)
+  return (tonumber(running) or 0) > 0 or (tonumber(empty_at) or 0) > now
+end
 local function look_at(queue)
   looked_at = looked_at + 1
   if entries_in(queue) > 0 then
     redis.call('SADD', PREFIX .. 'ready', queue)
     -- Whoever finds a condition closed looks again by itself.
-    if not (any_conditions and closed_by(queue, now)) then rescues = rescues + ring_if_served(queue) end
+    if not (any_conditions and closed_by(queue, now)) then
+      local rung = ring_if_served(queue)
+      if rung > 0 and not may_be_full(queue) then rescues = rescues + rung end
+    end
   end
   look_whether_idle(queue, now, forget_after)
 end
