@@ -1,66 +1,70 @@
 """The rules of deploy/prometheus are accepted, tested one by one, and each alert has its page in the runbook."""
 
+import json
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import promql_parser
 import pytest
-import yaml
 
-from dashboards import TOP, boards
+from alert_cases import ALERTING, ALERTS, CASES, RECORDING, RULES, cases, for_promtool, groups
+from dashboards import TOP
 from prometheus import promtool
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.metrics import BY_NAME
 
-FOLDER = TOP / "deploy" / "prometheus"
-RULE_FILES = ("recording.yml", "alerts.yml")
-TEST_FILES = ("alerts_test.yml", "burn_test.yml")
-
-
-def rules(name: str) -> list[dict[str, Any]]:
-    groups = yaml.safe_load((FOLDER / name).read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
-ALERTS = rules("alerts.yml")
-EXPRESSIONS = [rule["expr"] for name in RULE_FILES for rule in rules(name)]
+RECORDS = {rule["record"]: rule["expr"] for group in groups(RECORDING) for rule in group["rules"]}
+RUNBOOK = TOP / "docs" / "runbook.md"
+BOARDS = {"rota-lag", "rota-queues", "rota-tasks", "rota-fleet"}
+MINUTES = {"5m": 5, "30m": 30, "1h": 60, "2h": 120, "6h": 360, "1d": 1440, "3d": 4320}
+RECORDED = "job_queue:rota_lag_misses:increase5m", "job_queue:rota_task_starts:increase5m"
 
 
 def test_promtool_accepts_the_rules_with_every_lint_on() -> None:
-    checked = promtool("check", "rules", "--lint=all", "--lint-fatal", *(str(FOLDER / name) for name in RULE_FILES))
+    checked = promtool("check", "rules", "--lint=all", "--lint-fatal", str(RECORDING), str(ALERTING))
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize("targets", ["deploy/prometheus/targets", "deploy/docker/targets"])
 def test_promtool_accepts_the_scrape_configuration_with_its_targets(targets: str, tmp_path: Path) -> None:
-    for name in ("prometheus.yml", *RULE_FILES):
-        (tmp_path / name).write_text((FOLDER / name).read_text())
+    for file in (RULES / "prometheus.yml", RECORDING, ALERTING):
+        (tmp_path / file.name).write_text(file.read_text())
     (tmp_path / "targets").symlink_to(TOP / targets)
     checked = promtool("check", "config", str(tmp_path / "prometheus.yml"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "WARNING" not in checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("name", TEST_FILES)
-def test_the_unit_tests_of_the_alerts_pass(name: str) -> None:
-    tested = promtool("test", "rules", str(FOLDER / name))
+@pytest.mark.parametrize("name", ["burns", "queues", "tasks", "fleet"])
+def test_what_is_seen_raises_the_alerts_of_its_cause_and_no_others(name: str, tmp_path: Path) -> None:
+    run(for_promtool(CASES / f"{name}.yml", [RECORDING, ALERTING]), tmp_path)
+
+
+def test_burns_of_days_raise_the_alerts_of_their_window(tmp_path: Path) -> None:
+    recorded = groups(RECORDING)
+    for group in recorded:
+        group["rules"] = [rule for rule in group["rules"] if rule["record"] not in RECORDED]
+    (tmp_path / RECORDING.name).write_text(json.dumps({"groups": recorded}))
+    run(for_promtool(CASES / "days.yml", [tmp_path / RECORDING.name, ALERTING], "30m"), tmp_path)
+
+
+def run(tests: dict[str, Any], folder: Path) -> None:
+    """Have promtool run them. JSON is YAML, so it needs no writer."""
+    (folder / "tests.yml").write_text(json.dumps(tests))
+    tested = promtool("test", "rules", str(folder / "tests.yml"))
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_is_tested_to_fire_and_to_keep_still() -> None:
-    fires: set[str] = set()
-    keeps_still: set[str] = set()
-    for name in TEST_FILES:
-        for test in yaml.safe_load((FOLDER / name).read_text())["tests"]:
-            for case in test["alert_rule_test"]:
-                (fires if case["exp_alerts"] else keeps_still).add(case["alertname"])
-    names = {alert["alert"] for alert in ALERTS}
-    assert fires == keeps_still == names
+def test_every_alert_is_tested_to_fire_with_its_words_and_to_keep_still() -> None:
+    known = [case for file in CASES.iterdir() for case in cases(file)]
+    names = set(ALERTS)
+    assert {name for case in known for name in case.fires()} == names
+    assert {name for case in known for name in case.says} == names
+    assert {case.alert for case in known if case.keeps_still()} >= names
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
 def test_an_alert_says_how_bad_it_is_what_it_is_and_where_to_look(alert: dict[str, Any]) -> None:
     assert re.fullmatch(r"Rota([A-Z][a-z]*|\d+[hd])+", alert["alert"])
     assert alert["labels"]["severity"] in {"critical", "warning"}
@@ -68,26 +72,24 @@ def test_an_alert_says_how_bad_it_is_what_it_is_and_where_to_look(alert: dict[st
     assert set(notes) == {"summary", "description", "runbook_url", "dashboard_url"}
     assert notes["runbook_url"].endswith(f"/runbook.md#{alert['alert'].lower()}")
     (uid,) = re.findall(r"/d/([\w-]+)", notes["dashboard_url"])
-    assert uid in {board["uid"] for board in boards().values()}
+    assert uid in BOARDS
 
 
 def test_the_runbook_has_one_section_an_alert_in_their_order() -> None:
-    sections = re.findall(r"^## (.+)$", (TOP / "docs" / "runbook.md").read_text(), re.MULTILINE)
-    assert sections == [alert["alert"] for alert in ALERTS]
+    assert re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE) == list(ALERTS)
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
 def test_the_runbook_agrees_on_the_severity(alert: dict[str, Any]) -> None:
-    text = (TOP / "docs" / "runbook.md").read_text()
-    section = text.split(f"## {alert['alert']}\n")[1].lstrip()
+    section = RUNBOOK.read_text().split(f"## {alert['alert']}\n")[1].lstrip()
     assert section.startswith(f"*{alert['labels']['severity'].capitalize()}.*")
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
 def test_a_rule_asks_for_metrics_that_exist_and_never_matches_a_bucket_bound(expression: str) -> None:
     promql_parser.parse(expression)
     assert not re.search(r"\ble\s*[=!]", expression)
-    known = {rule["record"] for rule in rules("recording.yml")} | {"up"}
+    known = set(RECORDS)
     for definition in BY_NAME.values():
         if isinstance(definition, HistogramDefinition):
             known |= {f"{definition.name}_{suffix}" for suffix in ("count", "sum", "bucket")}
@@ -97,14 +99,20 @@ def test_a_rule_asks_for_metrics_that_exist_and_never_matches_a_bucket_bound(exp
     assert names <= known
 
 
-def test_faster_burns_silence_slower_ones() -> None:
-    rules_of_silence = yaml.safe_load((FOLDER / "alertmanager.yml").read_text())["inhibit_rules"]
-    text = " ".join(matcher for rule in rules_of_silence for matcher in rule["source_matchers"])
-    names = {alert["alert"] for alert in ALERTS}
-    assert set(re.findall(r"Rota\w+", text)) <= names
-    burns = [alert["alert"] for alert in ALERTS if "LagBurn" in alert["alert"]]
-    for fast, slow in pairwise(burns):
-        assert any(
-            fast in rule["source_matchers"][0] and slow.removeprefix("RotaLagBurn") in rule["target_matchers"][0]
-            for rule in rules_of_silence
-        )
+@pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
+def test_what_is_added_up_or_joined_stays_apart_by_fleet(expression: str) -> None:
+    groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
+    assert all(grouping.startswith("job, fleet") for grouping in groupings if grouping != "job, instance")
+
+
+@pytest.mark.parametrize("window", MINUTES)
+def test_the_burns_of_all_windows_say_the_same(window: str) -> None:
+    burn = RECORDS[f"job_queue:rota_lag_burn:rate{window}"]
+    starts = "job_queue:rota_task_starts:increase5m"
+    if window != "5m":
+        starts = f"{MINUTES[window] // 5} * avg_over_time({starts}[{window}])"
+        misses = RECORDS[f"job_queue:rota_lag_misses:increase{window}"]
+        assert misses == f"sum_over_time(job_queue:rota_lag_misses:increase5m[{window}]) / 5"
+    assert burn.split() == (
+        f"job_queue:rota_lag_misses:increase{window} / ({starts} > 0) / job_queue:rota_lag_budget:ratio".split()
+    )

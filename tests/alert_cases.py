@@ -1,0 +1,144 @@
+"""The cases of `tests/alerts/`: series, and which alerts fire at which times. promtool runs them.
+
+A case is short where a file of promtool is long:
+
+* series have the labels job, fleet and instance of one node unless they say otherwise, and a node answers;
+* `at` names all alerts that fire at a time, those of other causes too, or `nothing`;
+* `says` is what people read of an alert, at the last time at which it fires. Its links follow from the rules.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dashboards import TOP
+
+RULES: Final = TOP / "deploy" / "prometheus"
+RECORDING: Final = RULES / "recording.yml"
+ALERTING: Final = RULES / "alerts.yml"
+CASES: Final = Path(__file__).parent / "alerts"
+_LINKS: Final = {"rota_grafana_url": "http://grafana.example", "rota_docs_url": "https://docs.example"}
+_NODE: Final = {"job": "rota", "fleet": "shop", "instance": "a:9477"}
+_NOTHING: Final = "nothing"
+_SERIES: Final = re.compile(r"([\w:]+)(?:\{(.*)\})?")
+
+
+def groups(file: Path) -> list[dict[str, Any]]:
+    """The groups of a file of rules."""
+    found: list[dict[str, Any]] = yaml.safe_load(file.read_text())["groups"]
+    return found
+
+
+ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in group["rules"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is seen, and which alerts fire by it. `alert` is the one it was written for."""
+
+    what: str
+    alert: str
+    series: Mapping[str, str]
+    at: Mapping[str, str]
+    says: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def fires(self) -> set[str]:
+        """The names of the alerts that fire at some time."""
+        return {_name(alert) for fires in self.at.values() for alert in _alerts(fires)}
+
+    def keeps_still(self) -> bool:
+        """Whether the alert it was written for does not fire at some time."""
+        return any(self.alert not in map(_name, _alerts(fires)) for fires in self.at.values())
+
+    def for_promtool(self) -> dict[str, Any]:
+        """The test as promtool reads it."""
+        series = {"rota_build_info": "1x10000"} | dict(self.series)
+        return {
+            "name": self.what,
+            "interval": "1m",
+            "external_labels": _LINKS,
+            "input_series": [{"series": _with_node(name), "values": values} for name, values in series.items()],
+            "promql_expr_test": [_all_that_fires(time, _alerts(fires)) for time, fires in self.at.items()],
+            "alert_rule_test": [self._wording(name, said) for name, said in self.says.items()],
+        }
+
+    def _wording(self, name: str, said: Mapping[str, str]) -> dict[str, Any]:
+        *_, (time, labels) = (
+            (time, _labels(alert))
+            for time, fires in self.at.items()
+            for alert in _alerts(fires)
+            if _name(alert) == name
+        )
+        notes = ALERTS[name]["annotations"]
+        links = {link: _filled_in(notes[link], labels) for link in ("runbook_url", "dashboard_url")}
+        expected = {"exp_labels": labels | ALERTS[name]["labels"], "exp_annotations": {**said, **links}}
+        return {"eval_time": time, "alertname": name, "exp_alerts": [expected]}
+
+
+def cases(file: Path) -> list[Case]:
+    """The cases of a file of `tests/alerts/`. All in it is text: `0x10` is ten zeros, no number."""
+    return [Case(**known) for known in yaml.load(file.read_text(), yaml.BaseLoader)]
+
+
+def for_promtool(file: Path, rule_files: Iterable[Path], evaluation: str = "1m") -> dict[str, Any]:
+    """What promtool is to be given for the cases of a file. Groups are evaluated in the order in which they stand."""
+    known = list(rule_files)
+    return {
+        "rule_files": [str(name) for name in known],
+        "evaluation_interval": evaluation,
+        "group_eval_order": [group["name"] for name in known for group in groups(name)],
+        "tests": [case.for_promtool() for case in cases(file)],
+    }
+
+
+def _alerts(fires: str) -> list[str]:
+    return [] if fires == _NOTHING else fires.split(" and ")
+
+
+def _all_that_fires(time: str, alerts: list[str]) -> dict[str, Any]:
+    samples = [
+        {"labels": _text("ALERTS", {"alertname": _name(alert), "alertstate": "firing"} | _fixed(alert)), "value": 1}
+        for alert in alerts
+    ]
+    return {"expr": 'ALERTS{alertstate="firing"}', "eval_time": time, "exp_samples": samples}
+
+
+def _fixed(alert: str) -> dict[str, str]:
+    """Its labels, with those that the rule gives it."""
+    return {**_labels(alert), **ALERTS[_name(alert)]["labels"]}
+
+
+def _name(alert: str) -> str:
+    return _parts(alert)[0]
+
+
+def _labels(alert: str) -> dict[str, str]:
+    """Those of the series; an empty one is none."""
+    named = {"job": _NODE["job"], "fleet": _NODE["fleet"]} | _parts(alert)[1]
+    return {label: value for label, value in named.items() if value}
+
+
+def _with_node(series: str) -> str:
+    name, labels = _parts(series)
+    absent = {"up": "fleet"}.get(name, "instance" if ":" in name else "")
+    return _text(name, {label: value for label, value in _NODE.items() if label != absent} | labels)
+
+
+def _parts(series: str) -> tuple[str, dict[str, str]]:
+    found = _SERIES.fullmatch(series)
+    assert found is not None, series
+    return found[1], dict(re.findall(r'(\w+)="([^"]*)"', found[2] or ""))
+
+
+def _text(name: str, labels: Mapping[str, str]) -> str:
+    return name + "{" + ", ".join(f'{label}="{value}"' for label, value in labels.items()) + "}"
+
+
+def _filled_in(link: str, labels: Mapping[str, str]) -> str:
+    known = {f"$labels.{label}": value for label, value in labels.items()}
+    known |= {f"$externalLabels.{label}": value for label, value in _LINKS.items()}
+    return re.sub(r"\{\{ (\S+) \}\}", lambda found: known.get(found[1], ""), link)

@@ -1,0 +1,62 @@
+"""A private Alertmanager for tests: the real one on a free port, with the project's configuration."""
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus import binary
+from servers import free_port
+from waiting import until
+
+DEADLINE_SECONDS = 30.0
+
+
+class Alertmanager:
+    """One Alertmanager with a folder of its own, talking to no others."""
+
+    def __init__(self, folder: Path, config: Path) -> None:
+        self._url = f"http://127.0.0.1:{free_port()}"
+        address = self._url.removeprefix("http://")
+        command = [
+            binary("prometheus-alertmanager"),
+            f"--config.file={config}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+        ]
+        with (folder / "alertmanager.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        until(self._is_ready, (folder / "alertmanager.log").read_text, DEADLINE_SECONDS)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def fire(self, alerts: Iterable[Mapping[str, str]]) -> None:
+        """Tell it that these fire. Each alert is its labels."""
+        body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+        request = urllib.request.Request(
+            f"{self._url}/api/v2/alerts", body, headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS):
+            pass
+
+    def told(self, **labels: str) -> set[str]:
+        """The names of the alerts with these labels that people are told of."""
+        query = "&".join(f"filter={label}%3D%22{value}%22" for label, value in labels.items())
+        found: list[dict[str, Any]] = self._ask(f"/api/v2/alerts?{query}")
+        return {alert["labels"]["alertname"] for alert in found if not alert["status"]["inhibitedBy"]}
+
+    def _is_ready(self) -> bool:
+        try:
+            self._ask("/api/v2/status")
+        except OSError:
+            return False
+        return True
+
+    def _ask(self, path: str) -> Any:
+        with urllib.request.urlopen(self._url + path, timeout=DEADLINE_SECONDS) as response:
+            return json.load(response)
