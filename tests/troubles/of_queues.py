@@ -5,15 +5,14 @@ from collections.abc import Iterator
 
 from rota import Call, UnservedQueue
 from rota.telemetry import metrics as m
-from troubles.scene import SHORTENED, WORK_QUEUE, Scene, coming, trouble
-from waiting import until
+from troubles.scene import SHORTENED, WORK_QUEUE, Scene, begun, coming, trouble
 
 
 @trouble()
 def saturation(scene: Scene) -> Iterator[None]:
     """More comes than the workers can do: eight tasks a second, each of half a second, for two workers."""
     with coming(scene, Call("tell_end", [0.5], queue=WORK_QUEUE), per_second=8):
-        until(lambda: _ready(scene, WORK_QUEUE) >= 8, "eight wait")
+        begun(lambda: _ready(scene, WORK_QUEUE) >= 8, "eight wait")
         yield
     _purge(scene, WORK_QUEUE)
 
@@ -31,7 +30,7 @@ def rare_late_queue(scene: Scene) -> Iterator[None]:
     """A queue of thirty starts an hour, all late: the only worker of its pool is always in a long task."""
     reports, rare = Call("tell_end", [1.5], queue="reports"), Call("note", ["rare"], queue="rare")
     with coming(scene, reports, per_second=1), coming(scene, rare, per_second=SHORTENED / 120):
-        until(lambda: scene.fleet.metrics().total(m.TASK_LAG_OBJECTIVE_MISSES.name, queue="rare") >= 1, "one was late")
+        begun(lambda: scene.fleet.metrics().total(m.TASK_LAG_OBJECTIVE_MISSES.name, queue="rare") >= 1, "one was late")
         yield
     _purge(scene, "reports")
 
@@ -41,7 +40,7 @@ def unserved_queue(scene: Scene) -> Iterator[None]:
     """Tasks come for a queue that no fleet serves, as when its name is misspelt."""
     with warnings.catch_warnings(action="ignore", category=UnservedQueue):
         scene.fleet.client.enqueue_many([Call("note", [str(number)], queue="wrok") for number in range(5)])
-    until(lambda: _ready(scene, "wrok") == 5, "five wait")
+    begun(lambda: _ready(scene, "wrok") == 5, "five wait")
     yield
     _purge(scene, "wrok")
 
@@ -51,7 +50,7 @@ def forgotten_queue(scene: Scene) -> Iterator[None]:
     """Somebody has paused a queue and gone home."""
     scene.fleet.client.pause(WORK_QUEUE)
     scene.fleet.client.enqueue_many([Call("note", [str(number)], queue=WORK_QUEUE) for number in range(5)])
-    until(lambda: scene.fleet.metrics().total(m.QUEUE_PAUSED.name, queue=WORK_QUEUE) == 1, "it is shown as paused")
+    begun(lambda: scene.fleet.metrics().total(m.QUEUE_PAUSED.name, queue=WORK_QUEUE) == 1, "it is shown as paused")
     yield
     scene.fleet.client.resume(WORK_QUEUE)
 

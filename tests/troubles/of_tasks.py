@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import RESTARTS, STEADY_QUEUE, WORK_QUEUE, Scene, coming, trouble
+from troubles.scene import RESTARTS, STEADY_QUEUE, WORK_QUEUE, Scene, begun, coming, trouble
 from waiting import until
 
 
@@ -14,7 +14,7 @@ from waiting import until
 def crash_loop(scene: Scene) -> Iterator[None]:
     """A task kills each worker that runs it, a thousand times."""
     handle = scene.fleet.client.enqueue("crash", queue=WORK_QUEUE)
-    until(lambda: _restarts(scene, "signal") >= 3, "three workers are dead")
+    begun(lambda: _restarts(scene, "signal") >= 3, "three workers are dead")
     yield
     until(lambda: scene.fleet.client.cancel(handle.id), "the task is gone")
 
@@ -31,7 +31,7 @@ def hung_task(scene: Scene) -> Iterator[None]:
 def failing_tasks(scene: Scene) -> Iterator[None]:
     """A task fails each time it runs, a few times a second, and is dead each time."""
     with coming(scene, Call("give_up", ["as it was told"], queue=WORK_QUEUE), per_second=4):
-        until(lambda: scene.fleet.metrics().total(m.TASKS_DEAD.name, task="give_up") >= 3, "three are dead")
+        begun(lambda: scene.fleet.metrics().total(m.TASKS_DEAD.name, task="give_up") >= 3, "three are dead")
         yield
 
 
@@ -42,7 +42,7 @@ def failing_hook(scene: Scene) -> Iterator[None]:
     marker.touch()
     for pid in scene.fleet.workers():
         os.kill(pid, signal.SIGKILL)
-    until(lambda: _restarts(scene, "boot") >= 3, "three starts have failed")
+    begun(lambda: _restarts(scene, "boot") >= 3, "three starts have failed")
     yield
     marker.unlink()
     scene.fleet.hup()

@@ -10,15 +10,15 @@ from contextlib import suppress
 from fleet_process import LOG_FILE
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import WORK_QUEUE, Scene, coming, trouble
-from waiting import repeating, until
+from troubles.scene import WORK_QUEUE, Scene, begun, coming, trouble
+from waiting import repeating
 
 
 @trouble()
 def redis_away(scene: Scene) -> Iterator[None]:
     """The server is gone."""
     scene.server.kill()
-    until(lambda: scene.fleet.metrics().total(m.REDIS_UP.name) == 0, "the master has seen it")
+    begun(lambda: scene.fleet.metrics().total(m.REDIS_UP.name) == 0, "the master has seen it")
     yield
     scene.server.start()
 
@@ -45,7 +45,7 @@ def pollers_stuck(scene: Scene) -> Iterator[None]:
     """No poller gets to run: each one is stopped as soon as it is there."""
     later = Call("note", ["later"], queue=WORK_QUEUE, delay=1)
     with coming(scene, later, per_second=2), repeating(lambda: _stop_pollers(scene), 0.1):
-        until(lambda: scene.fleet.metrics().total(m.QUEUE_OVERDUE.name) >= 2, "two tasks are overdue")
+        begun(lambda: scene.fleet.metrics().total(m.QUEUE_OVERDUE.name) >= 2, "two tasks are overdue")
         yield
 
 
@@ -60,7 +60,7 @@ def bad_reload(scene: Scene) -> Iterator[None]:
     """The file is edited wrongly, and loaded."""
     scene.fleet.edit(workers="many")
     scene.fleet.hup()
-    until(lambda: scene.fleet.log("config.rejected"), "it is refused")
+    begun(lambda: scene.fleet.log("config.rejected"), "it is refused")
     yield
     scene.fleet.edit(workers=2)
     scene.fleet.hup()
@@ -83,6 +83,6 @@ def log_blocked(scene: Scene) -> Iterator[None]:
     """Whoever reads the fleet's log stands still, so that its lines are dropped."""
     os.kill(scene.prepared.pid, signal.SIGSTOP)
     with coming(scene, Call("note", ["told of in the log"], queue=WORK_QUEUE), per_second=10):
-        until(lambda: scene.fleet.metrics().total(m.LOG_LINES_DROPPED.name) >= 1, "a line is lost")
+        begun(lambda: scene.fleet.metrics().total(m.LOG_LINES_DROPPED.name) >= 1, "a line is lost")
         yield
     os.kill(scene.prepared.pid, signal.SIGCONT)

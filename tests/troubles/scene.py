@@ -10,11 +10,12 @@ from typing import Any, Final, Self
 from fleets import RunningFleet
 from rota import Call
 from servers import Server, server_binaries
-from waiting import repeating
+from waiting import repeating, until
 
 # So many times shorter than by default, as are the windows of the rules beside it. Of what is there to bear with a
 # machine that is slow, beats and leases, as much is left as a loaded one needs.
 SHORTENED: Final = 20
+BEGIN_SECONDS: Final = 90.0
 STEADY_QUEUE: Final = "steady"
 WORK_QUEUE: Final = "work"
 _APPLICATION: Final = Path(__file__).with_name("application.py")
@@ -74,6 +75,11 @@ class Scene:
     def targets(self) -> list[str]:
         """Host and port of each node, as Prometheus names them."""
         return [node.target() for node in self.nodes]
+
+
+def begun(condition: Callable[[], object], what: str) -> None:
+    """Wait until it is known that the trouble is there, as long as a loaded machine may take."""
+    until(condition, what, BEGIN_SECONDS)
 
 
 def coming(scene: Scene, call: Call, *, per_second: float) -> AbstractContextManager[None]:
