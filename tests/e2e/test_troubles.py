@@ -54,7 +54,7 @@ ANSWERS = {
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """All troubles have begun, and Prometheus had seen the fleets before."""
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
-        made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 10) >= 15")
+        made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
         with ThreadPoolExecutor(len(TROUBLES)) as pool:
             list(pool.map(made.begin, TROUBLES))
         yield made

@@ -19,7 +19,7 @@ from troubles.scene import SHORTENED, Scene
 from troubles.shortening import shortened
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
-SCRAPE_INTERVAL: Final = "1s"
+SCRAPE_INTERVAL: Final = "2s"
 _STARTED_AT_ONCE: Final = 2
 
 
@@ -88,9 +88,14 @@ def _firing(series: dict[str, Any]) -> Firing:
     return Firing(labels["alertname"], labels["severity"], float(series["values"][0][0]), labels)
 
 
+def rule_files() -> list[str]:
+    """The names of the files of rules, in deploy/prometheus."""
+    names: list[str] = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]
+    return names
+
+
 def shortened_rules(folder: Path) -> list[str]:
-    """Write the rules that prometheus.yml names, shortened, into the folder; returns their paths."""
-    names = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]
-    for name in names:
+    """Write the rules, shortened, into the folder; returns their paths."""
+    for name in rule_files():
         (folder / name).write_text(shortened((DEPLOY / name).read_text(), SHORTENED))
-    return [str(folder / name) for name in names]
+    return [str(folder / name) for name in rule_files()]
