@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
-from rota.telemetry.metrics import REDIS_UP
+from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.settings import ExporterSettings
@@ -61,6 +62,7 @@ class Exporter:
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
         self.master.gauge(REDIS_UP).set(1)
+        self.master.gauge(START_TIME).set(time.time())
 
     @property
     def target(self) -> str:

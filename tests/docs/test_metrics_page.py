@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from child_settings import exporter_settings, queue_settings
+from child_settings import queue_settings
 from prose import ROOT
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
@@ -19,13 +19,14 @@ from rota.telemetry.definition import (
     HistogramDefinition,
     PeakDefinition,
 )
-from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.largest import Largest
-from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
+from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples, exposed_series
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import exposed_series, zeroes
 from rota_supervisor.layout import Role
+from rota_supervisor.proc import Usage
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 TYPES = {
@@ -74,7 +75,7 @@ def by_redis(reading: QueueReading = READING) -> int:
 
 def test_the_page_says_what_a_queue_costs() -> None:
     samples = Samples()
-    put_settings(samples, exporter_settings({"q": QueueConfig()}), "1", 0.0)
+    put_settings(samples, (queue_settings("q"),), "1", 0.0)
     put_fleet(samples, (), (queue_settings("q"),))
     configured = sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 
+from region_reading import regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import Regions, Samples
+from rota_supervisor.exporter.samples import Samples
 from waiting import until
 
 KILLS = 20
@@ -45,7 +46,7 @@ class Watcher(threading.Thread):
         self.latest: Seen = {}
         self.steps_back: list[str] = []
         self.reads = 0
-        self._regions = Regions(memory, 1 << 30)
+        self._regions = regions_of(memory, 1 << 30)
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -81,7 +82,7 @@ def test_nothing_goes_back_while_the_writer_is_killed_twenty_times() -> None:
     assert watcher.reads > KILLS
     recorder = Recorder(memory.slot(1).metrics)
     recorder.counter(m.CLAIMS, "q").add()
-    after = seen_in(Regions(memory, 1 << 30).read(()))
+    after = seen_in(regions_of(memory, 1 << 30).read(()))
     assert after[(m.CLAIMS.name, "q")][0] >= watcher.starts() + 1, "the last life's count goes on"
 
 

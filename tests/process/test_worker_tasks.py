@@ -6,12 +6,12 @@ import signal
 import pytest
 
 from child_harness import ChildHarness, settings_for
+from region_reading import read_region
 from rota.child.slots import Phase
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
-from rota_supervisor.exporter.samples import RegionReader
 from waiting import until
 
 
@@ -175,7 +175,7 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(harness: ChildHarne
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
     worker.kill()
-    (lag,) = (numbers for of, _, numbers in RegionReader(worker.slot.metrics).read() if of is TASK_LAG)
+    (lag,) = (numbers for of, _, numbers in read_region(worker.slot.metrics) if of is TASK_LAG)
     assert sum(lag[:-1]) == 1
 
 

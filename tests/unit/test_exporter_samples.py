@@ -1,11 +1,6 @@
 """What the exporter computes itself, and what exists at 0 from the start."""
 
 import math
-from collections.abc import Iterator
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
@@ -14,9 +9,9 @@ from rota.child.slots import Phase
 from rota.protocol.groups import GroupEnd, Groups
 from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import GaugeDefinition
+from rota.telemetry.definition import CounterDefinition
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.fleet import Member, MemberTask, Usage
+from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import (
     CpuTotals,
@@ -25,11 +20,12 @@ from rota_supervisor.exporter.observer import (
     put_reading,
     put_settings,
     put_usage,
-    zeroes,
 )
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples, empty_families, families
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import zeroes
 from rota_supervisor.layout import Role
+from rota_supervisor.proc import Usage
 
 SETTINGS = exporter_settings(
     {"mail": QueueConfig(weight=3.0, lag_objective_seconds=5.0, lag_target=0.999), "bulk": QueueConfig()},
@@ -38,45 +34,27 @@ SETTINGS = exporter_settings(
 QUEUES = SETTINGS.queues
 
 
-class Collected:
-    """A collector of these samples."""
-
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterator[Metric]:
-        return families(self._samples, "shop")
-
-
-def exposition(samples: Samples) -> str:
-    registry = CollectorRegistry()
-    registry.register(Collected(samples))
-    return generate_latest(registry).decode()
-
-
 def test_every_queue_and_kind_exists_at_zero_from_the_start() -> None:
     found = set(zeroes(["mail", "bulk"]))
     for queue in ("mail", "bulk"):
         for kind in ("immediate", "delayed", "retry", "periodic"):
-            assert (m.TASK_LAG, (queue, kind)) in found
-            assert (m.QUEUE_WAIT, (queue, kind)) in found
+            assert (m.TASK_STARTS, (queue, kind)) in found
             assert (m.TASK_LAG_OBJECTIVE_MISSES, (queue, kind)) in found
-        assert (m.PROMOTION_LAG, (queue,)) in found
         assert (m.TASKS_RECOVERED, (queue, "child_exit")) in found
     assert (m.PROCESS_RESTARTS, ("worker", "signal")) in found
     assert (m.LEASES_LOST, ()) in found
-    assert not [definition for definition, _ in found if isinstance(definition, GaugeDefinition)]
+    assert {type(definition) for definition, _ in found} == {CounterDefinition}, "a histogram would be 20 series"
     assert m.TASKS_ENQUEUED not in {definition for definition, _ in found}, "a zero would hide that Redis is away"
 
 
 def test_settings_become_gauges_of_each_queue() -> None:
     samples = Samples()
-    put_settings(samples, SETTINGS, "1.2.3", 1000.0)
+    put_settings(samples, QUEUES, "1.2.3", 1000.0)
     assert samples.value(m.QUEUE_LAG_OBJECTIVE, "mail") == 5.0
     assert samples.value(m.QUEUE_LAG_TARGET, "mail") == 0.999
     assert samples.value(m.QUEUE_WEIGHT, "mail") == 3.0
     assert samples.value(m.BUILD_INFO, "1.2.3", "1") == 1
-    assert samples.value(m.START_TIME) == 1000.0
+    assert samples.value(m.FORGOTTEN_AFTER) == 1000.0
 
 
 def worker(slot: int, queue: str, age: float) -> Member:
@@ -138,23 +116,19 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     assert samples.value(m.REDIS_CLOCK_OFFSET) == -0.25
 
 
-def test_processor_time_of_a_slot_goes_on_with_the_next_process() -> None:
+def test_processor_time_is_that_of_the_dead_and_of_who_lives_and_never_goes_back() -> None:
     totals = CpuTotals()
 
-    def total(pid: int, seconds: float) -> float | None:
+    def total(dead: float, living: float | None) -> float | None:
+        """As the master has counted the dead, and /proc shows the living."""
         samples = Samples()
-        totals.put(samples, {Member(8, Role.WORKER, pid, Phase.IDLE, 0.0): Usage(1, seconds, 1)})
+        samples.put(m.PROCESS_CPU, ("worker", "8"), dead)
+        member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
+        totals.put(samples, {} if living is None else {member: Usage(1, living, 1)})
         return samples.value(m.PROCESS_CPU, "worker", "8")
 
-    assert [total(1, 2.0), total(1, 3.0), total(2, 0.5), total(2, 1.0), total(3, 0.0)] == [2.0, 3.0, 3.5, 4.0, 4.0]
-    assert [total(3, 0.5), total(3, 0.0), total(4, 0.5)] == [4.5, 4.5, 5.0]  # 0.0: as it is reaped
-
-
-def test_processor_time_of_a_slot_stays_while_nobody_is_in_it() -> None:
-    totals, samples = CpuTotals(), Samples()
-    totals.put(Samples(), {Member(8, Role.WORKER, 1, Phase.IDLE, 0.0): Usage(1, 2.0, 1)})
-    totals.put(samples, {})
-    assert samples.value(m.PROCESS_CPU, "worker", "8") == 2.0
+    assert [total(0.0, 2.0), total(0.0, None), total(0.0, 0.0), total(2.5, None)] == [2.0, 2.0, 2.0, 2.5]
+    assert [total(2.5, 0.5), total(3.5, None), total(3.5, 0.25)] == [3.0, 3.5, 3.75]
 
 
 def test_descriptors_are_left_out_where_the_kernel_does_not_tell() -> None:
@@ -162,34 +136,6 @@ def test_descriptors_are_left_out_where_the_kernel_does_not_tell() -> None:
     put_usage(samples, {worker(8, "mail", 1.0): Usage(4096, 1.0, None), worker(9, "mail", 1.0): Usage(8192, 1.0, 7)})
     assert dict(samples.series(m.PROCESS_OPEN_FDS)) == {("worker", "9"): (7,)}
     assert samples.value(m.PROCESS_RESIDENT_MEMORY, "worker", "8") == 4096
-
-
-def test_the_exposition_is_read_back_by_the_librarys_parser() -> None:
-    samples = Samples()
-    samples.add(m.TASK_LAG, ("mail", "retry"), tuple(float(n) for n in range(22)))
-    samples.add(m.CLAIMS, ('a"b\\c\nd',), (3.0,))
-    samples.put(m.REDIS_UP, (), 1)
-    parsed = {family.name: family for family in text_string_to_metric_families(exposition(samples))}
-    assert parsed.keys() == {"rota_task_lag_seconds", "rota_claims", "rota_redis_up"}
-    assert parsed["rota_claims"].samples[0].labels == {
-        "fleet": "shop",
-        "queue": 'a"b\\c\\nd',
-    }  # escaped by us, and then by the library
-    lag = {(s.name, s.labels.get("le")): s.value for s in parsed["rota_task_lag_seconds"].samples}
-    assert lag[("rota_task_lag_seconds_bucket", "0.0025")] == 1
-    assert lag[("rota_task_lag_seconds_bucket", "1.0")] == sum(range(10))
-    assert lag[("rota_task_lag_seconds_bucket", "+Inf")] == lag[("rota_task_lag_seconds_count", None)] == sum(range(21))
-    assert lag[("rota_task_lag_seconds_sum", None)] == 21
-
-
-def test_every_series_says_of_which_fleet_it_is() -> None:
-    samples = Samples()
-    samples.put(m.REDIS_UP, (), 1)
-    samples.add(m.PROMOTION_LAG, ("mail",), (1.0,) * m.PROMOTION_LAG.numbers)
-    samples.add(m.CLAIMS, ("mail",), (1.0,))
-    found = [sample for family in text_string_to_metric_families(exposition(samples)) for sample in family.samples]
-    assert len(found) > 20
-    assert {sample.labels["fleet"] for sample in found} == {"shop"}
 
 
 def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_zero() -> None:
@@ -211,8 +157,3 @@ def test_queues_of_which_nothing_started_late_lately_say_zero() -> None:
     samples.put(m.TASK_LAG_WORST, ("mail",), 7.5)
     put_fleet(samples, [], QUEUES)
     assert dict(samples.series(m.TASK_LAG_WORST)) == {("mail",): (7.5,), ("bulk",): (0.0,)}
-
-
-def test_a_metric_without_samples_is_absent_and_still_described() -> None:
-    assert list(families(Samples(), "shop")) == []
-    assert len(list(empty_families())) == len(m.ALL)

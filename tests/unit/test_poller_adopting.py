@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 
 from child_settings import poller_settings
+from region_reading import read_region
 from rota.child.slot_memory import SlotMemory
 from rota.poller.adopting import (
     DEAF_SECONDS,
@@ -24,7 +25,6 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import RegionReader
 
 NOW_US = 1_000_000_000
 SOURCE = ClassicSource("queue:mail", "mail")
@@ -128,7 +128,7 @@ def test_each_look_at_a_source_that_cannot_be_read_is_counted_from_nought() -> N
     for fault in ("", "it is a hash", "it is a hash"):
         answer = AdoptedClassic(0, True, None, False, (FromSource(0, 0, fault),), ())
         adopter.round.step(connection(FakeServer(answer)), 0.0)
-        found = RegionReader(adopter.region).read()
+        found = read_region(adopter.region)
         counted += [numbers for definition, _, numbers in found if definition is metrics.ADOPT_ERRORS]
     assert counted == [(0,), (1,), (2,)]
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from child_settings import poller_settings
+from region_reading import read_region
 from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.report import PollerReport
@@ -22,7 +23,7 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import label_values, metrics
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import RegionReader, Series
+from rota_supervisor.exporter.samples import Series
 
 SECOND_US = 1_000_000
 NOW_US = 1_795_252_620 * SECOND_US
@@ -71,7 +72,7 @@ class Poller:
         return self.calls
 
     def series(self) -> Iterable[Series]:
-        return RegionReader(self.region).read()
+        return read_region(self.region)
 
     def counted(self, name: str, outcome: str) -> float:
         counter = self.recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome)

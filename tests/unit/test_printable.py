@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 from rich.console import Console
 
 import rota.telemetry.log as rota_log
@@ -26,8 +24,9 @@ from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.view import LiveView, PlainView, show_checks
 from rota_supervisor.exits import say_crash
+from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
 from rota_supervisor.exporter.page import page
-from rota_supervisor.exporter.samples import Samples, families
+from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
 
@@ -154,19 +153,10 @@ def _notified() -> str:
 def _metrics() -> str:
     samples = Samples()
     samples.put(m.QUEUE_READY, (HOSTILE,), 1)
-
-    class Collected(Collector):
-        def collect(self) -> Any:
-            return families(samples, HOSTILE)
-
-    registry = CollectorRegistry()
-    registry.register(Collected())
-    exposition = generate_latest(registry).decode()
-    found: list[Metric] = list(text_string_to_metric_families(exposition))
-    assert [sample.labels for metric in found for sample in metric.samples] == [
-        {"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}
-    ]
-    return exposition
+    text = exposition(samples, HOSTILE, Wanted(), Origins(lambda *_: None, {}), 0.0).decode()
+    ready, _ = text_string_to_metric_families(text)
+    assert [sample.labels for sample in ready.samples] == [{"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}]
+    return text
 
 
 def _page() -> str:

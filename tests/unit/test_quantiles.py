@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from region_reading import regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow, quantile
-from rota_supervisor.exporter.samples import Regions, Samples
+from rota_supervisor.exporter.samples import Samples
 
 SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
 
@@ -46,7 +47,7 @@ def observed(*values: float) -> Samples:
     recorder = Recorder(memory.slot(0).metrics)
     for number, value in enumerate(values):
         recorder.histogram(m.TASK_LAG, "mail", label_values.KINDS[number % 2]).observe(value)
-    return Regions(memory, 1000).read(())
+    return regions_of(memory).read(())
 
 
 def test_before_anything_was_noted_there_is_no_window() -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from cores import Core
+from region_reading import read_region
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.patterns import served_as
 from rota.telemetry import metrics as m
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.config.model import Config
-from rota_supervisor.exporter.samples import RegionReader
 from rota_supervisor.master.core.effects import AddToCounter
 from rota_supervisor.master.effects.shown import Display
 
@@ -50,6 +50,6 @@ def test_what_a_master_gives_back_for_dead_workers_is_counted_as_what_serves_it(
     for queue in ("mail", "tenant-1", "tenant-2"):
         display.add(AddToCounter(m.TASKS_RECOVERED, (queue, "child_exit")))
 
-    found = {labels: numbers for _, labels, numbers in RegionReader(memory.slot(MASTER_SLOT).metrics).read()}
+    found = {labels: numbers for _, labels, numbers in read_region(memory.slot(MASTER_SLOT).metrics)}
     assert found["mail", "child_exit"] == (1.0,)
     assert found["tenant-*", "child_exit"] == (2.0,)

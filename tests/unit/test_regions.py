@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import pytest
 
+from region_reading import read_region, regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
-from rota.telemetry.recorder import Recorder
+from rota.telemetry.recorder import MAX_SERIES, Recorder
 from rota.telemetry.records import PEAK_NS, recent_peak
-from rota_supervisor.exporter.samples import RegionReader, Regions, SeriesBound, exposed_series
+from rota_supervisor.exporter.regions import Regions
+from rota_supervisor.exporter.series import GAUGES_OF_A_QUEUE, ZEROES_OF_A_QUEUE, SeriesBound, exposed_series, shares_of
 
 
 def recorder(memory: SlotMemory, slot: int) -> Recorder:
@@ -22,7 +24,7 @@ def recorder(memory: SlotMemory, slot: int) -> Recorder:
 
 def test_only_slots_ever_written_to_are_looked_at() -> None:
     memory = SlotMemory.create(1024)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     assert list(regions.touched()) == []
     for slot in (0, 1, 8, 1023):
         recorder(memory, slot)
@@ -36,7 +38,7 @@ def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
     for slot in (2, 5):
         recorder(memory, slot).counter(m.CLAIMS, "q").add(slot)
         recorder(memory, slot).histogram(m.TASK_LAG, "q", "retry").observe(slot)
-    samples = Regions(memory, 1000).read(living=())
+    samples = regions_of(memory).read(living=())
     assert samples.value(m.CLAIMS, "q") == 7
     numbers = samples.get(m.TASK_LAG, "q", "retry")
     assert numbers is not None
@@ -47,7 +49,7 @@ def test_a_gauge_counts_only_from_a_living_slot() -> None:
     memory = SlotMemory.create(8)
     for slot in (2, 3, 5):
         recorder(memory, slot).gauge(m.WORKERS_BUSY, "mail").set(1)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     assert regions.read({2, 5}).value(m.WORKERS_BUSY, "mail") == 2
     assert regions.read(()).value(m.WORKERS_BUSY, "mail") is None
 
@@ -56,7 +58,7 @@ def test_a_gauge_that_must_not_be_summed_is_the_highest_of_all() -> None:
     memory = SlotMemory.create(8)
     for slot in (4, 5, 6):
         recorder(memory, slot).gauge(m.INFLIGHT_ORPHANS).set({4: 1, 5: 3, 6: 2}[slot])
-    assert Regions(memory, 1000).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
+    assert regions_of(memory).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
 
 
 def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> None:
@@ -66,7 +68,7 @@ def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> N
         peak = recorder(memory, slot).peak(m.TASK_LAG_WORST, "q")
         peak.observe(seconds, now_ns - ago * PEAK_NS)
         peak.observe(seconds / 2, now_ns - ago * PEAK_NS)
-    assert Regions(memory, 1000).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)  # on the edge of one
+    assert regions_of(memory).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)  # on the edge of one
     assert read_peak(memory, 5, now_ns) == 7.0
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 0.0
     recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(1.0, now_ns + PEAK_NS)
@@ -74,9 +76,7 @@ def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> N
 
 
 def read_peak(memory: SlotMemory, slot: int, now_ns: int) -> float:
-    (numbers,) = [
-        numbers for each, _, numbers in RegionReader(memory.slot(slot).metrics).read() if each is m.TASK_LAG_WORST
-    ]
+    (numbers,) = [numbers for each, _, numbers in read_region(memory.slot(slot).metrics) if each is m.TASK_LAG_WORST]
     return recent_peak(numbers, now_ns)[0]
 
 
@@ -84,7 +84,7 @@ def test_a_gauge_set_to_nan_is_absent() -> None:
     memory = SlotMemory.create(1)
     gauge = recorder(memory, 0).gauge(m.WORKERS, "mail", "booting")
     gauge.set(1)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     assert regions.read({0}).value(m.WORKERS, "mail", "booting") == 1
     gauge.set(float("nan"))
     assert regions.read({0}).value(m.WORKERS, "mail", "booting") is None
@@ -92,7 +92,7 @@ def test_a_gauge_set_to_nan_is_absent() -> None:
 
 def test_series_made_after_the_first_read_are_found() -> None:
     memory = SlotMemory.create(2)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     writer = recorder(memory, 1)
     writer.counter(m.CLAIMS, "a").add()
     assert regions.read(()).value(m.CLAIMS, "b") is None
@@ -108,28 +108,31 @@ def test_records_of_another_version_are_left_alone() -> None:
     writer.counter(CounterDefinition("rota_of_the_future_total", "", (), ())).add()
     writer.histogram(HistogramDefinition(m.TASK_LAG.name, "", ("queue", "kind"), (), (1.0,)), "q", "retry").observe(1)
     writer.counter(m.CLAIMS, "q").add()
-    samples = Regions(memory, 1000).read(())
+    samples = regions_of(memory).read(())
     assert samples.get(m.TASK_LAG, "q", "retry") is None
     assert samples.value(m.CLAIMS, "q") == 1
 
 
 def test_the_bound_holds_over_all_slots_and_nothing_goes_uncounted() -> None:
     memory = SlotMemory.create(8)
-    regions = Regions(memory, 100)
+    bound = SeriesBound(0, 100)
+    regions = Regions(memory, bound)
     for slot in range(8):
         writer = recorder(memory, slot)
         for number in range(50):
             writer.counter(m.TASK_RETRIES, "q", f"task{slot}.{number}").add()
     samples = regions.read(())
     shown = dict(samples.series(m.TASK_RETRIES))
-    assert len(shown) == 100, "99 beside the counter of dropped series, and the other"
+    assert len(shown) == 101, "and the other"
     assert sum(numbers[0] for numbers in shown.values()) == 400
-    assert regions.bound.refused == 400 - 99
+    assert bound.take_refused() == 400 - 100
+    regions.read(())
+    assert bound.take_refused() == 0
 
 
 def test_a_label_set_once_shown_stays_and_nothing_goes_back_when_the_bound_is_met() -> None:
     memory = SlotMemory.create(2)
-    regions = Regions(memory, 10)
+    regions = regions_of(memory, 10)
     writer = recorder(memory, 1)
     seen: list[dict[tuple[str, ...], tuple[float, ...]]] = []
     for number in range(30):
@@ -147,11 +150,37 @@ def test_a_histogram_costs_as_many_series_as_it_exposes(definition: Definition, 
 
 
 def test_what_is_kept_is_shown_whether_there_is_room_or_not() -> None:
-    bound = SeriesBound(0)
+    bound = SeriesBound(0, 0)
     bound.keep(m.CLAIMS, ("q",))
     assert bound.admit(m.CLAIMS, ("q",)) == ("q",)
     assert bound.admit(m.CLAIMS, ("r",)) == ("_other",)
-    assert bound.refused == 1
+    assert bound.take_refused() == 1
+
+
+def test_queues_and_tasks_without_end_take_nothing_from_the_fleets_own_series() -> None:
+    bound = SeriesBound(10, 10)
+    for number in range(100):
+        bound.admit(m.CLAIMS, (str(number),))
+    assert bound.admit(m.WORKERS, ("mail", "running")) == ("mail", "running")
+    for number in range(100):  # a task may write any of them into its slot
+        bound.admit(m.WORKERS, (str(number), "running"))
+    assert bound.admit(m.WORKERS, ("101", "running")) == ("_other", "_other")
+
+
+@pytest.mark.parametrize("queues", [0, 1, 93, 200, 1000, 5000])
+@pytest.mark.parametrize("max_series", [100, 2000, 20_000])
+def test_the_shares_of_the_bound_are_together_never_more_than_it(max_series: int, queues: int) -> None:
+    shares = shares_of(max_series, queues, 20)
+    gauges = (shares.queues + shares.strange) * GAUGES_OF_A_QUEUE
+    assert shares.fleet + gauges + shares.zeroed * ZEROES_OF_A_QUEUE + shares.recorded <= max_series
+    assert shares.recorded >= 0
+    assert shares.zeroed <= shares.queues <= queues
+
+
+def test_two_hundred_queues_are_whole_and_leave_room_for_their_tasks() -> None:
+    shares = shares_of(MAX_SERIES, 200, 20)
+    assert (shares.queues, shares.zeroed) == (200, 200)
+    assert shares.recorded > 2000
 
 
 def counted(regions: Regions) -> tuple[float | None, ...]:
@@ -175,7 +204,7 @@ def test_what_was_counted_stays_shown_when_a_region_is_written_over_and_the_next
     fill: Callable[[int], bytes],
 ) -> None:
     memory = SlotMemory.create(4)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     for slot in (1, 2):
         count(memory, slot)
     assert counted(regions) == (10, 1.0)
@@ -188,13 +217,12 @@ def test_what_was_counted_stays_shown_when_a_region_is_written_over_and_the_next
     region[:] = fill(len(region))
     count(memory, 1)
     assert counted(regions) == (30, 3.0)
-    assert regions.bound.refused == 0
 
 
 @pytest.mark.parametrize("number", [-1.0, math.nan, 1e200])
 def test_numbers_that_cannot_have_been_counted_are_not_shown_and_the_next_process_begins_anew(number: float) -> None:
     memory = SlotMemory.create(2)
-    regions = Regions(memory, 1000)
+    regions = regions_of(memory)
     counter = recorder(memory, 1).counter(m.CLAIMS, "q")
     recorder(memory, 1).histogram(m.TASK_LAG, "q", "retry").observe(1.0)
     counter.add(5)
@@ -213,5 +241,5 @@ def test_a_key_that_is_none_is_left_alone() -> None:
             patch.setattr("rota.telemetry.records.encode_key", lambda *_, name=name: name.encode())
             writer.counter(CounterDefinition(name, "", (), ())).add()
     writer.counter(m.CLAIMS, "q").add()
-    assert Regions(memory, 1000).read(()).value(m.CLAIMS, "q") == 1
+    assert regions_of(memory).read(()).value(m.CLAIMS, "q") == 1
     recorder(memory, 1).counter(m.CLAIMS, "q").add()

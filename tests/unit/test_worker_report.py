@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from child_settings import worker_settings
+from region_reading import read_region
 from rota.child.settings import LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
@@ -23,7 +24,6 @@ from rota.telemetry.records import recent_peak
 from rota.worker.attempt import Attempt
 from rota.worker.report import Report
 from rota.worker.times import Times
-from rota_supervisor.exporter.samples import RegionReader
 
 ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
 NOW_NS = 90 * 10**9
@@ -46,7 +46,7 @@ class Place:
         self.report.attempt(ended_attempt(ENTRY, self.slot, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
-        found = RegionReader(self.slot.metrics).read()
+        found = read_region(self.slot.metrics)
         return {labels: numbers for definition, labels, numbers in found if definition.name == name}
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from rota.child import life, signals, slot_memory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
+from rota.telemetry.recorder import Recorder
 from rota_supervisor import child, layout
 from rota_supervisor.exporter import fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
@@ -31,7 +32,7 @@ def main() -> int:
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
-    everything = observer.Observer(settings, memory, first.master_pid, queues.reader(settings))
+    everything = observer.Observer(settings, memory, first.master_pid, queues.reader(settings), Recorder(slot.metrics))
     site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD))

@@ -1,9 +1,9 @@
 """Everything that a scrape or the status page needs to know: what the slots recorded, and what is computed here."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from functools import partial
 from typing import Final
 
 from rota import __version__
@@ -13,23 +13,22 @@ from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition, Writer
+from rota.telemetry.definition import Definition, Writer
 from rota.telemetry.queue_labels import QueueLabels
-from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.exemplars import Exemplars
+from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
+from rota_supervisor.exporter.fleet import Health, Member, Probe
 from rota_supervisor.exporter.lag import Lag, LagWindow
-from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.queues import QueueReading, queue_row
-from rota_supervisor.exporter.samples import Labels, Samples, empty_families, families
+from rota_supervisor.exporter.regions import Regions, starts
+from rota_supervisor.exporter.samples import Labels, Samples
+from rota_supervisor.exporter.series import SeriesBound, shares_of, zeroes
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-from rota_supervisor.layout import Role, role_of
+from rota_supervisor.layout import Role
 from rota_supervisor.notice import Json
+from rota_supervisor.proc import Usage, usage_of
 
-# The values of labels that are fixed sets; `reason` means something else in each metric.
-_FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    m.TASKS_RECOVERED.name: {"reason": label_values.RECOVERY_REASONS},
-    m.PROCESS_RESTARTS.name: {"role": label_values.CHILD_ROLES, "reason": label_values.RESTART_REASONS},
-    m.CONFIG_RELOADS.name: {"result": label_values.RELOAD_RESULTS},
-}
 # The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
@@ -60,7 +59,7 @@ class Observation:
 
 class Observer:
     """Reads the slots of `memory`, and the queues with `read_queues`, which returns None while Redis does not answer.
-    Also a collector of prometheus_client. Not safe for two threads at once."""
+    What it counts itself goes into `own`. Not safe for two threads at once."""
 
     def __init__(
         self,
@@ -68,38 +67,53 @@ class Observer:
         memory: SlotMemory,
         master_pid: int,
         read_queues: Callable[[], QueueReading | None],
+        own: Recorder,
     ) -> None:
         self._settings = settings
-        self._started_at = started_at(master_pid)
         self._read_queues = read_queues
         self._probe = Probe(settings, memory, master_pid)
-        self._regions = self._probe.regions
         self._cpu = CpuTotals()
         self._lag = LagWindow()
-        self._zeroes = list(zeroes(queue.name for queue in settings.queues))
+        shares = shares_of(settings.max_series, len(settings.queues), settings.top_queues)
+        self._bound = SeriesBound(shares.fleet, shares.recorded)
+        self._dropped = own.counter(m.SERIES_DROPPED)
+        self._regions = Regions(memory, self._bound)
+        self._queues = settings.queues[: shares.queues]
+        self._zeroes = list(zeroes([queue.name for queue in settings.queues[: shares.zeroed]]))
         for definition, labels in self._zeroes:
-            self._regions.bound.keep(definition, labels)
+            self._bound.keep(definition, labels)
+        self._exemplars = Exemplars(QueueLabels(queue.name for queue in settings.queues).of)
 
-    def collect(self) -> Iterator[prometheus.Metric]:
-        """Yield the families of a scrape, for prometheus_client's registry."""
-        return families(self.observe().samples, self._settings.server.namespace)
+    def scrape(self, wanted: Wanted) -> bytes:
+        """Return what a scrape is answered."""
+        began = time.monotonic()
+        seen = self.observe()
+        samples = seen.samples
+        offset = 0.0 if seen.reading is None else seen.reading.clock_offset_seconds
+        self._exemplars.take(seen.fleet, offset, (labels for labels, _ in samples.series(m.TASK_LAG)))
+        origins = Origins(partial(self._created_at, samples.value(m.START_TIME)), self._exemplars.by_series)
+        return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
-    def describe(self) -> Iterator[prometheus.Metric]:
-        """Yield which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
-        return empty_families()
+    def _created_at(self, started_at: float | None, definition: Definition, labels: Labels) -> float | None:
+        """Return a time at which the series was at 0: when it was not seen yet, or the master's start."""
+        if definition is m.TASK_STARTS:
+            definition = m.TASK_LAG
+        if definition.writers == (Writer.EXPORTER,):  # Redis counts it, and does not say since when
+            return None
+        return self._regions.born_at(definition, labels) or started_at
 
     def observe(self) -> Observation:
+        """Look at the fleet and the queues as they are now."""
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()
         lags = self._lag.lags(samples, began)
-        put_settings(samples, self._settings, __version__, self._started_at)
-        put_fleet(samples, fleet, self._settings.queues)
+        put_settings(samples, self._queues, __version__, self._settings.forgotten_seconds)
+        put_fleet(samples, fleet, self._queues)
         held = self._probe.held()
         put_held(samples, held)
         if reading is not None:
             put_reading(samples, reading)
-        samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
         return Observation(fleet, samples, lags, reading, self._probe.ready(), held)
 
     def note_lag(self) -> None:
@@ -111,37 +125,25 @@ class Observer:
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
         samples = self._regions.read({member.slot for member in fleet if member.has_begun})
+        self._dropped.add(self._bound.take_refused())
+        for labels, count in starts(samples):
+            samples.put(m.TASK_STARTS, labels, count)
         for definition, labels in self._zeroes:
-            samples.add(definition, labels, (0.0,) * definition.numbers)
-        samples.add(m.SERIES_DROPPED, (), (float(self._regions.bound.refused),))
+            samples.add(definition, labels, (0.0,))
         usages = {member: usage for member in fleet if (usage := usage_of(member.pid))}
         put_usage(samples, usages)
         self._cpu.put(samples, usages)
         return fleet, samples
 
 
-def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
-    """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
-    recorded counter and histogram whose label values are known beforehand, as each queue and each kind are."""
-    known = {"queue": tuple(queues), "kind": label_values.KINDS}
-    for definition in m.ALL:
-        values = known | _FIXED.get(definition.name, {})
-        is_recorded = isinstance(definition, CounterDefinition | HistogramDefinition) and definition.writers != (
-            Writer.EXPORTER,
-        )
-        if is_recorded and values.keys() >= set(definition.labels):
-            yield from ((definition, labels) for labels in product(*(values[label] for label in definition.labels)))
-
-
-def put_settings(samples: Samples, settings: ExporterSettings, version: str, started_at: float) -> None:
+def put_settings(samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float) -> None:
     """Put what the configuration says of each queue, and who we are."""
-    for queue in settings.queues:
+    for queue in queues:
         samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
         samples.put(m.QUEUE_LAG_TARGET, (queue.name,), queue.lag_target)
         samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
     samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION)), 1)
-    samples.put(m.START_TIME, (), started_at)
-    samples.put(m.FORGOTTEN_AFTER, (), settings.forgotten_seconds)
+    samples.put(m.FORGOTTEN_AFTER, (), forgotten_seconds)
 
 
 def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
@@ -206,22 +208,21 @@ def put_reading(samples: Samples, reading: QueueReading) -> None:
 
 
 class CpuTotals:
-    """Adds up processor time over the processes of each slot, so that the counter never goes back.
+    """Processor time of each slot: of the dead, as the master counted it when it reaped them, and of who lives there.
 
-    A slot that stands empty, as between two workers, keeps its total: a series that came and went would look
-    like a counter reset.
+    It never goes back: when a process has just died and is not counted yet, what was shown before stays. Linux before
+    6.8, too, shows a process as having used nothing in the instant in which it is reaped.
     """
 
     def __init__(self) -> None:
-        self._by_slot: dict[int, tuple[int, float, float]] = {}  # the last process, its seconds, those before it
+        self._shown: dict[Labels, float] = {}
 
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
-        """Count these processes in, and put the totals of all slots."""
+        """Add those who live to the dead in `samples`. They are to be looked at after the dead were read: who dies in
+        between is missing then, and not counted twice."""
         for member, usage in usages.items():
-            pid, seconds, before = self._by_slot.get(member.slot, (member.pid, 0.0, 0.0))
-            if pid != member.pid:
-                before, seconds = before + seconds, 0.0
-            # Linux before 6.8 shows a process as having used nothing in the instant in which it is reaped.
-            self._by_slot[member.slot] = (member.pid, max(seconds, usage.cpu_seconds), before)
-        for slot, (_, seconds, before) in self._by_slot.items():
-            samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), before + seconds)
+            samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (usage.cpu_seconds,))
+        for labels, (seconds,) in samples.series(m.PROCESS_CPU):
+            self._shown[labels] = max(seconds, self._shown.get(labels, 0.0))
+        for labels, seconds in self._shown.items():
+            samples.put(m.PROCESS_CPU, labels, seconds)

@@ -1,20 +1,18 @@
 """The endpoints: what is answered at once, and the pages that take longer. They only read."""
 
 import json
+import zlib
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, libraries, page, status
+from rota_supervisor.exporter import exposition, fleet, page, status
 from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
-
-if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
 
 _HTML: Final = "text/html; charset=utf-8"
 _JSON: Final = "application/json"
@@ -24,6 +22,8 @@ _METHODS: Final = ("GET", "HEAD")
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 and saves a third
+_GZIP: Final = 31  # wbits
 _Endpoint = Callable[[HttpRequest], Answer]
 
 
@@ -32,9 +32,7 @@ class Site:
     the other `observer`. `between` is to be called between pages, every second or so."""
 
     def __init__(self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer) -> None:
-        registry = libraries.prometheus.CollectorRegistry()
-        registry.register(observer)
-        self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
+        self._observer = observer
         self.between = observer.note_lag
 
         def state() -> dict[str, Any]:
@@ -67,16 +65,17 @@ class Site:
         return _guarded(self._pages[request.path], request)
 
     def _scrape(self, request: HttpRequest) -> Answer:
-        """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""
-        begun: list[tuple[HTTPStatus, tuple[tuple[str, str], ...]]] = []
-
-        def start(line: str, headers: list[tuple[str, str]], *_: Any) -> Any:
-            begun.append((HTTPStatus(int(line.split(maxsplit=1)[0])), tuple(headers)))
-
-        of_ours = {"REQUEST_METHOD": "GET", "PATH_INFO": request.path, "QUERY_STRING": request.query}
-        of_theirs = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
-        body = b"".join(self._metrics(of_theirs | of_ours, start))
-        return Answer(*begun[0], body)
+        """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
+        began."""
+        query = parse_qs(request.query, keep_blank_values=True)
+        is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        wanted = exposition.Wanted(is_openmetrics, frozenset(query.get("name[]", ())), "created" in query)
+        body = self._observer.scrape(wanted)
+        headers = [("Content-Type", exposition.OPENMETRICS if is_openmetrics else exposition.PLAIN)]
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body = zlib.compress(body, _FASTEST, wbits=_GZIP)
+            headers.append(("Content-Encoding", "gzip"))
+        return Answer(HTTPStatus.OK, tuple(headers), body)
 
 
 def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:

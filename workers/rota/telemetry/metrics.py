@@ -51,6 +51,12 @@ def _histogram(
 # How late. All by Redis time; `due` of an immediate task is its enqueue time.
 
 TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start of a task minus the time it was due.", "queue kind")
+TASK_STARTS = _counter(
+    "rota_task_starts_total",
+    _EXPORTER,
+    "Starts: the count of rota_task_lag_seconds, and there at 0 from the start.",
+    "queue kind",
+)
 TASK_LAG_OBJECTIVE_MISSES = _counter(
     "rota_task_lag_objective_misses_total", _WORKER, "Starts later than the lag objective of their queue.", "queue kind"
 )
@@ -210,8 +216,8 @@ PROCESS_RESIDENT_MEMORY = _gauge(
 )
 PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
-    _EXPORTER,
-    "User and system time of the processes that lived in the slot, as far as this exporter saw them.",
+    (Writer.MASTER, Writer.EXPORTER),
+    "User and system time of the processes that lived in the slot: of the dead by the master, of the living beside it.",
     "role slot",
 )
 PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descriptors.", "role slot")
@@ -281,8 +287,8 @@ AUDIT_UNPLACED = _gauge(
 # About itself.
 
 BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
-START_TIME = _gauge("rota_start_time_seconds", _EXPORTER, "Unix time of the master's start.")
-COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting this answer took.")
+START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
+COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting and writing this answer took.")
 SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",
     (Writer.MASTER, Writer.WORKER, Writer.POLLER, Writer.EXPORTER),

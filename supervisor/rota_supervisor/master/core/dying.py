@@ -37,7 +37,8 @@ def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
     death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.in_hand)
     child.move(ChildState.EXITED)
     child.in_hand = bool(event.tasks) or event.outcomes != NOTHING
-    effects = _report(state, death, now)
+    used = do.AddToCounter(m.PROCESS_CPU, (child.role.value, str(child.slot)), event.ending.cpu_seconds)
+    effects = [used, *_report(state, death, now)]
     if not (death.reason.facts.is_expected or _was_unwanted(child)):
         _feed_backoff(state, child, _end_of(death))
     if not state.stop.is_asked and child.why is not Reason.SURPLUS:

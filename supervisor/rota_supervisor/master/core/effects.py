@@ -206,10 +206,11 @@ class WriteLog(NamedTuple):
 
 
 class AddToCounter(NamedTuple):
-    """Count something."""
+    """Count something, so much of it."""
 
     counter: CounterDefinition
     labels: tuple[str, ...] = ()
+    amount: float = 1.0
 
 
 class SetGauge(NamedTuple):

@@ -127,11 +127,13 @@ class StopSeen(NamedTuple):
 
 class ProcessEnd(NamedTuple):
     """How a process ended. `oom_killed`: the kernel counted a kill for want of memory that no other death explains;
-    `max_rss_kb` includes the pages it shared with its zygote."""
+    `max_rss_kb` includes the pages it shared with its zygote; `cpu_seconds`: of the process itself, not of what it had
+    started."""
 
     wait_status: int
     oom_killed: bool = False
     max_rss_kb: int = 0
+    cpu_seconds: float = 0.0
 
     @property
     def signal_name(self) -> str:

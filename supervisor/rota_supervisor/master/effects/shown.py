@@ -26,6 +26,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import glance_at, now_seconds
 from rota_supervisor.master.effects.stacks import Stacks
 from rota_supervisor.notice import Notice
+from rota_supervisor.proc import started_at
 
 ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
 _STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
@@ -64,14 +65,15 @@ class Display:
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
+            (m.START_TIME, started_at(os.getpid())),
             (m.REDIS_UP, 0),
             (m.REDIS_EVICTS_KEYS, 0),
         ):
             self._recorder.gauge(gauge).set(value)
 
     def add(self, effect: do.AddToCounter) -> None:
-        """Add one to a counter. The exporter shows it at 0 before (`exporter.observer.zeroes`)."""
-        self._recorder.counter(effect.counter, *effect.labels).add()
+        """Add to a counter. The exporter shows it at 0 before (`exporter.series.zeroes`)."""
+        self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
 
     def set(self, effect: do.SetGauge) -> None:
         """Set a gauge; None shows that its value is not known."""

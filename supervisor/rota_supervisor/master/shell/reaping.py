@@ -28,6 +28,7 @@ from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.processes import kill_group
 from rota_supervisor.master.effects.stacks import Stacks, name_of
 from rota_supervisor.master.shell.oom import OomKills
+from rota_supervisor.proc import cpu_seconds_of
 from rota_supervisor.process import UNREACHABLE
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
@@ -93,6 +94,7 @@ class Reaper:
             listen(child)  # one that was READY, if only since we last looked, did not die of its boot
             kill_group(pid)
             self._memory.slot(child.slot).vacate()
+        cpu_seconds = cpu_seconds_of(pid)  # as the exporter saw it, while it lived
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError:  # the thread that watches the embedded server was quicker
@@ -101,7 +103,7 @@ class Reaper:
             if child.owner:
                 self._dead.append((now, Traces(child.pid, child.owner, name_of(child.ref))))
             oom_killed = child.why is None and status == signal.SIGKILL and self._oom_kills.claim(now)
-            self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss)))
+            self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss, cpu_seconds)))
 
     def _known(self, pid: int) -> Child | None:
         """The child that is this process. A worker may have come into its slot, and whoever was to report that died."""

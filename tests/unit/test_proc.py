@@ -11,7 +11,7 @@ from typing import Final
 import psutil
 import pytest
 
-from rota_supervisor.exporter import fleet
+from rota_supervisor import proc
 from waiting import until
 
 NOBODY: Final = 65534
@@ -23,7 +23,7 @@ def process() -> psutil.Process:
 
 
 def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
-    usage = fleet.usage_of(os.getpid())
+    usage = proc.usage_of(os.getpid())
     assert usage is not None
     assert usage.resident_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
     times = process.cpu_times()
@@ -32,8 +32,8 @@ def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
 
 
 def test_start_and_parent_are_what_psutil_says(process: psutil.Process) -> None:
-    assert fleet.started_at(os.getpid()) == pytest.approx(process.create_time(), abs=1.1)
-    assert fleet.parent_of(os.getpid()) == os.getppid()
+    assert proc.started_at(os.getpid()) == pytest.approx(process.create_time(), abs=1.1)
+    assert proc.parent_of(os.getpid()) == os.getppid()
 
 
 def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
     with subprocess.Popen([odd, "60"]) as child:
         try:
             until(lambda: psutil.Process(child.pid).name() == odd.name)
-            assert fleet.parent_of(child.pid) == os.getpid()
-            assert fleet.usage_of(child.pid) is not None
+            assert proc.parent_of(child.pid) == os.getpid()
+            assert proc.usage_of(child.pid) is not None
         finally:
             child.kill()
 
@@ -51,8 +51,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
 def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
-    assert fleet.usage_of(child.pid) is None
-    assert fleet.parent_of(child.pid) is None
+    assert proc.usage_of(child.pid) is None
+    assert proc.parent_of(child.pid) is None
 
 
 @contextmanager
@@ -69,6 +69,6 @@ def without_roots_rights() -> Iterator[None]:
 
 def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
     with without_roots_rights():
-        usage = fleet.usage_of(1)
+        usage = proc.usage_of(1)
     assert usage is not None
     assert usage.open_fds is None

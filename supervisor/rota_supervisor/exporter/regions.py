@@ -1,0 +1,217 @@
+"""What processes recorded in all slots, added up.
+
+1. Only slots that were ever written are looked at: reading a hole of a memfd would fill it with a page.
+2. Counters and histograms are summed over all slots, dead ones too, so they never go back. What a look adds to the
+   sums is what has changed since the look before: most records of a large fleet have not.
+3. A gauge counts only from a slot whose process lives; a peak says itself until when it counts.
+4. A task may have written over the records of its slot. What cannot have followed from what was read before is not
+   believed, and what was read before stays shown; also when the next worker has begun anew there.
+"""
+
+import errno
+import math
+import os
+import time
+from array import array
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from rota.child import slot_layout, slot_memory
+from rota.child.slots import boottime_ns
+from rota.telemetry import metrics as m
+from rota.telemetry import records
+from rota.telemetry.definition import Definition, GaugeDefinition, PeakDefinition
+from rota_supervisor.exporter.samples import Labels, Numbers, Samples, Series
+from rota_supervisor.exporter.series import SeriesBound
+
+_TOGETHER: Final = 64  # records that are compared at once
+_MOST_KEYS: Final = 1 << 18  # that are parsed once and for all; a task can write any number of them
+
+
+class Total:
+    """A series over all slots: the sum of a counter or histogram. `born_at`: when it was not there yet, in Unix
+    seconds; 0 when it was there at the first look."""
+
+    __slots__ = ("born_at", "definition", "labels", "numbers")
+
+    def __init__(self, definition: Definition, labels: Labels, born_at: float) -> None:
+        self.definition = definition
+        self.labels = labels
+        self.born_at = born_at
+        self.numbers: Numbers = (0.0,) * definition.numbers
+
+    def add(self, before: Numbers, now: Numbers) -> None:
+        """Take in what a slot says now, and said before."""
+        self.numbers = tuple(
+            total + (new - old if new != old else 0.0)  # both may be infinite
+            for total, new, old in zip(self.numbers, now, before, strict=True)
+        )
+
+
+class RegionReader:
+    """One slot's records, as they were last found to be sound. Their places never change, so each is parsed once.
+
+    `total_of`: the series that a record belongs to, None for none.
+    """
+
+    def __init__(self, region: memoryview, total_of: Callable[[records.SlotRecord], Total | None]) -> None:
+        self._region = region
+        self._words = region.cast("q")
+        self._total_of = total_of
+        self._begin(0)
+
+    def _begin(self, stamp: int) -> None:
+        self._stamp = stamp
+        self._parsed = records.FIRST_WORD
+        self._totals: list[Total] = []
+        self._begins, self._ends = array("I"), array("I")  # of the numbers of each, in bytes
+        self._gauges: list[int] = []  # their places
+        self._believed = b""
+
+    def add_up(self) -> None:
+        """Add to the totals what was counted here since the last call."""
+        stamp = records.stamp_of(self._words)
+        if stamp not in (0, self._stamp):
+            self._begin(stamp)  # what stood there before is in the totals
+        used = records.used_words(self._words)
+        if not stamp or used < self._parsed:
+            return
+        self._parse_up_to(used)
+        now = bytes(self._region[: self._parsed * slot_layout.WORD])
+        changes = [(self._totals[place], *self._change(place, now)) for place in self._changed(now)]
+        if all(records.is_sound(total.definition, before, after) for total, before, after in changes):
+            self._believed = now
+            for total, before, after in changes:
+                if not isinstance(total.definition, GaugeDefinition | PeakDefinition):
+                    total.add(before, after)
+
+    def read(self) -> Iterator[Series]:
+        """Return each series of this slot with its numbers as they are now, or were when they last made sense."""
+        self.add_up()
+        for place, total in enumerate(self._totals):
+            if self._ends[place] <= len(self._believed):
+                yield total.definition, total.labels, self._numbers(place, self._believed)
+
+    def gauges(self) -> Iterator[Series]:
+        """Return the gauges and peaks of this slot, as they were when it was last added up."""
+        for place in self._gauges:
+            if self._ends[place] <= len(self._believed):
+                total = self._totals[place]
+                yield total.definition, total.labels, self._numbers(place, self._believed)
+
+    def _parse_up_to(self, used: int) -> None:
+        for record in records.scan(self._region, self._words, self._parsed, used):
+            self._parsed = record.at + record.numbers
+            if (total := self._total_of(record)) is not None:
+                if isinstance(total.definition, GaugeDefinition | PeakDefinition):
+                    self._gauges.append(len(self._totals))
+                self._totals.append(total)
+                self._begins.append(record.at * slot_layout.WORD)
+                self._ends.append(self._parsed * slot_layout.WORD)
+
+    def _changed(self, now: bytes) -> Iterator[int]:
+        """Yield the places whose numbers are not what they were; comparing many at once takes no longer than one."""
+        before, begins, ends = self._believed, self._begins, self._ends
+        if now == before:
+            return
+        for first in range(0, len(begins), _TOGETHER):
+            last = min(first + _TOGETHER, len(begins))
+            if now[begins[first] : ends[last - 1]] != before[begins[first] : ends[last - 1]]:
+                for place in range(first, last):
+                    if now[begins[place] : ends[place]] != before[begins[place] : ends[place]]:
+                        yield place
+
+    def _change(self, place: int, now: bytes) -> tuple[Numbers, Numbers]:
+        after = self._numbers(place, now)
+        return self._numbers(place, self._believed) or (0.0,) * len(after), after
+
+    def _numbers(self, place: int, of: bytes) -> Numbers:
+        """Return the numbers of a record; none of one that was not there yet."""
+        return tuple(memoryview(of[self._begins[place] : self._ends[place]]).cast("d"))
+
+
+class Regions:
+    """All slots' records. Not safe for two threads at once."""
+
+    def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
+        self._memory = memory
+        self._readers: dict[int, RegionReader] = {}
+        self._bound = bound
+        self._by_key: dict[tuple[bytes, int], Total | None] = {}
+        self._totals: dict[tuple[str, Labels], Total] = {}
+        self._looked_at = 0.0
+
+    def touched(self) -> Iterator[int]:
+        """Yield the slots that were ever written to."""
+        at = slot_memory.region_at(0)
+        while True:
+            try:
+                at = os.lseek(self._memory.fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # no data beyond
+                    return
+                raise
+            number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
+            yield number
+            at = slot_memory.region_at(number + 1)
+
+    def read(self, living: Collection[int]) -> Samples:
+        """Return the samples of all slots; `living` are those whose gauges count."""
+        samples, now, now_ns = Samples(), time.time(), boottime_ns()
+        for number in self.touched():
+            reader = self._reader(number)
+            reader.add_up()
+            for series in reader.gauges():
+                _put_gauge(samples, series, now_ns, living=number in living)
+        self._looked_at = now
+        for total in self._totals.values():
+            if not isinstance(total.definition, GaugeDefinition | PeakDefinition):
+                samples.put(total.definition, total.labels, *total.numbers)
+        return samples
+
+    def born_at(self, definition: Definition, labels: Labels) -> float:
+        """Return a time at which this series was not there yet; 0 when it was at the first look, or is in no slot."""
+        total = self._totals.get((definition.name, labels))
+        return 0.0 if total is None else total.born_at
+
+    def read_slot(self, number: int) -> Samples:
+        """Return the samples of one slot alone, taken to live."""
+        samples = Samples()
+        for definition, labels, numbers in self._reader(number).read():
+            samples.add(definition, labels, numbers)
+        return samples
+
+    def _reader(self, number: int) -> RegionReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = RegionReader(self._memory.slot(number).metrics, self._total_of)
+        return reader
+
+    def _total_of(self, record: records.SlotRecord) -> Total | None:
+        key = (record.key, record.numbers)
+        if key in self._by_key:
+            return self._by_key[key]
+        series = records.series_of(record)
+        total = None if series is None else self._total(*series)
+        if len(self._by_key) < _MOST_KEYS:
+            self._by_key[key] = total
+        return total
+
+    def _total(self, definition: Definition, own_labels: Labels) -> Total:
+        labels = self._bound.admit(definition, own_labels)
+        name = definition.name, labels
+        return self._totals.setdefault(name, Total(definition, labels, self._looked_at))
+
+
+def _put_gauge(samples: Samples, series: Series, now_ns: int, *, living: bool) -> None:
+    definition, labels, numbers = series
+    if isinstance(definition, PeakDefinition):
+        samples.raise_to(definition, labels, records.recent_peak(numbers, now_ns))
+    elif isinstance(definition, GaugeDefinition) and living and not math.isnan(numbers[0]):
+        merge = samples.raise_to if definition.takes_highest else samples.add
+        merge(definition, labels, numbers)
+
+
+def starts(samples: Samples) -> Iterator[tuple[Labels, float]]:
+    """Yield the number of starts of each queue and kind."""
+    return ((labels, sum(numbers[:-1])) for labels, numbers in samples.series(m.TASK_LAG))

@@ -1,0 +1,29 @@
+"""What one process has recorded, read as the exporter does."""
+
+from collections.abc import Iterator
+
+from rota.child.slot_memory import SlotMemory
+from rota.telemetry.records import SlotRecord, series_of
+from rota_supervisor.exporter.regions import RegionReader, Regions, Total
+from rota_supervisor.exporter.samples import Series
+from rota_supervisor.exporter.series import SeriesBound
+
+
+def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
+    """A reader of one slot alone, which adds up in `totals` by the keys of the records."""
+
+    def total_of(record: SlotRecord) -> Total | None:
+        series = series_of(record)
+        return None if series is None else totals.setdefault(record.key, Total(*series, 0.0))
+
+    return RegionReader(region, total_of)
+
+
+def read_region(region: memoryview) -> Iterator[Series]:
+    """All series that stand there."""
+    return reader_of(region, {}).read()
+
+
+def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
+    """All slots, with room for so many series of the fleet and as many of queues and tasks."""
+    return Regions(memory, SeriesBound(room, room))
