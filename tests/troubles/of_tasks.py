@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rota import Call
 from rota.telemetry import metrics as m
-from troubles.scene import RESTARTS, STEADY_QUEUE, WORK_QUEUE, Scene, begun, coming, trouble
+from troubles.scene import RESTARTS, WORK_QUEUE, Scene, begun, coming, trouble
 from waiting import until
 
 
@@ -22,8 +22,9 @@ def crash_loop(scene: Scene) -> Iterator[None]:
 @trouble()
 def hung_task(scene: Scene) -> Iterator[None]:
     """A task of a queue in which all take milliseconds does not end, and has no time limit to speak of."""
-    scene.fleet.hold("forever", STEADY_QUEUE)
-    yield
+    with coming(scene, Call("note", ["short"], queue=WORK_QUEUE), per_second=1):
+        scene.fleet.hold("forever", WORK_QUEUE)
+        yield
     scene.fleet.release("forever")
 
 
