@@ -33,7 +33,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("name", TROUBLES)
 def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, name: str) -> None:
     expected = ANSWERS[name]
-    first, *others = until(lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS)
+    first, *others = until(
+        lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS, pause_seconds=1
+    )
     assert first in expected.right, bench.firing(name)
     assert set(others) <= {*expected.right, *expected.also}, bench.firing(name)
 

@@ -79,7 +79,7 @@ class Scene:
 
 def begun(condition: Callable[[], object], what: str) -> None:
     """Wait until it is known that the trouble is there, as long as a loaded machine may take."""
-    until(condition, what, BEGIN_SECONDS)
+    until(condition, what, BEGIN_SECONDS, pause_seconds=0.5)
 
 
 def coming(scene: Scene, call: Call, *, per_second: float) -> AbstractContextManager[None]:
