@@ -8,16 +8,18 @@ import time
 from pathlib import Path
 
 from fleet_readings import Scrape
-from fleets import Fleets, RunningFleet
+from fleets import Fleets, RunningFleet, running_fleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
 from rota.telemetry.label_values import RESTART_REASONS
 from rota.telemetry.metrics import PROCESS_RESTARTS
+from servers import Server
 from waiting import repeating, until
 
 KILLS = 20
 TASKS_A_KILL = 25
 PAUSE_SECONDS = 0.02
+CLOCK_TICK_SECONDS = 0.01  # the kernel says when a process began in these
 
 
 class Watch:
@@ -72,16 +74,42 @@ def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) 
     assert last.total("rota_task_lag_seconds_count") >= KILLS * TASKS_A_KILL - KILLS
 
 
-def test_counters_go_on_through_the_death_of_every_other_child(fleets: Fleets) -> None:
+def test_no_counter_goes_back_through_kills_of_every_role(fleets: Fleets) -> None:
+    began = time.time()
     fleet = fleets.start()
     fleet.client.enqueue("note", args=["first"], queue="default")
     fleet.wait_for("end", label="first")
     until(lambda: fleet.metrics().total("rota_tasks_processed_total") == 1)
-    before = fleet.metrics()
-    for role in ("exporter", "poller", "zygote"):
-        fleet.kill_child(role)
-    until(fleet.is_whole)
-    assert [fall for fall in fleet.metrics().fallen_since(before) if "process_cpu" not in fall] == []
+    fallen: list[str] = []
+    last = fleet.metrics()
+    for role in ("exporter", "poller", "exporter", "zygote", "worker", "exporter"):
+        killed = min(fleet.pids(role, "ready"))
+        os.kill(killed, signal.SIGKILL)
+        fleet.until_replaced(role, killed)
+        until(fleet.is_whole)
+        found = fleet.metrics()
+        fallen += [f"after a kill of the {role}: {fall}" for fall in found.fallen_since(last)]
+        last = found
+    assert fallen == []
+    used = {role: last.total("rota_process_cpu_seconds_total", role=role) for role in ("exporter", "zygote", "worker")}
+    assert min(used.values()) > 0, used
+    assert began - CLOCK_TICK_SECONDS <= last.total("rota_start_time_seconds") < time.time()
+
+
+def test_a_fleet_is_not_ready_as_soon_as_its_server_is_gone(server: Server, namespace: str, tmp_path: Path) -> None:
+    for folder in ("server", "fleet"):
+        (tmp_path / folder).mkdir()
+    private = Server(server.binary, tmp_path / "server").start()
+    rare = {"seconds": 1200.0, "renew_seconds": 300.0}  # who waits for the next renewal misses every deadline
+    try:
+        with running_fleet(private.url, namespace, tmp_path / "fleet", lease=rare) as fleet:
+            assert fleet.get("/readyz")[0] == 200
+            private.kill()
+            until(lambda: fleet.get("/readyz")[0] == 503)
+            private.start()
+            until(lambda: fleet.get("/readyz")[0] == 200)
+    finally:
+        private.stop()
 
 
 def test_prometheus_accepts_and_scrapes_it(fleets: Fleets, tmp_path: Path) -> None:

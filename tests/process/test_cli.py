@@ -325,6 +325,13 @@ def test_modules_that_cannot_serve_are_78(inside: Rota, folder: Path, module: st
     assert message in done.err
 
 
+def test_check_warns_of_queues_that_the_bound_on_series_leaves_out(rota: Rota) -> None:
+    found = rota("check", "--no-imports", ROTA_METRICS__MAX_SERIES="100")
+    assert "metrics.max_series = 100: " in found.err
+    enough = found.err.partition(" is enough")[0].rpartition(" ")[2]
+    assert "max_series" not in rota("check", "--no-imports", ROTA_METRICS__MAX_SERIES=enough).err
+
+
 def test_unserved_queues_can_be_a_warning(rota: Rota) -> None:
     done = rota("check", ROTA_TIERS='[["default"]]', ROTA_UNSERVED_QUEUES="warn")
 

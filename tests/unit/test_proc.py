@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from rota_supervisor import proc
 from waiting import until
 
+CLOCK_TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
 NOBODY: Final = 65534
 
 
@@ -32,8 +34,27 @@ def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
 
 
 def test_start_and_parent_are_what_psutil_says(process: psutil.Process) -> None:
-    assert proc.started_at(os.getpid()) == pytest.approx(process.create_time(), abs=1.1)
+    assert proc.started_at(os.getpid()) == pytest.approx(
+        process.create_time(), abs=1.1
+    )  # its boot time has no fraction
     assert proc.parent_of(os.getpid()) == os.getppid()
+
+
+def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> None:
+    before = time.time()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert before - CLOCK_TICK_SECONDS <= proc.started_at(child.pid) <= time.time()
+        finally:
+            child.kill()
+
+
+def test_the_time_of_a_zombie_is_still_known() -> None:
+    with subprocess.Popen([sys.executable, "-c", "for _ in range(10**6): pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        used = proc.cpu_seconds_of(child.pid)
+    assert used > 0
+    assert proc.cpu_seconds_of(child.pid) == 0
 
 
 def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from rota_supervisor.config import schedules as of_file
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.exporter.series import enough_for, shares_of
 from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
 from rota_supervisor.server import check_server
 
@@ -27,6 +28,7 @@ def check(no_imports: bool) -> None:
         for misfit in found.misfits:
             output.say_warning(misfit)
     queues, schedules = served_queues(config), sorted({*found.schedules, *config.schedules})
+    _warn_of_series(config, len(queues))
     patterns = sum(map(is_pattern, queues))
     ours = ("queue", len(queues) - patterns), ("pattern", patterns)
     seen = *ours, ("task", len(found.tasks)), ("schedule", len(schedules))
@@ -48,6 +50,18 @@ def _checked_server(config: Config, counts: str) -> str:
     for warning in checked.warnings:
         output.say_warning(warning)
     return str(checked.version)
+
+
+def _warn_of_series(config: Config, queues: int) -> None:
+    """Say what `/metrics` leaves out of so many queues, for the sake of its bound."""
+    bound, top = config.metrics.max_series, config.metrics.top_queues
+    shares = shares_of(bound, queues, top)
+    if shares.zeroed < queues:
+        hidden = f"{queues - shares.queues} of {queues} queues have no gauges, and " if shares.queues < queues else ""
+        output.say_warning(
+            f"metrics.max_series = {bound}: {hidden}{queues - shares.zeroed} of {queues} queues have no counters at 0 "
+            f"from the start, so that their first events are in no rate; {enough_for(bound, queues, top)} is enough"
+        )
 
 
 def _check_against_code(config: Config, tasks: dict[str, str]) -> None:

@@ -117,7 +117,9 @@ class Observer:
         return Observation(fleet, samples, lags, reading, self._probe.ready(), held)
 
     def note_lag(self) -> None:
-        """Remember how the lag stands now, if it is time to; to be called every second or so."""
+        """Add up what was counted, and remember how the lag stands now if it is time to; to be called every second or
+        so."""
+        self._regions.add_up()
         now = time.monotonic()
         if self._lag.is_due(now):
             self._lag.note(self._regions.read(()), now)

@@ -14,6 +14,8 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator
+from operator import add, sub
+from struct import Struct
 from typing import Final
 
 from rota.child import slot_layout, slot_memory
@@ -24,6 +26,8 @@ from rota.telemetry.definition import Definition, GaugeDefinition, PeakDefinitio
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples, Series
 from rota_supervisor.exporter.series import SeriesBound
 
+_UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
+_MOST: Final = float(1 << 53)
 _TOGETHER: Final = 64  # records that are compared at once
 _MOST_KEYS: Final = 1 << 18  # that are parsed once and for all; a task can write any number of them
 
@@ -40,12 +44,26 @@ class Total:
         self.born_at = born_at
         self.numbers: Numbers = (0.0,) * definition.numbers
 
-    def add(self, before: Numbers, now: Numbers) -> None:
-        """Take in what a slot says now, and said before."""
-        self.numbers = tuple(
-            total + (new - old if new != old else 0.0)  # both may be infinite
-            for total, new, old in zip(self.numbers, now, before, strict=True)
-        )
+    @property
+    def is_summed(self) -> bool:
+        """Whether it is a counter or a histogram."""
+        return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
+
+    def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
+        """Return by how much what a slot says has grown; None when it cannot have been counted."""
+        if not self.is_summed:
+            return before
+        grown = tuple(map(sub, now, before))
+        if min(grown) >= 0.0 and sum(now) <= _MOST:  # nearly always; never when one of them is no number
+            return grown
+        if not records.is_sound(self.definition, before, now):
+            return None
+        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # both infinite
+
+    def add(self, grown: Numbers) -> None:
+        """Count these too."""
+        if self.is_summed:
+            self.numbers = tuple(map(add, self.numbers, grown))
 
 
 class RegionReader:
@@ -78,12 +96,12 @@ class RegionReader:
             return
         self._parse_up_to(used)
         now = bytes(self._region[: self._parsed * slot_layout.WORD])
-        changes = [(self._totals[place], *self._change(place, now)) for place in self._changed(now)]
-        if all(records.is_sound(total.definition, before, after) for total, before, after in changes):
+        grown = [(self._totals[place], self._growth(place, now)) for place in self._changed(now)]
+        sound = [(total, numbers) for total, numbers in grown if numbers is not None]
+        if len(sound) == len(grown):
             self._believed = now
-            for total, before, after in changes:
-                if not isinstance(total.definition, GaugeDefinition | PeakDefinition):
-                    total.add(before, after)
+            for total, numbers in sound:
+                total.add(numbers)
 
     def read(self) -> Iterator[Series]:
         """Return each series of this slot with its numbers as they are now, or were when they last made sense."""
@@ -103,7 +121,7 @@ class RegionReader:
         for record in records.scan(self._region, self._words, self._parsed, used):
             self._parsed = record.at + record.numbers
             if (total := self._total_of(record)) is not None:
-                if isinstance(total.definition, GaugeDefinition | PeakDefinition):
+                if not total.is_summed:
                     self._gauges.append(len(self._totals))
                 self._totals.append(total)
                 self._begins.append(record.at * slot_layout.WORD)
@@ -121,13 +139,13 @@ class RegionReader:
                     if now[begins[place] : ends[place]] != before[begins[place] : ends[place]]:
                         yield place
 
-    def _change(self, place: int, now: bytes) -> tuple[Numbers, Numbers]:
-        after = self._numbers(place, now)
-        return self._numbers(place, self._believed) or (0.0,) * len(after), after
+    def _growth(self, place: int, now: bytes) -> Numbers | None:
+        total, known = self._totals[place], self._ends[place] <= len(self._believed)
+        before = self._numbers(place, self._believed) if known else (0.0,) * total.definition.numbers
+        return total.growth(before, self._numbers(place, now))
 
     def _numbers(self, place: int, of: bytes) -> Numbers:
-        """Return the numbers of a record; none of one that was not there yet."""
-        return tuple(memoryview(of[self._begins[place] : self._ends[place]]).cast("d"))
+        return _UNPACK[self._totals[place].definition.numbers](of, self._begins[place])
 
 
 class Regions:
@@ -155,17 +173,23 @@ class Regions:
             yield number
             at = slot_memory.region_at(number + 1)
 
+    def add_up(self) -> None:
+        """Take in what was counted since the last call. Who does so oftener than it is scraped spreads the work: 4 us
+        for each record that has changed, of which there are 10,000 a second in a large fleet."""
+        now = time.time()
+        for number in self.touched():
+            self._reader(number).add_up()
+        self._looked_at = now
+
     def read(self, living: Collection[int]) -> Samples:
         """Return the samples of all slots; `living` are those whose gauges count."""
-        samples, now, now_ns = Samples(), time.time(), boottime_ns()
-        for number in self.touched():
-            reader = self._reader(number)
-            reader.add_up()
+        samples, now_ns = Samples(), boottime_ns()
+        self.add_up()
+        for number, reader in self._readers.items():
             for series in reader.gauges():
                 _put_gauge(samples, series, now_ns, living=number in living)
-        self._looked_at = now
         for total in self._totals.values():
-            if not isinstance(total.definition, GaugeDefinition | PeakDefinition):
+            if total.is_summed:
                 samples.put(total.definition, total.labels, *total.numbers)
         return samples
 

@@ -6,7 +6,7 @@ is left half is for zeroes at most, and the rest for what processes record of qu
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import count, product
 from typing import Final, NamedTuple
 
 from rota.telemetry import label_values
@@ -82,6 +82,12 @@ def shares_of(max_series: int, queues: int, top_queues: int) -> Shares:
     left -= strange * GAUGES_OF_A_QUEUE
     zeroed = min(shown, left // 2 // ZEROES_OF_A_QUEUE)
     return Shares(fleet, shown, zeroed, strange, left - zeroed * ZEROES_OF_A_QUEUE)
+
+
+def enough_for(max_series: int, queues: int, top_queues: int) -> int:
+    """Return a bound, at least `max_series`, with which so many queues are shown whole."""
+    step = 1000
+    return next(bound for bound in count(max_series, step) if shares_of(bound, queues, top_queues).zeroed == queues)
 
 
 class SeriesBound:

@@ -5,6 +5,7 @@ however late the answer came. What the connection notices of the server is repor
 """
 
 import asyncio
+import contextlib
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -206,7 +207,9 @@ class RedisWatch:
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
         address = parse_address(state.config.redis_url)
         self.connection = AioConnection(address, "rota:master", self._patience, watch)
-        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience())
+        waiting = ConnectionWatch(down=self._parked_failed)
+        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience(), waiting)
+        self._doubted = asyncio.Event()
 
     def _patience(self) -> float:
         # One lost answer must not cost a lease, which a reload may have made shorter.
@@ -229,7 +232,20 @@ class RedisWatch:
             self.works.clear()
         self._happened(seen.RedisFailed(error.reason, str(error), is_away))
 
-    # In these two a ServerError needs no more: the watch above has reported it.
+    def _parked_failed(self, error: ServerError) -> None:
+        if self._state.redis_up and not isinstance(error, Refused):
+            self._doubted.set()
+
+    # In these a ServerError needs no more: the watch above has reported it.
+
+    async def ask_when_in_doubt(self) -> None:
+        """Ask the server at once when the connection that waits has lost it, for ever: the next renewal may be seconds
+        away, and until then it would count as there."""
+        while True:
+            await self._doubted.wait()
+            self._doubted.clear()
+            with contextlib.suppress(ServerError):
+                await self.connection.execute("TIME")
 
     async def watch_eviction(self) -> None:
         """Ask the server for its policy as often as leases are renewed, for ever, and report when it is another."""

@@ -184,6 +184,7 @@ class _Master:
         node = state.surroundings.node
         log.logger().info(events.FLEET_STARTING, node=node, namespace=config.namespace, listen=self._listening.place)
         keep(self._redis.watch_eviction)
+        keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
         keep(self._progress.carry)
         self._background.start(self._serve())

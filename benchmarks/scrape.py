@@ -1,0 +1,105 @@
+"""How long a scrape takes, how many series it has, and what an observation costs: `python benchmarks/scrape.py`.
+
+All in processor time, which other work on the machine does not change. Once at rest, and with workers that have run
+every task of every queue, in shared memory as a fleet has it.
+`--queues 200 --tasks 20 --workers 32` are the defaults; no server is asked.
+"""
+
+import argparse
+import os
+import time
+import timeit
+import zlib
+
+from rota.child.settings import LogSettings, ServerSettings
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
+from rota.telemetry import label_values
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import MAX_SERIES, Recorder
+from rota_supervisor.exporter.exposition import Wanted
+from rota_supervisor.exporter.observer import Observer
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.layout import RANGES, Role
+
+SCRAPES = 5
+OBSERVATIONS = 1_000_000
+MILLISECONDS = 1000
+
+
+def settings_for(queues: int) -> ExporterSettings:
+    """As the defaults of the configuration are."""
+    return ExporterSettings(
+        server=ServerSettings("redis://127.0.0.1:1", "bench"),
+        queues=tuple(QueueSettings(f"queue-{number}", 1.0, 1.0, 0.99) for number in range(queues)),
+        beat_seconds=10.0,
+        tick_seconds=1.0,
+        max_series=MAX_SERIES,
+        top_queues=20,
+        forgotten_seconds=3600.0,
+        ask_redis=False,
+        log=LogSettings(),
+    )
+
+
+def work(recorder: Recorder, queues: int, tasks: int) -> None:
+    """What a worker records that runs each task of each queue once more."""
+    for queue in (f"queue-{number}" for number in range(queues)):
+        for kind in label_values.KINDS[:2]:
+            recorder.histogram(m.TASK_LAG, queue, kind).observe(0.01)
+            recorder.histogram(m.QUEUE_WAIT, queue, kind).observe(0.01)
+        for task in (f"task-{number}" for number in range(tasks)):
+            recorder.histogram(m.TASK_RUNTIME, queue, task).observe(0.01)
+            recorder.counter(m.TASKS_PROCESSED, queue, task, "done").add()
+
+
+def scrape(observer: Observer, what: str) -> None:
+    """Scrape as a Prometheus does, and say what processor time the first and the best of some take."""
+    seconds: list[float] = []
+    for _ in range(SCRAPES):
+        began = time.process_time()
+        text = observer.scrape(Wanted(openmetrics=True))
+        zlib.compress(text, 1, wbits=31)
+        seconds.append(time.process_time() - began)
+    lines = sum(not line.startswith(b"#") for line in text.splitlines())
+    first, best = (each * MILLISECONDS for each in (seconds[0], min(seconds)))
+    print(f"{what}: {lines} series, {len(text) / 1e6:.1f} MB, first {first:.0f} ms, best {best:.0f} ms")
+
+
+def observing() -> None:
+    """Say what a kept child costs."""
+    recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+    histogram, peak = recorder.histogram(m.TASK_LAG, "q", "delayed"), recorder.peak(m.TASK_LAG_WORST, "q")
+    now_ns = boottime_ns()
+    for what, call in (("histogram", lambda: histogram.observe(0.3)), ("peak", lambda: peak.observe(0.3, now_ns))):
+        took = timeit.timeit(call, number=OBSERVATIONS, timer=time.process_time) / OBSERVATIONS
+        print(f"observe, {what}: {took * 1e6:.2f} us")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("queues", 200), ("tasks", 20), ("workers", 32)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    memory = SlotMemory.create(1024)
+    master = memory.slot(MASTER_SLOT)
+    master.begin(1)
+    master.enter(1, os.getpid())
+    master.phase = Phase.IDLE
+    own = Recorder(memory.slot(RANGES[Role.EXPORTER][0]).metrics)
+    observer = Observer(settings_for(asked.queues), memory, os.getpid(), lambda: None, own)
+    observing()
+    scrape(observer, "at rest")
+    slots = [memory.slot(RANGES[Role.WORKER][0] + number).metrics for number in range(asked.workers)]
+    recorders = [Recorder(slot) for slot in slots]
+    for recorder in recorders:
+        work(recorder, asked.queues, asked.tasks)
+    scrape(observer, "all has run, nothing runs")
+    for recorder in recorders:
+        work(recorder, asked.queues, asked.tasks)
+    scrape(observer, "all has run once more")
+
+
+if __name__ == "__main__":
+    main()
