@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("TRUTH_KILLS", "15"))
 ROLES = ("worker", "poller", "worker", "zygote", "worker", "exporter")
 SIZES = itertools.cycle((3, 5, 2, 4))
 TASKS_A_KILL = 40
-LATE_SECONDS = 0.5
+LATE_SECONDS = 1.2
 WITHIN = 0.01
 COUNTERS = 'count by (__name__) ({__name__=~"rota_.+_(total|count|sum|bucket)"})'
 
