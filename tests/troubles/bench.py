@@ -3,7 +3,6 @@
 Each scene is a job of its own, named as it is.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -38,21 +37,20 @@ class Bench:
 
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
-        self.closing = ExitStack()
+        self._closing = ExitStack()
         self.scenes = {name: self._made(TROUBLES[name].scene(folder / name)) for name in names}
         for name in well:
             self.scenes[name] = self._made(Scene(name, folder / name))
             self.scenes[name].add_node()
-        self.began_at: dict[str, float] = {}
 
     def _made(self, scene: Scene) -> Scene:
-        self.closing.push(scene.closing)
+        self._closing.push(scene.closing)
         return scene
 
     def __enter__(self) -> Self:
         """Start everything and wait until Prometheus has an answer of each node."""
         with ExitStack() as when_it_fails:
-            when_it_fails.push(self.closing)
+            when_it_fails.push(self._closing)
             with ThreadPoolExecutor(_STARTED_AT_ONCE) as pool:
                 list(pool.map(Scene.start, self.scenes.values()))
             self.prometheus = self._watching()
@@ -60,21 +58,20 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.closing.close()
+        self._closing.close()
 
     def _watching(self) -> Prometheus:
         jobs = {name: scene.targets() for name, scene in self.scenes.items()}
         config = scrape_jobs(jobs, interval=SCRAPE_INTERVAL, rule_files=shortened_rules(self.folder))
         prometheus = Prometheus(self.folder, config)
-        self.closing.callback(prometheus.stop)
+        self._closing.callback(prometheus.stop)
         prometheus.start()
         prometheus.wait_for(f"count(up == 1) == {sum(map(len, jobs.values()))}")
         return prometheus
 
     def begin(self, name: str) -> None:
-        """Have its trouble begin, to go on until it is ended or everything is."""
+        """Have its trouble begin, to go on until everything is ended."""
         scene = self.scenes[name]
-        self.began_at[name] = time.time()
         scene.closing.enter_context(TROUBLES[name].happens(scene))
 
     def firing(self, name: str) -> list[Firing]:
