@@ -16,7 +16,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak mutation bench format dashboards hooks wheel \
+.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards hooks wheel \
 	constraints clean
 
 help: ## List the targets
@@ -53,6 +53,12 @@ faults: $(VENV)/.installed-dev ## What breaks in production, done to whole fleet
 soak: $(VENV)/.installed-dev ## Two nodes and all faults at random for SECONDS, and the proof that nothing was lost; PROFILE, SEED, SERVER
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
+
+trouble: $(VENV)/.installed-dev ## A fleet in trouble beside a Prometheus, to be looked at until Ctrl-C: NAME=saturation; without one, the list
+	PYTHONPATH=tests $(BIN)/python -m troubles $(if $(NAME),$(NAME),--help)
+
+watched: $(VENV)/.installed-dev ## What fleets tell a real Prometheus, at length: 50 kills, a large fleet, and a quiet one of ten minutes
+	TRUTH_KILLS=50 WATCH_SECONDS=600 $(BIN)/pytest tests/e2e/test_lag_truth.py tests/e2e/test_watched_fleets.py $(PYTEST_ARGS)
 
 mutation: $(VENV)/.installed-dev ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
 	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)

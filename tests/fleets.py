@@ -63,7 +63,7 @@ class RunningFleet(FleetProcess):
     def start(self) -> "RunningFleet":
         """Start it and wait until it is ready with all its workers. Fails with its log when it ends before."""
         self.launch()
-        until(lambda: self.has_ended() or self.is_whole(), "a fleet that is ready")
+        until(lambda: self.has_ended() or self.is_whole(), "a fleet that is ready", DEADLINE_SECONDS)
         assert not self.has_ended(), self.log_text()
         return self
 

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,12 +136,19 @@ class Prometheus:
         return Answer(body["data"]["result"], body.get("warnings", []))
 
 
-def scrape_config(*targets: str, job: str = "rota", interval: str = "1s", rule_files: tuple[str, ...] = ()) -> str:
-    """A configuration that scrapes `targets` (host:port) as `job`. JSON is YAML, so it needs no writer."""
+def scrape_config(*targets: str, job: str = "rota", interval: str = "1s", rule_files: Sequence[str] = ()) -> str:
+    """A configuration that scrapes `targets` (host:port) as `job`."""
+    return scrape_jobs({job: targets}, interval=interval, rule_files=rule_files)
+
+
+def scrape_jobs(jobs: Mapping[str, Sequence[str]], *, interval: str, rule_files: Sequence[str]) -> str:
+    """A configuration that scrapes the targets (host:port) of each job. JSON is YAML, so it needs no writer."""
     return json.dumps(
         {
             "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
             "rule_files": list(rule_files),
-            "scrape_configs": [{"job_name": job, "static_configs": [{"targets": list(targets)}]}],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in jobs.items()
+            ],
         }
     )

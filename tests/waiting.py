@@ -11,17 +11,24 @@ T = TypeVar("T")
 DEADLINE_SECONDS: Final = 30.0
 
 
-def until(condition: Callable[[], T], what: str | Callable[[], object] = "", seconds: float = DEADLINE_SECONDS) -> T:
+def until(
+    condition: Callable[[], T],
+    what: str | Callable[[], object] = "",
+    seconds: float = DEADLINE_SECONDS,
+    *,
+    pause_seconds: float = 0.005,
+) -> T:
     """Wait until the condition is true; returns its value. Raises AssertionError after a generous deadline.
 
-    `what`: for the message, in words, or a function that returns how things stand then.
+    `what`: for the message, in words, or a function that returns how things stand then. `pause_seconds`: between two
+    looks; longer where a look takes others' time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
-        time.sleep(0.005)
+        time.sleep(pause_seconds)
     stands = what() if callable(what) else what or condition
     raise AssertionError(f"still not so after {seconds:g} s: {stands}")
 

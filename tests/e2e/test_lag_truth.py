@@ -1,0 +1,123 @@
+"""What Prometheus is told of lag is what the tasks saw and what the log says, whoever is killed meanwhile.
+
+TRUTH_KILLS says how many are; `make watched` has 50 of them.
+"""
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet_readings import Line
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from prometheus import Prometheus, scrape_config
+from rota import Call
+from servers import free_port
+from waiting import until
+
+KILLS = int(os.environ.get("TRUTH_KILLS", "15"))
+ROLES = ("worker", "poller", "worker", "zygote", "worker", "exporter")
+SIZES = itertools.cycle((3, 5, 2, 4))
+TASKS_A_KILL = 40
+LATE_SECONDS = 1.2
+WITHIN = 0.01
+COUNTERS = 'count by (__name__) ({__name__=~"rota_.+_(total|count|sum|bucket)"})'
+
+pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(60 + 20 * KILLS)]
+
+
+class Life:
+    """What one master is to account for: all that started since it did."""
+
+    def __init__(self, fleet: RunningFleet, prometheus: Prometheus) -> None:
+        self.fleet = fleet
+        self.prometheus = prometheus
+        self.killed: list[Line] = []
+        self._starts_before = len(fleet.journal("start"))
+        self._lines_before = len(fleet.log("task.done"))
+        self._began_at = time.time()
+        fleet.start()
+
+    def kill(self, role: str, label: str) -> None:
+        """Kill a process of this role while tasks wait, some of them delayed; they all run late then."""
+        client = self.fleet.client
+        client.pause("default")
+        paused_at = time.monotonic()
+        calls = [Call("note", [label], queue="default", delay=n % 2 * n / 100) for n in range(TASKS_A_KILL)]
+        client.enqueue_many(calls)
+        if role == "worker":
+            self._kill_worker(f"held {label}")
+        else:
+            self.fleet.kill_child(role)
+        until(lambda: time.monotonic() - paused_at > LATE_SECONDS)
+        client.resume("default")
+        self.fleet.wait_for("end", TASKS_A_KILL, label=label)
+
+    def _kill_worker(self, label: str) -> None:
+        held = self.fleet.hold(label, "held")
+        os.kill(held.pid, signal.SIGKILL)
+        self.killed.append(held)
+        self.fleet.wait_for("start", 2, label=label)
+        self.fleet.release(label)
+        self.fleet.wait_for("end", label=label)
+
+    def resize(self, workers: int) -> None:
+        """Have another number of workers by SIGHUP."""
+        self.fleet.edit(workers=workers)
+        self.fleet.hup()
+        self.fleet.until_workers(workers)
+
+    def check(self) -> None:
+        """Histogram, evidence and log tell the same of all attempts, and no counter went back."""
+        starts = self.fleet.journal("start")[self._starts_before :]
+        self._await_total("rota_task_lag_seconds_count", len(starts))
+        self._await_total('rota_task_lag_seconds_count{kind="recovered"}', len(self.killed))
+        lines = self.fleet.log("task.done")[self._lines_before :]
+        assert len(lines) + len(self.killed) == len(starts)
+        seen = sum(line.at - line.due_at for line in starts)
+        logged = sum(line["lag_seconds"] for line in lines) + sum(line.at - line.due_at for line in self.killed)
+        told = self.prometheus.query("sum(rota_task_lag_seconds_sum)").value()
+        assert told == pytest.approx(seen, rel=WITHIN)
+        assert logged == pytest.approx(seen, rel=WITHIN)
+        lived = max(2, int(time.time() - self._began_at))
+        names = [series["metric"]["__name__"] for series in self.prometheus.query(COUNTERS).result]
+        assert len(names) > 30
+        fell = [self.prometheus.query(f"resets({name}[{lived}s]) > 0").result for name in names]
+        assert [found for found in fell if found] == []
+
+    def _await_total(self, series: str, count: int) -> None:
+        def total() -> list[float]:
+            return self.prometheus.query(f"sum({series})").values()
+
+        until(lambda: total() == [count], lambda: (total(), count))
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    running = Prometheus(folder, "")
+    yield running
+    running.stop()
+
+
+def test_histogram_evidence_and_log_agree_through_kills_of_every_role(fleets: Fleets, prometheus: Prometheus) -> None:
+    port = free_port()
+    prometheus.config = scrape_config(f"127.0.0.1:{port}")
+    prometheus.start()
+    tiers = [["held"], ["default"]]
+    fleet = fleets.make(workers=3, pollers=1, tiers=tiers, http={"listen": f"127.0.0.1:{port}"})
+    kills = list(zip(range(KILLS), itertools.cycle(ROLES), strict=False))
+    for part in (kills[: KILLS // 2], kills[KILLS // 2 :]):
+        life = Life(fleet, prometheus)
+        for number, role in part:
+            life.kill(role, f"{number}")
+            if number % 4 == 3:
+                life.resize(next(SIZES))
+        life.check()
+        fleet.kill_all()

@@ -1,0 +1,53 @@
+"""Each trouble made for real, beside a real Prometheus with the project's rules: which alerts fire, and which first.
+
+Fleets, windows and ages are at a twentieth of their times. All troubles go on side by side, and beside them a fleet
+that is well.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from troubles.answers import ANSWERS
+from troubles.bench import Bench
+from troubles.catalogue import TROUBLES
+from waiting import until
+
+DEADLINE_SECONDS = 150.0
+WELL = "well"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """All troubles have begun, and Prometheus had seen the fleets before."""
+    with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
+        made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
+        with ThreadPoolExecutor(len(TROUBLES)) as pool:
+            list(pool.map(made.begin, TROUBLES))
+        yield made
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, name: str) -> None:
+    expected = ANSWERS[name]
+    first, *others = until(
+        lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS, pause_seconds=1
+    )
+    assert first in expected.right, bench.firing(name)
+    assert set(others) <= {*expected.right, *expected.also}, bench.firing(name)
+
+
+def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
+    fired = {name: set(alerts(bench, name)) for name in bench.scenes}
+    assert fired.pop(WELL) == set()
+    assert {name: found - {*ANSWERS[name].right, *ANSWERS[name].also} for name, found in fired.items()} == {
+        name: set() for name in TROUBLES
+    }
+
+
+def alerts(bench: Bench, name: str) -> list[str]:
+    """Those that fired, by when."""
+    return [each.alert for each in bench.firing(name)]

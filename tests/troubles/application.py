@@ -1,0 +1,22 @@
+"""What every fleet of the bench imports beside its tasks: what can go wrong in an application."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import rota
+
+
+@rota.on_worker_start
+def connect() -> None:
+    """Fail while there is a file `no-database`."""
+    if Path("no-database").exists():
+        raise ConnectionRefusedError("the database does not answer")
+
+
+@rota.task
+def crash() -> None:
+    """End the process it runs in after a while, as native code does."""
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,130 @@
+"""Where a trouble happens: a server and a fleet of its own, at shortened times, with a task that runs each second."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from fleets import RunningFleet
+from rota import Call
+from servers import Server, server_binaries
+from waiting import repeating, until
+
+# So many times shorter than by default, as are the windows of the rules beside it. Of what is there to bear with a
+# machine that is slow, beats and leases, as much is left as a loaded one needs.
+SHORTENED: Final = 20
+BEGIN_SECONDS: Final = 90.0
+STEADY_QUEUE: Final = "steady"
+WORK_QUEUE: Final = "work"
+_APPLICATION: Final = Path(__file__).with_name("application.py")
+RESTARTS: Final = {"backoff_max_seconds": 1.5}
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "imports": ["tasks", _APPLICATION.stem],
+    "pollers": 2,
+    "tiers": [[STEADY_QUEUE, WORK_QUEUE], ["default"]],
+    "metrics": {"lag_objective_seconds": 1.5},
+    "alerts": {"forgotten_seconds": 5},
+    "lease": {"seconds": 5, "renew_seconds": 1},
+    "restarts": RESTARTS,
+    "schedules": {"steady": {"task": "note", "queue": STEADY_QUEUE, "every": 1}},
+}
+
+
+@dataclass
+class Scene:
+    """The nodes of one fleet and their server. The fleet's namespace is the name of the scene.
+
+    `prepared` is what the trouble's `prepare` made; `closing` ends all.
+    """
+
+    name: str
+    folder: Path
+    nodes: list[RunningFleet] = field(default_factory=list)
+    closing: ExitStack = field(default_factory=ExitStack)
+    prepared: Any = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        (self.folder / "server").mkdir()
+        self.server = Server(server_binaries()["valkey"], self.folder / "server", appendonly="yes").start()
+        self.closing.callback(self.server.stop)
+
+    @property
+    def fleet(self) -> RunningFleet:
+        """The node that is looked at, and that is there to the end."""
+        return self.nodes[0]
+
+    def add_node(self, **settings: Any) -> RunningFleet:
+        """Another node of the fleet, not started yet."""
+        folder = self.folder / f"node{len(self.nodes) + 1}"
+        folder.mkdir()
+        node = RunningFleet(self.server.url, self.name, folder, **{**_SETTINGS, **settings})
+        shutil.copyfile(_APPLICATION, folder / _APPLICATION.name)
+        self.nodes.append(node)
+        self.closing.callback(node.close)
+        return node
+
+    def start(self) -> Self:
+        """Start all nodes and wait until they are ready."""
+        for node in self.nodes:
+            node.start()
+        return self
+
+    def targets(self) -> list[str]:
+        """Host and port of each node, as Prometheus names them."""
+        return [node.target() for node in self.nodes]
+
+
+def begun(condition: Callable[[], object], what: str) -> None:
+    """Wait until it is known that the trouble is there, as long as a loaded machine may take."""
+    until(condition, what, BEGIN_SECONDS, pause_seconds=0.5)
+
+
+def coming(scene: Scene, call: Call, *, per_second: float) -> AbstractContextManager[None]:
+    """Have the call enqueued so often meanwhile."""
+    return repeating(lambda: scene.fleet.client.enqueue_many([call]), 1 / per_second)
+
+
+Happening = Callable[[Scene], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that goes wrong.
+
+    `happens` is a context: it is entered when the trouble is known to have begun, and what can be undone is undone at
+    its end. `prepare` is called before the fleet starts; `settings` are above those of every scene.
+    """
+
+    name: str
+    happens: Happening
+    nodes: int
+    prepare: Callable[[Scene], Any] | None
+    settings: Mapping[str, Any]
+
+    @property
+    def summary(self) -> str:
+        """What goes wrong, in a sentence."""
+        return (self.happens.__doc__ or "").partition("\n")[0]
+
+    def scene(self, folder: Path) -> Scene:
+        """Where it is to happen: everything is there, nothing is started but the server."""
+        scene = Scene(self.name, folder)
+        for _ in range(self.nodes):
+            scene.add_node(**self.settings)
+        if self.prepare is not None:
+            scene.prepared = self.prepare(scene)
+        return scene
+
+
+def trouble(
+    nodes: int = 1, prepare: Callable[[Scene], Any] | None = None, **settings: Any
+) -> Callable[[Callable[[Scene], Iterator[None]]], Trouble]:
+    """Make a trouble of a function that begins it, waits until it has begun, yields, and ends it."""
+
+    def made(happens: Callable[[Scene], Iterator[None]]) -> Trouble:
+        return Trouble(happens.__name__, contextmanager(happens), nodes, prepare, settings)
+
+    return made
