@@ -9,7 +9,7 @@ import redis
 
 from servers import Server, server_binaries
 
-pytest_plugins = ["fleet_fixtures", "server_fixtures"]
+pytest_plugins = ["browser", "fleet_fixtures", "server_fixtures"]
 
 _namespaces = itertools.count(1)
 

@@ -1,0 +1,84 @@
+"""A headless Chromium for tests, and pages of it that note whatever goes wrong in them."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # a test run without a browser does without it
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+DEADLINE_SECONDS = 30.0
+
+
+def binary() -> str:
+    """The path of Chromium. Without it the test is skipped, and fails in CI."""
+    found = shutil.which("chromium")
+    if found is not None:
+        return found
+    if os.environ.get("CI"):
+        pytest.fail("no chromium on the PATH: CI must run it")
+    pytest.skip("no chromium on the PATH")
+
+
+class Tab:
+    """One page. `complaints`: what its scripts raised and its console was told as a warning or an error, as what the
+    page's policy forbids is. `requested`: every address that it asked for."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requested: list[str] = []
+        page.on("console", lambda message: self._hear(message))  # noqa: PLW0108 - playwright marks the object of a method
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.requested.append(request.url))
+
+    def wait_for(self, expression: str, argument: Any = None) -> None:
+        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises a TimeoutError."""
+        self.page.wait_for_function(expression, arg=argument)
+
+    def barriers(self) -> list[str]:
+        """What axe finds that keeps people from using the page: a line for each rule it breaks and where."""
+        from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - as playwright below
+
+        broken = Axe().run(self.page).response["violations"]
+        return [f"{rule['id']}: {node['html']}: {node['failureSummary']}" for rule in broken for node in rule["nodes"]]
+
+    def _hear(self, message: "ConsoleMessage") -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+
+TabOpener = Callable[..., Tab]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> "Iterator[Browser]":
+    """One browser for all tests of a process."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - 0.3 s, for those who need it
+
+    path = binary()
+    with sync_playwright() as playwright, closing(playwright.chromium.launch(executable_path=path)) as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_tab(chromium: "Browser") -> Iterator[TabOpener]:
+    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. Further
+    options are those of playwright's `new_context`."""
+    contexts = []
+
+    def open_one(url: str, *, width: int = 1280, height: int = 900, **options: Any) -> Tab:
+        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        context.set_default_timeout(DEADLINE_SECONDS * 1000)
+        tab = Tab(context.new_page())
+        tab.page.goto(url)
+        return tab
+
+    yield open_one
+    for context in contexts:
+        context.close()
