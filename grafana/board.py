@@ -57,7 +57,7 @@ def board(uid: str, title: str, description: str, variables: Iterable[str]) -> D
     )
     for name in variables:
         made.with_variable(_variable(name, *_ASKED_OF[name]))
-    for mark in (_deploys(), _reloads(), _restarts()):
+    for mark in (_deploys(), _code(), _reloads(), _restarts()):
         made.annotation(mark)
     return made
 
@@ -111,12 +111,23 @@ def _deploys() -> AnnotationQuery:
     )
 
 
+def _code() -> AnnotationQuery:
+    """A loading of the application's code has a zygote of its own, which takes the place of the one before."""
+    replaced = f'rota_process_restarts_total{{{FLEET}, role="zygote", reason="reload"}}'
+    return _mark(
+        "Code",
+        GREEN,
+        f"sum by (job, fleet, instance) (increase({replaced}[1m])) > 0",
+        "code loaded anew ({{instance}})",
+    )
+
+
 def _reloads() -> AnnotationQuery:
     return _mark(
         "Reloads",
         "blue",
         f"changes(rota_config_last_reload_success_timestamp_seconds{{{FLEET}}}[1m]) > 0",
-        "configuration and code loaded ({{instance}})",
+        "configuration loaded ({{instance}})",
     )
 
 

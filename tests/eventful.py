@@ -104,9 +104,11 @@ def _lose(scene: Scene) -> None:
 
 
 def _steer(scene: Scene) -> None:
-    """A reload, and quiet for longer than it is from one point of a panel to the next."""
+    """A reload, fresh code, and quiet for longer than it is from one point of a panel to the next."""
     scene.fleet.hup()
     _until_shown(scene, m.CONFIG_RELOADS.name, result="success")
+    scene.fleet.rota("restart")
+    _until_shown(scene, m.PROCESS_RESTARTS.name, role="zygote", reason="reload")
     scene.fleet.rota("quiet")
     until(lambda: scene.fleet.metrics().total(m.QUIET_AGE.name) > STEP_SECONDS + 1, "it was quiet")
     scene.fleet.rota("resume")
@@ -120,8 +122,7 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(folder: Path, troubles: Iterable[str], well_seconds: int = 5) -> Iterator[Bench]:
     """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins."""
     bench = Bench(folder, troubles)
-    scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)
-    bench.closing.push(scene.closing)
+    scene = bench.scenes[eventful.name] = bench.added(eventful.scene(folder / eventful.name))
     with bench, ThreadPoolExecutor() as pool:
         bench.prometheus.wait_for(f"count(timestamp(up) - timestamp(up offset {well_seconds}s) > 0)")
         happening = pool.submit(scene.closing.enter_context, eventful.happens(scene))
