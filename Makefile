@@ -11,12 +11,14 @@ PYTEST_ARGS ?=
 PYTHON_OTHER ?= $(shell sh .ci/other-python)
 OTHER_VENV := .venv-other
 BENCH_VENV := .venv-bench
+NODE := build/node
 BENCH_ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards hooks wheel \
+.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
+	board-types pictures hooks wheel \
 	constraints clean
 
 help: ## List the targets
@@ -92,6 +94,12 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 dashboards: $(VENV)/.installed-dev ## Build grafana/dashboards anew from the code in grafana/
 	$(BIN)/python -m grafana.build
 
+board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
+	$(BIN)/pytest -q tests/unit/test_dashboard_types.py $(PYTEST_ARGS)
+
+pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw the dashboards into docs/images/, from real fleets in all troubles; ten minutes
+	PYTHONPATH=tests $(BIN)/python -m pictures --node $(NODE) --folder docs/images
+
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
 	$(BIN)/pre-commit install
 
@@ -125,6 +133,11 @@ $(VENV)/.installed: $(NEEDS) | $(BIN)/python
 $(VENV)/.installed-dev: $(NEEDS) | $(BIN)/python
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+$(NODE)/.installed: tests/pictures/package.json
+	mkdir -p $(NODE) && cp $< $(NODE)
+	npm install --prefix $(NODE) --silent --no-package-lock --no-audit --no-fund
+	@touch $@
 
 BENCH_NEEDS := requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/peers/bullmq/package.json \
 	benchmarks/install.sh benchmarks/install_node.sh

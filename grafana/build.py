@@ -9,9 +9,14 @@ from typing import Final
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import lag
+from grafana import fleet, lag, queues, tasks
 
-DASHBOARDS: Final[dict[str, Callable[[], Dashboard]]] = {"lag.json": lag.dashboard}
+DASHBOARDS: Final[dict[str, Callable[[], Dashboard]]] = {
+    "lag.json": lag.dashboard,
+    "queues.json": queues.dashboard,
+    "tasks.json": tasks.dashboard,
+    "fleet.json": fleet.dashboard,
+}
 
 
 def write(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """The few kinds of panel that Rota's dashboards are made of, each with its title, description and unit.
 
 Every panel takes its data source from the variable `datasource` and its series from the variables `job` and
-`queue`. Spans are columns of a grid 24 wide; a row of panels fills it exactly.
+`fleet` and, where it is of queues or tasks, `queue` and `task`. Spans are columns of a grid 24 wide; a row of panels
+fills it exactly.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from grafana_foundation_sdk.builders import dashboard as dashboard_builders
 from grafana_foundation_sdk.builders import heatmap as heatmap_builders
 from grafana_foundation_sdk.builders import prometheus as prometheus_builders
 from grafana_foundation_sdk.builders import stat as stat_builders
+from grafana_foundation_sdk.builders import table as table_builders
 from grafana_foundation_sdk.builders import timeseries as timeseries_builders
 from grafana_foundation_sdk.models.common import (
     BigValueGraphMode,
+    BigValueTextMode,
     DataSourceRef,
     GraphDrawStyle,
     GraphThresholdsStyleMode,
@@ -28,13 +31,14 @@ from grafana_foundation_sdk.models.common import (
     TooltipDisplayMode,
     VisibilityMode,
 )
-from grafana_foundation_sdk.models.dashboard import DynamicConfigValue, Threshold, ThresholdsMode
+from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue, Threshold, ThresholdsMode
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 STAT_HEIGHT: Final = 4
 GRAPH_HEIGHT: Final = 8
+BAR: Final = "1m"  # what one bar counts at least: more than one scrape, or most bars would be empty
 
 GREEN: Final = "green"
 YELLOW: Final = "yellow"
@@ -43,24 +47,21 @@ RED: Final = "red"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query, and how its series are called in the legend: a text with `{{label}}` in it.
-
-    `instant` asks for the last value only, where every point would look back over the whole time shown.
-    """
+    """One query, and how its series are called in the legend: a text with `{{label}}` in it."""
 
     expr: str
     legend: str
-    instant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """What every panel has. `unit` is Grafana's id of it, as "s" or "percentunit"."""
+    """What every panel has. `unit`: Grafana's id of it, as "s" or "percentunit". `nothing`: shown without a series."""
 
     title: str
     description: str
     unit: str
     span: int
+    nothing: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,10 @@ class Step:
 
 
 def stat(face: Face, query: Query, steps: Sequence[Step] = (), *, first: str = GREEN) -> stat_builders.Panel:
-    """One number and how it came to be. The steps colour it; `first` is the colour below them all."""
+    """The number of now, and whose it is. The steps colour it; `first` is the colour below them all.
+
+    It is never the last number that was seen: what is gone has none.
+    """
     return (
         stat_builders.Panel()
         .title(face.title)
@@ -81,12 +85,13 @@ def stat(face: Face, query: Query, steps: Sequence[Step] = (), *, first: str = G
         .datasource(DATASOURCE)
         .span(face.span)
         .height(STAT_HEIGHT)
-        .no_value("none")
+        .no_value(face.nothing)
         .min(0)
-        .graph_mode(BigValueGraphMode.AREA)
+        .graph_mode(BigValueGraphMode.NONE)
+        .text_mode(BigValueTextMode.VALUE_AND_NAME)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
         .thresholds(_thresholds(steps, first))
-        .with_target(_target("A", query))
+        .with_target(_target("A", query).instant())
     )
 
 
@@ -121,12 +126,14 @@ def graph(face: Face, *queries: Query, style: Style = Style.LINES) -> timeseries
         .legend(_legend())
         .tooltip(common_builders.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
     )
+    if style is Style.BARS:
+        panel.interval(BAR).no_value(face.nothing)
     if style is Style.LOGARITHMIC:
         panel.scale_distribution(common_builders.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
     else:
         panel.min(0)
     for letter, query in zip("ABCDEFGH", queries, strict=False):
-        panel.with_target(_target(letter, query))
+        panel.with_target(_target(letter, query).range())
     return panel
 
 
@@ -143,8 +150,35 @@ def heatmap(face: Face, query: Query) -> heatmap_builders.Panel:
         .calculate(False)
         .y_axis(heatmap_builders.YAxisConfig().unit("s"))
         .color(heatmap_builders.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64))
-        .with_target(_target("A", query).format(PromQueryFormat.HEATMAP))
+        .interval(BAR)
+        .with_target(_target("A", query).range().format(PromQueryFormat.HEATMAP))
     )
+
+
+def table(face: Face, query: Query, columns: dict[str, str]) -> table_builders.Panel:
+    """The series of now, a row each. `columns` are the labels shown and their headings, from left to right."""
+    organize = {
+        "excludeByName": {"Time": True, "Value": True},
+        "indexByName": {label: place for place, label in enumerate(columns)},
+        "renameByName": columns,
+    }
+    return (
+        table_builders.Panel()
+        .title(face.title)
+        .description(face.description)
+        .unit(face.unit)
+        .datasource(DATASOURCE)
+        .span(face.span)
+        .height(GRAPH_HEIGHT)
+        .no_value(face.nothing)
+        .transformations([DataTransformerConfig(id_val="organize", options=organize)])
+        .with_target(_target("A", query).instant().format(PromQueryFormat.TABLE))
+    )
+
+
+def link(title: str, url: str) -> dict[str, object]:
+    """A link that a value of a table carries: for `override_by_name`, as a value of `links`."""
+    return {"title": title, "url": url, "targetBlank": True}
 
 
 def dashed(panel: timeseries_builders.Panel, legend: str, color: str) -> timeseries_builders.Panel:
@@ -183,11 +217,10 @@ def _legend() -> common_builders.VizLegendOptions:
 
 
 def _target(letter: str, query: Query) -> prometheus_builders.Dataquery:
-    target = (
+    return (
         prometheus_builders.Dataquery()
         .ref_id(letter)
         .datasource(DATASOURCE)
         .expr(query.expr)
         .legend_format(query.legend)
     )
-    return target.instant() if query.instant else target.range()

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dashboards import ask
+from trouble_panels import SHOWN
 from troubles.answers import ANSWERS
 from troubles.bench import Bench
 from troubles.catalogue import TROUBLES
@@ -38,6 +40,17 @@ def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, na
     )
     assert first in expected.right, bench.firing(name)
     assert set(others) <= {*expected.right, *expected.also}, bench.firing(name)
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_the_panel_that_is_there_for_it_shows_it(bench: Bench, name: str) -> None:
+    shown = SHOWN[name]
+    until(
+        lambda: any(shown.is_in(ask(bench.prometheus, query, name)) for query in shown.queries()),
+        lambda: [ask(bench.prometheus, query, name) for query in shown.queries()],
+        DEADLINE_SECONDS,
+        pause_seconds=1,
+    )
 
 
 def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:

@@ -38,12 +38,13 @@ class Bench:
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
         self._closing = ExitStack()
-        self.scenes = {name: self._made(TROUBLES[name].scene(folder / name)) for name in names}
+        self.scenes = {name: self.added(TROUBLES[name].scene(folder / name)) for name in names}
         for name in well:
-            self.scenes[name] = self._made(Scene(name, folder / name))
+            self.scenes[name] = self.added(Scene(name, folder / name))
             self.scenes[name].add_node()
 
-    def _made(self, scene: Scene) -> Scene:
+    def added(self, scene: Scene) -> Scene:
+        """A scene that ends with the others."""
         self._closing.push(scene.closing)
         return scene
 

@@ -11,31 +11,37 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import FOLDER, TOP, boards, panels, queries
+from dashboards import FOLDER, SCREEN, TOP, all_queries, boards, panels
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.metrics import BY_NAME
+from trouble_panels import SHOWN
+from troubles.catalogue import TROUBLES
 
 BOARDS = boards()
 PANELS = [
     pytest.param(panel, id=f"{name}: {panel['title']}") for name, board in BOARDS.items() for panel in panels(board)
 ]
 QUERIES = [
-    pytest.param(query.filled_in(job=".+", queue=".+", window="1m", time_range="1h"), id=f"{name}: {query.panel}")
-    for name, board in BOARDS.items()
-    for query in queries(board)
+    pytest.param(query.filled_in(window="1m", time_range="1h", step="15s"), id=f"{query.board}: {query.panel}")
+    for query in all_queries()
 ]
+RULES = TOP / "deploy" / "prometheus"
+# What Prometheus itself makes: by `instance` of the job it is not known of which fleet.
+OF_PROMETHEUS = {"up": ("job",), "ALERTS": ("job", "fleet", "queue", "alertname", "alertstate")}
+# Metrics that stand in no panel and in no rule, and why.
+SHOWN_NOWHERE: dict[str, str] = {}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def series_names() -> dict[str, tuple[str, ...]]:
-    """Every series a scrape may hold, with its labels."""
-    names: dict[str, tuple[str, ...]] = {}
+    """Every series a query may ask for, with the labels to choose by."""
+    names = dict(OF_PROMETHEUS)
     for definition in BY_NAME.values():
         if isinstance(definition, HistogramDefinition):
             for suffix in ("_bucket", "_sum", "_count"):
-                names[definition.name + suffix] = (*definition.labels, "le")
+                names[definition.name + suffix] = ("job", "fleet", *definition.labels)
         else:
-            names[definition.name] = definition.labels
+            names[definition.name] = ("job", "fleet", *definition.labels)
     return names
 
 
@@ -70,8 +76,8 @@ def test_a_panel_says_what_it_shows_in_which_unit_and_takes_its_source_from_the_
 @pytest.mark.parametrize("panel", PANELS)
 def test_a_panel_rates_over_the_interval_that_fits_the_scrape(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
-        windows = re.findall(r"\[([^\]]+)\]", target["expr"])
-        assert set(windows) <= {"$__rate_interval", "$__range"}
+        assert set(re.findall(r"\[([^\]]+)\]", target["expr"])) <= {"$__rate_interval", "$__range"}
+        assert set(re.findall(r"offset (\S+?)[ )]", target["expr"])) <= {"$__interval"}
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -91,23 +97,70 @@ def test_panels_stand_beside_each_other_and_fill_their_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_parses_asks_for_metrics_that_exist_and_keeps_to_the_selected_job(query: str) -> None:
+def test_a_query_parses_asks_for_metrics_that_exist_and_keeps_to_the_selected_fleet(query: str) -> None:
     promql_parser.parse(query)
-    selectors = re.findall(r"\b(rota_[a-z_]+)\{([^}]*)\}", query)
+    selectors = re.findall(r"\b(rota_[a-z_]+|up|ALERTS)\{([^}]*)\}", query)
     known = series_names()
     assert selectors
-    assert len(selectors) == len(re.findall(r"\brota_[a-z_]+", query)), "a series without a selector"
+    assert len(selectors) == len(re.findall(r"\brota_[a-z_]+|\bup\b|\bALERTS\b", query)), "a series without a selector"
     for series, matchers in selectors:
         labels = set(re.findall(r"(\w+)[=!]", matchers))
-        assert series in known
-        assert labels <= {"job", *known[series]}
-        assert "job" in labels
-        assert "le" not in labels
+        assert labels <= set(known[series])
+        assert {"job", "fleet"} & set(known[series]) <= labels
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_legend_by_fleet_names_the_job_and_the_fleet(panel: dict[str, Any]) -> None:
+    for target in panel["targets"]:
+        if re.search(r"by \(job, fleet|topk\(", target["expr"]) and panel["type"] != "table":
+            is_one_value = re.match(r"(sum|min|max|avg)\(", target["expr"])
+            assert is_one_value or "{{job}}/{{fleet}}" in target["legendFormat"]
+
+
+def test_every_metric_stands_in_a_panel_or_a_rule_or_is_excused() -> None:
+    rules = (RULES / "recording.yml").read_text() + (RULES / "alerts.yml").read_text()
+    asked = set(re.findall(r"\brota_[a-z_]+", rules + "".join(query.expr for query in all_queries())))
+    shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | asked
+    assert set(BY_NAME) - shown == set(SHOWN_NOWHERE)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_trouble_is_seen_within_the_first_screen_of_a_board(trouble: str) -> None:
+    shown = SHOWN[trouble]
+    places = [panel["gridPos"] for panel in panels(BOARDS[f"{shown.board}.json"]) if panel["title"] == shown.panel]
+    assert min(place["y"] + place["h"] for place in places) <= SCREEN
+
+
+def test_boards_lead_to_each_other_with_variables_and_time_and_to_the_runbook() -> None:
+    for name, board in BOARDS.items():
+        others, runbook = board["links"]
+        assert (others["type"], others["tags"], others["includeVars"], others["keepTime"]) == (
+            "dashboards",
+            ["rota"],
+            True,
+            True,
+        )
+        assert "rota" in board["tags"], name
+        assert runbook["url"] == "${docs}/runbook.md"
+    assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
+
+
+def test_every_alert_leads_to_a_board_that_is_there() -> None:
+    led_to = set(re.findall(r"/d/([\w-]+)", (RULES / "alerts.yml").read_text()))
+    assert led_to
+    assert led_to <= {board["uid"] for board in BOARDS.values()}
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_docs_are_where_the_alerts_say(name: str) -> None:
+    (docs,) = [variable for variable in BOARDS[name]["templating"]["list"] if variable["name"] == "docs"]
+    scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())
+    assert docs["query"] == scrape["global"]["external_labels"]["rota_docs_url"]
 
 
 def test_the_provisioned_source_has_a_fixed_uid_and_the_interval_of_the_scrape() -> None:
     provisioning = TOP / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
-    scrape = yaml.safe_load((TOP / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())
     assert source["uid"] == "rota-prometheus"
     assert source["jsonData"]["timeInterval"] == scrape["global"]["scrape_interval"]

@@ -1,0 +1,22 @@
+"""The pages that say where in the dashboards each trouble is seen, and show it."""
+
+import re
+
+from dashboards import TOP, boards
+from trouble_panels import SHOWN
+from troubles.catalogue import TROUBLES
+
+PANEL = re.compile(r"\| ([\w ]+): \*(.+?)\* \|")
+PICTURE = re.compile(r"\.\./docs/images/([\w-]+)\.png")
+
+
+def test_each_trouble_is_seen_where_the_page_of_troubles_says() -> None:
+    titles = {name: board["title"].removeprefix("Rota: ") for name, board in boards().items()}
+    said = PANEL.findall((TOP / "docs" / "troubles.md").read_text())
+    assert said == [(titles[f"{SHOWN[name].board}.json"], SHOWN[name].panel) for name in TROUBLES]
+
+
+def test_the_page_of_dashboards_shows_each_board_and_each_trouble() -> None:
+    shown = set(PICTURE.findall((TOP / "grafana" / "README.md").read_text()))
+    assert shown == {name.removesuffix(".json") for name in boards()} | {f"trouble-{name}" for name in TROUBLES}
+    assert shown <= {path.stem for path in (TOP / "docs" / "images").iterdir()}

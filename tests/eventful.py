@@ -1,0 +1,131 @@
+"""A fleet in which everything happens that a dashboard has a panel for and none of the troubles brings about."""
+
+import signal
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import redis
+
+import rota
+from dashboards import STEP_SECONDS
+from rota import Call
+from rota.protocol.keys import Keys
+from rota.telemetry import metrics as m
+from troubles.bench import Bench
+from troubles.scene import Scene, coming, trouble
+from waiting import repeating, until
+
+CLASSIC_QUEUE: Final = "classic:old"
+NO_QUEUE: Final = "classic:none"
+_TASKS: Final = """
+import time
+
+import rota
+
+@rota.task(queue="work", rate="2/s")
+def seldom() -> None:
+    pass
+
+@rota.task(queue="work", retries=1, base=0.2, jitter=False)
+def fail_at_length() -> None:
+    raise ValueError("long " * 2000)
+
+@rota.task(queue="loop")
+async def block_the_loop() -> None:
+    time.sleep(0.3)
+"""
+
+
+def _write_tasks(scene: Scene) -> None:
+    (scene.fleet.folder / "more.py").write_text(_TASKS)
+
+
+@trouble(
+    prepare=_write_tasks,
+    imports=["tasks", "more"],
+    tiers=[["steady", "work", "loop", "shut"], ["default"]],
+    pools={
+        "few": {"workers": 2, "queues": ["steady", "work", "shut", "default"]},
+        "many": {"workers": 1, "concurrency": 4, "queues": ["loop"]},
+    },
+    conditions={"broken": {"lua": "return queue < ready"}},
+    queues={"shut": {"condition": "broken"}},
+    adopt={key: {"queue": "default", "task": "note"} for key in (CLASSIC_QUEUE, NO_QUEUE)},
+)
+def eventful(scene: Scene) -> Iterator[None]:
+    """Everything happens that no trouble brings about."""
+    client = scene.fleet.client
+    calls = [
+        Call("note", ["later"], queue="default", delay=0.5),
+        Call("seldom", queue="work"),
+        Call("fail_at_length", queue="work"),
+        Call("block_the_loop", queue="loop"),
+        Call("note", ["too late"], queue="loop", expires=0.05),
+        Call("note", ["never"], queue="shut"),
+    ]
+    with coming(scene, calls[0], per_second=20), repeating(lambda: client.enqueue_many(calls), 0.4):
+        _leave_to_others(scene)
+        _lose(scene)
+        _steer(scene)
+        yield
+
+
+def _leave_to_others(scene: Scene) -> None:
+    """What producers, consumers and groups do."""
+    client = scene.fleet.client
+    with redis.Redis.from_url(scene.server.url) as plain:
+        plain.lpush(CLASSIC_QUEUE, '"old"')
+        plain.set(NO_QUEUE, "neither a list nor a sorted set")
+        plain.config_set("maxmemory-policy", "allkeys-lru")
+    client.enqueue(rota.group([Call("note", ["one"], queue="default")], then=Call("note", ["all"], queue="default")))
+    scheduled = client.enqueue("note", queue="default", delay=600)
+    client.cancel(scheduled.id)
+    with client.consumer("work", limit=1) as consumer:
+        next(iter(consumer)).done()
+        _until_shown(scene, m.CONSUMERS.name)
+
+
+def _lose(scene: Scene) -> None:
+    """A worker dies in a task; the connections break; and the master stands still until its leases are lost."""
+    scene.fleet.client.enqueue("kill_worker", queue="work")
+    _until_shown(scene, m.TASKS_RECOVERED.name)
+    with redis.Redis.from_url(scene.server.url) as plain:
+        plain.client_kill_filter(_type="normal", skipme=True)
+    scene.fleet.signal(signal.SIGSTOP)
+    try:
+        with redis.Redis.from_url(scene.server.url) as plain:
+            until(lambda: not plain.exists(Keys(scene.name).owners), "nobody is registered")
+    finally:
+        scene.fleet.signal(signal.SIGCONT)
+    _until_shown(scene, m.LEASES_LOST.name)
+
+
+def _steer(scene: Scene) -> None:
+    """A reload, fresh code, and quiet for longer than it is from one point of a panel to the next."""
+    scene.fleet.hup()
+    _until_shown(scene, m.CONFIG_RELOADS.name, result="success")
+    scene.fleet.rota("restart")
+    _until_shown(scene, m.PROCESS_RESTARTS.name, role="zygote", reason="reload")
+    scene.fleet.rota("quiet")
+    until(lambda: scene.fleet.metrics().total(m.QUIET_AGE.name) > STEP_SECONDS + 1, "it was quiet")
+    scene.fleet.rota("resume")
+
+
+def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
+    until(lambda: scene.fleet.metrics().total(metric, **labels) > 0, metric)
+
+
+@contextmanager
+def beside(folder: Path, troubles: Iterable[str], well_seconds: int = 5) -> Iterator[Bench]:
+    """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins."""
+    bench = Bench(folder, troubles)
+    scene = bench.scenes[eventful.name] = bench.added(eventful.scene(folder / eventful.name))
+    with bench, ThreadPoolExecutor() as pool:
+        bench.prometheus.wait_for(f"count(timestamp(up) - timestamp(up offset {well_seconds}s) > 0)")
+        happening = pool.submit(scene.closing.enter_context, eventful.happens(scene))
+        list(pool.map(bench.begin, troubles))
+        happening.result()
+        yield bench

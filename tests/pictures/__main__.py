@@ -1,0 +1,123 @@
+"""Draw the dashboards from what a real Prometheus answers beside real fleets: `make pictures` writes docs/images/.
+
+Each dashboard is drawn whole, of a fleet in which much happens; and for each trouble the first screen of the dashboard
+that shows it.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from playwright.sync_api import sync_playwright
+
+from browser import binary
+from dashboards import SCREEN, STEP_SECONDS, PanelQuery, ask, boards
+from eventful import beside, eventful
+from prometheus import Prometheus
+from trouble_panels import SHOWN
+from troubles.catalogue import TROUBLES
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+HERE: Final = Path(__file__).parent
+FILES: Final = ("page.html", "style.css", "units.js", "draw.js")
+WELL_SECONDS: Final = 45
+TROUBLED_SECONDS: Final = 60
+SHOWN_SECONDS: Final = 120
+SCALE: Final = 0.75
+SCALE_OF_WHOLE_BOARDS: Final = 0.55  # so that each picture is below 300 kB
+AT_ONCE: Final = 5  # fleets, so that a small machine has time for them
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One to be drawn: of the board in that file, for one job, so many rows of its grid; 0 for all."""
+
+    name: str
+    board: str
+    job: str
+    note: str
+    rows: int = 0
+
+
+def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
+    """Those that are drawn beside these troubles."""
+    for board in boards():
+        yield Picture(board.removesuffix(".json"), board, eventful.name, "a fleet in which much happens")
+    for name in troubles:
+        yield Picture(f"trouble-{name}", f"{SHOWN[name].board}.json", name, TROUBLES[name].summary, SCREEN)
+
+
+def gathered(troubles: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What the page draws, by the name of each picture."""
+    with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS) as bench:
+        time.sleep(TROUBLED_SECONDS)
+        return {picture.name: answered(bench.prometheus, picture) for picture in pictures(troubles)}
+
+
+def answered(prometheus: Prometheus, picture: Picture) -> dict[str, Any]:
+    """What the page draws: the board, as far as it is shown, and the answers to its queries."""
+    board = boards()[picture.board]
+    if picture.rows:
+        board["panels"] = [panel for panel in board["panels"] if panel["gridPos"]["y"] < picture.rows]
+    now = time.time() // STEP_SECONDS * STEP_SECONDS
+    answers = {panel["id"]: _answers(prometheus, panel, picture.job) for panel in board["panels"]}
+    times = {"from": now - SHOWN_SECONDS, "to": now, "step": STEP_SECONDS}
+    return {"board": board, "answers": answers, "note": picture.note, "rows": picture.rows, **times}
+
+
+def _answers(prometheus: Prometheus, panel: dict[str, Any], job: str) -> list[list[dict[str, Any]]]:
+    queries = (
+        PanelQuery("", panel["title"], target["expr"], target["legendFormat"], target.get("instant", False))
+        for target in panel.get("targets", ())
+    )
+    return [ask(prometheus, query, job, SHOWN_SECONDS).result for query in queries]
+
+
+def draw(chromium: "Browser", site: Path, data: dict[str, Any], file: Path) -> None:
+    """Write one picture."""
+    scale = SCALE if data["rows"] else SCALE_OF_WHOLE_BOARDS
+    with closing(chromium.new_page(viewport={"width": 1600, "height": 200}, device_scale_factor=scale)) as page:
+        page.goto((site / "page.html").as_uri())
+        page.evaluate("data => show(data)", data)
+        page.screenshot(path=file, full_page=True)
+
+
+def set_up(site: Path, node: Path) -> None:
+    """Put the page and what it needs into one folder."""
+    site.mkdir(exist_ok=True)
+    uplot = node / "node_modules" / "uplot" / "dist"
+    for file in (*(HERE / name for name in FILES), uplot / "uPlot.min.css", uplot / "uPlot.iife.min.js"):
+        shutil.copy(file, site)
+
+
+def main() -> None:
+    """Bring the troubles about, ask, and draw."""
+    arguments = _arguments()
+    site = arguments.node.resolve() / "site"
+    set_up(site, arguments.node)
+    arguments.folder.mkdir(exist_ok=True)
+    data: dict[str, dict[str, Any]] = {}
+    for start in range(0, len(TROUBLES), AT_ONCE):
+        data |= gathered([*TROUBLES][start : start + AT_ONCE])
+    with sync_playwright() as playwright, closing(playwright.chromium.launch(executable_path=binary())) as chromium:
+        for name, each in data.items():
+            draw(chromium, site, each, arguments.folder / f"{name}.png")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make pictures", description=__doc__)
+    parser.add_argument("--node", type=Path, required=True, help="where npm has installed package.json")
+    parser.add_argument("--folder", type=Path, required=True, help="where the pictures go")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
