@@ -11,8 +11,8 @@ from typing import Final
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.names import is_name
 from rota.telemetry.metrics import TASK_LAG
-from rota_supervisor.exporter.exposition import Exemplar
 from rota_supervisor.exporter.fleet import Member, MemberTask
+from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.samples import Labels
 
 _MOST_CHARACTERS: Final = 100  # all labels of an exemplar together have 128, names and all
@@ -23,7 +23,7 @@ class Exemplars:
 
     def __init__(self, label_of: Callable[[str], str]) -> None:
         self._label_of = label_of
-        self.by_series: dict[tuple[str, Labels], dict[int, Exemplar]] = {}
+        self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
 
     def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:
         """Look at what runs. `clock_offset_seconds`: Redis time minus our wall clock. `known`: the label sets of lag
@@ -43,4 +43,4 @@ class Exemplars:
         labels = self._label_of(entry.queue), entry.kind.label
         if labels in shown and is_name(entry.id) and len(entry.id) <= _MOST_CHARACTERS:
             of_series = self.by_series.setdefault((TASK_LAG.name, labels), {})
-            of_series[bisect_left(TASK_LAG.buckets, lag)] = Exemplar((("task_id", entry.id),), lag, at)
+            of_series[bisect_left(TASK_LAG.buckets, lag)] = prometheus.Exemplar({"task_id": entry.id}, lag, at)

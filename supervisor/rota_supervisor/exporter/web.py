@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import exposition, fleet, nodes, status
+from rota_supervisor.exporter import fleet, nodes, status
 from rota_supervisor.exporter.asking import RedisThread
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
+from rota_supervisor.exporter.exposition import Wanted
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 
@@ -118,10 +119,9 @@ class Site:
         """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
         began."""
         query = parse_qs(request.query, keep_blank_values=True)
-        is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
-        wanted = exposition.Wanted(is_openmetrics, frozenset(query.get("name[]", ())), "created" in query)
-        body = self._observer.scrape(wanted)
-        headers = [("Content-Type", exposition.OPENMETRICS if is_openmetrics else exposition.PLAIN)]
+        accept, names = request.headers.get("accept", ""), frozenset(query.get("name[]", ()))
+        content_type, body = self._observer.scrape(Wanted(accept, names, "created" in query))
+        headers = [("Content-Type", content_type)]
         if "gzip" in request.headers.get("accept-encoding", ""):
             body = zlib.compress(body, _FASTEST, wbits=_GZIP)
             headers.append(("Content-Encoding", "gzip"))
