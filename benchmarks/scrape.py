@@ -23,6 +23,7 @@ from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 
+ACCEPT = "application/openmetrics-text;version=1.0.0"  # what Prometheus asks for
 SCRAPES = 5
 STARTS_A_SECOND = 2500
 OBSERVATIONS = 1_000_000
@@ -64,7 +65,7 @@ def scrape(observer: Observer, what: str) -> None:
     seconds: list[float] = []
     for _ in range(SCRAPES):
         began = time.process_time()
-        text = observer.scrape(Wanted(openmetrics=True))
+        text = observer.scrape(Wanted(ACCEPT)).body
         zlib.compress(text, 1, wbits=31)
         seconds.append(time.process_time() - began)
     lines = sum(not line.startswith(b"#") for line in text.splitlines())
@@ -84,7 +85,7 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
             recorder.histogram(m.TASK_RUNTIME, queue, task).observe(0.01)
             recorder.counter(m.TASKS_PROCESSED, queue, task, "done").add()
         began = time.process_time()
-        observer.note_lag()
+        observer.note_history()
         seconds += time.process_time() - began
     print(f"{STARTS_A_SECOND} starts a second: {seconds / 10 * MILLISECONDS:.0f} ms each second")
     scrape(observer, "scraped then")

@@ -36,7 +36,7 @@ def test_a_task_that_runs_is_the_exemplar_of_the_bucket_of_its_lag_by_redis_time
     exemplars.take([running(entry("id-1", "mail", "d", due), 3.0)], 100.0, SHOWN)
     (place, found), *others = exemplars.by_series[TASK_LAG.name, ("mail", "delayed")].items()
     assert (TASK_LAG.buckets[place - 1], TASK_LAG.buckets[place]) == (0.025, 0.05)
-    assert (found.labels, found.at) == ((("task_id", "id-1"),), NOW_SECONDS - 3.0)
+    assert (found.labels, found.timestamp) == ({"task_id": "id-1"}, NOW_SECONDS - 3.0)
     assert found.value == pytest.approx(0.03)
     assert not others
 

@@ -7,26 +7,27 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from prometheus_client.samples import Sample
+from prometheus_client.samples import Exemplar, Sample
 
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, HistogramDefinition
-from rota_supervisor.exporter.exposition import Exemplar, Origins, Wanted, exposition
+from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
 from rota_supervisor.exporter.samples import Samples
 
-PLAIN, OPENMETRICS = Wanted(), Wanted(openmetrics=True)
+ACCEPT = "application/openmetrics-text;version=1.0.0"
+PLAIN, OPENMETRICS = Wanted(), Wanted(ACCEPT)
 NOWHERE = Origins(lambda *_: None, {})
-PARSERS: dict[bool, Callable[[str], Iterable[Metric]]] = {False: parse_plain, True: parse_openmetrics}
+PARSERS: dict[str, Callable[[str], Iterable[Metric]]] = {"": parse_plain, ACCEPT: parse_openmetrics}
 
 
 def written(samples: Samples, wanted: Wanted = PLAIN, origins: Origins = NOWHERE, fleet: str = "shop") -> str:
-    return exposition(samples, fleet, wanted, origins, 0.0).decode()
+    return exposition(samples, fleet, wanted, origins, 0.0).body.decode()
 
 
 def read(samples: Samples, wanted: Wanted = PLAIN, origins: Origins = NOWHERE) -> dict[str, list[Sample]]:
     """Samples by their names."""
     found: dict[str, list[Sample]] = {}
-    for family in PARSERS[wanted.openmetrics](written(samples, wanted, origins)):
+    for family in PARSERS[wanted.accept](written(samples, wanted, origins)):
         for sample in family.samples:
             found.setdefault(sample.name, []).append(sample)
     return found
@@ -39,10 +40,10 @@ def every_metric() -> Samples:
     return samples
 
 
-@pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS, Wanted(openmetrics=True, created=True)], ids=str)
+@pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS, Wanted(ACCEPT, created=True)], ids=str)
 def test_every_metric_is_read_back_as_it_is_declared(wanted: Wanted) -> None:
     text = written(every_metric(), wanted, Origins(lambda *_: 1.5, {}))
-    families = {family.name: family for family in PARSERS[wanted.openmetrics](text)}
+    families = {family.name: family for family in PARSERS[wanted.accept](text)}
     for definition in m.ALL:
         is_counter = isinstance(definition, CounterDefinition)
         family = families.pop(definition.name.removesuffix("_total") if is_counter else definition.name)
@@ -103,19 +104,19 @@ def test_every_series_says_of_which_fleet_it_is() -> None:
 def test_exemplars_stand_behind_their_bucket_in_openmetrics_alone() -> None:
     samples = Samples()
     samples.add(m.TASK_LAG, ("mail", "retry"), (1.0,) * 22)
-    seen = Exemplar((("task_id", "id-1"),), 0.04, 1000.25)
+    seen = Exemplar({"task_id": "id-1"}, 0.04, 1000.25)
     origins = Origins(lambda *_: None, {(m.TASK_LAG.name, ("mail", "retry")): {5: seen}})
     assert "task_id" not in written(samples, PLAIN, origins)
     buckets = read(samples, OPENMETRICS, origins)["rota_task_lag_seconds_bucket"]
     ((le, exemplar),) = [(sample.labels["le"], sample.exemplar) for sample in buckets if sample.exemplar]
     assert (le, exemplar.labels, exemplar.value) == ("0.05", {"task_id": "id-1"}, 0.04)
-    assert str(exemplar.timestamp) == "1000.250000000"
+    assert str(exemplar.timestamp) == "1000.25"
 
 
 def test_a_series_whose_beginning_nobody_knows_says_none() -> None:
     samples = Samples()
     samples.put(m.TASKS_ENQUEUED, ("mail",), 1)
-    assert "_created" not in written(samples, Wanted(openmetrics=True, created=True))
+    assert "_created" not in written(samples, Wanted(ACCEPT, created=True))
 
 
 @pytest.mark.parametrize("name", ["rota_task_lag_seconds", "rota_task_lag_seconds_bucket", "rota_claims_total"])

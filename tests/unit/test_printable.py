@@ -151,7 +151,7 @@ def _notified() -> str:
 def _metrics() -> str:
     samples = Samples()
     samples.put(m.QUEUE_READY, (HOSTILE,), 1)
-    text = exposition(samples, HOSTILE, Wanted(), Origins(lambda *_: None, {}), 0.0).decode()
+    text = exposition(samples, HOSTILE, Wanted(), Origins(lambda *_: None, {}), 0.0).body.decode()
     ready, _ = text_string_to_metric_families(text)
     assert [sample.labels for sample in ready.samples] == [{"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}]
     return text

@@ -17,7 +17,7 @@ _END: Final = b"# EOF\n"  # of OpenMetrics
 
 
 class Wanted(NamedTuple):
-    """What a scrape asks for. `accept`: the header of that name. `names` of samples, empty for all; `created`: when each
+    """What a scrape asks for. `accept`: that header. `names` of samples, empty for all; `created`: when each
     series began, which is a line for each, and a series of its own to a Prometheus that is not set up to read it."""
 
     accept: str = ""
