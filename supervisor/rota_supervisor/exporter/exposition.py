@@ -90,12 +90,12 @@ def _family(
         return histogram
     if isinstance(definition, CounterDefinition):
         counter = prometheus.CounterMetricFamily(definition.name, definition.help, labels=names)
-        for values, labels, (number,) in shown:
-            counter.add_metric(values, number, origins.created_at(definition, labels) if wanted.created else None)
+        for values, labels, numbers in shown:
+            counter.add_metric(values, numbers[0], origins.created_at(definition, labels) if wanted.created else None)
         return counter
     gauge = prometheus.GaugeMetricFamily(definition.name, definition.help, labels=names)
-    for values, _, (number,) in shown:
-        gauge.add_metric(values, number)
+    for values, _, numbers in shown:
+        gauge.add_metric(values, numbers[0])
     return gauge
 
 
