@@ -73,6 +73,7 @@ prose: $(VENV)/.installed-dev ## Run the code in README, docs and examples; comp
 
 docs: $(VENV)/.installed-dev ## Build the site into build/site: every link and heading is checked, and a warning is an error
 	$(BIN)/python docs/site/api_page.py
+	$(BIN)/python docs/site/metrics_page.py
 	$(BIN)/sphinx-build --fail-on-warning --quiet --fresh-env -c docs/site -d build/doctrees . build/site
 
 bench: $(VENV)/.installed-dev $(BENCH_VENV)/.installed ## Rota beside the classic loop, raw limits and well-known systems, as ratios

@@ -18,9 +18,9 @@ from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import MAX_SERIES, Recorder
 from rota_supervisor.exporter.exposition import Wanted
-from rota_supervisor.exporter.observer import Observer
+from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 
 SCRAPES = 5
 OBSERVATIONS = 1_000_000
@@ -31,7 +31,7 @@ def settings_for(queues: int) -> ExporterSettings:
     """As the defaults of the configuration are."""
     return ExporterSettings(
         server=ServerSettings("redis://127.0.0.1:1", "bench"),
-        queues=tuple(QueueSettings(f"queue-{number}", 1.0, 1.0, 0.99) for number in range(queues)),
+        queues=tuple(QueueSettings(f"queue-{number}", 1, 1.0, 1.0, 0.99) for number in range(queues)),
         beat_seconds=10.0,
         tick_seconds=1.0,
         max_series=MAX_SERIES,
@@ -87,7 +87,7 @@ def main() -> None:
     master.begin(1)
     master.enter(1, os.getpid())
     master.phase = Phase.IDLE
-    own = Recorder(memory.slot(RANGES[Role.EXPORTER][0]).metrics)
+    own = OwnSlot.of(memory.slot(EXPORTER_SLOT))
     observer = Observer(settings_for(asked.queues), memory, os.getpid(), lambda: None, own)
     observing()
     scrape(observer, "at rest")

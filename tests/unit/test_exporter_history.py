@@ -164,7 +164,8 @@ def test_a_queue_in_which_nothing_happens_takes_no_room(node: Node) -> None:
     node.starts(0.1, queue="bulk")
     node.step()
     [step] = node.recent.steps
-    assert step.queues.keys() == {"bulk"}
+    assert step.added.queues.keys() == {"bulk"}
+    assert step.moments.keys() == {None, "bulk"}
 
 
 def test_lost_lines_of_the_log_are_those_of_the_window(node: Node) -> None:

@@ -59,8 +59,8 @@ def _warn_of_series(config: Config, queues: int) -> None:
     if shares.zeroed < queues:
         hidden = f"{queues - shares.queues} of {queues} queues have no gauges, and " if shares.queues < queues else ""
         output.say_warning(
-            f"metrics.max_series = {bound}: {hidden}{queues - shares.zeroed} of {queues} queues have no counters at 0 from "
-            f"the start, so that their first events are in no rate; {enough_for(bound, queues, top)} is enough"
+            f"metrics.max_series = {bound}: {hidden}{queues - shares.zeroed} of {queues} queues have no counters at 0 "
+            f"from the start, so that their first events are in no rate; {enough_for(bound, queues, top)} is enough"
         )
 
 

@@ -2,7 +2,7 @@
 created timestamps.
 
 We write it ourselves, as each scrape of a large fleet is 20,000 lines: prometheus_client takes 11 us for a line of
-OpenMetrics, this 0.7. Tests read it back with the library's parsers (ADR 38).
+OpenMetrics, this 0.8. Tests read it back with the library's parsers (ADR 38).
 """
 
 import time

@@ -1,7 +1,7 @@
 """What became of the last five minutes: how many tasks were started and done, and how late, step by step and over all.
 
 Histograms and counters only grow, so what stood there at the end of a step is taken off what stands there at the end of
-the next. A queue in which nothing happened takes no room in a step: with 50 busy queues all steps take 0.9 MB.
+the next. A queue in which nothing happened takes no room in a step: with 50 busy queues all steps take 2.5 MB.
 """
 
 from collections import defaultdict, deque
@@ -82,6 +82,33 @@ class Totals(NamedTuple):
         return reduce(Starts.plus, self.queues.values(), _NOTHING)
 
 
+class Moment(NamedTuple):
+    """What happened in one step, as charts show it."""
+
+    started: int = 0
+    done: int = 0
+    p50: float | None = None
+    p99: float | None = None
+
+    @classmethod
+    def of(cls, starts: Starts) -> "Moment":
+        return cls(int(starts.number), int(starts.done), starts.lag(0.5), starts.lag(0.99))
+
+
+_NO_MOMENT: Final = Moment()
+
+
+class Step(NamedTuple):
+    """What was added in a step; and what charts show of it, by queue, and by None for all, worked out once."""
+
+    added: Totals
+    moments: Mapping[str | None, Moment]
+
+    @classmethod
+    def of(cls, added: Totals) -> "Step":
+        return cls(added, {None: Moment.of(added.overall), **{q: Moment.of(each) for q, each in added.queues.items()}})
+
+
 @dataclass(frozen=True, slots=True)
 class Lag:
     """The starts of one queue over the last `window_seconds`. Quantiles are None without starts."""
@@ -103,7 +130,7 @@ class Recent:
     before: Totals
     noted_at: float
     noted: Totals
-    steps: tuple[Totals, ...]
+    steps: tuple[Step, ...]
 
     @cached_property
     def totals(self) -> Totals:
@@ -127,19 +154,14 @@ class Recent:
         """How many tasks a second are done and started now: over the last step, and what came since."""
         added, seconds = self.totals.minus(self.noted), self.now - self.noted_at
         if self.steps:
-            added, seconds = added.plus(self.steps[-1]), seconds + STEP_SECONDS
+            added, seconds = added.plus(self.steps[-1].added), seconds + STEP_SECONDS
         starts = added.overall
         return (starts.done / seconds, starts.number / seconds) if seconds > 0 else (0.0, 0.0)
 
     def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
         """Return what happened in each step in one queue, or in all."""
-        steps = [step.overall if queue is None else step.queues.get(queue, _NOTHING) for step in self.steps]
-        return {
-            "started": [int(step.number) for step in steps],
-            "done": [int(step.done) for step in steps],
-            "p50": [step.lag(0.5) for step in steps],
-            "p99": [step.lag(0.99) for step in steps],
-        }
+        moments = [step.moments.get(queue, _NO_MOMENT) for step in self.steps]
+        return {name: [moment[at] for moment in moments] for at, name in enumerate(Moment._fields)}
 
 
 class History:
@@ -149,7 +171,7 @@ class History:
         self._began = self._noted_at = 0.0
         self._before = Totals({})
         self._noted: Totals | None = None
-        self._steps: deque[Totals] = deque()
+        self._steps: deque[Step] = deque()
 
     def is_due(self, now: float) -> bool:
         """Whether a step is over."""
@@ -161,11 +183,11 @@ class History:
         if noted is None:
             self._began, self._before, self._noted_at = now, totals, now
         else:
-            self._steps.append(totals.minus(noted))
+            self._steps.append(Step.of(totals.minus(noted)))
             self._noted_at += STEP_SECONDS
         self._noted = totals
         if len(self._steps) > STEPS:
-            self._before = self._before.plus(self._steps.popleft())
+            self._before = self._before.plus(self._steps.popleft().added)
             self._began += STEP_SECONDS
 
     def recent(self, samples: Samples, now: float) -> Recent:

@@ -1,0 +1,57 @@
+"""Writes the tables of docs/metrics.md from the declarations of all metrics: `make docs`. What stands around them is
+written by hand."""
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from rota.telemetry import metrics as m
+from rota.telemetry.definition import (
+    CounterDefinition,
+    Definition,
+    GaugeDefinition,
+    HistogramDefinition,
+    PeakDefinition,
+)
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "metrics.md"
+HEAD: Final = "| name | type | labels | meaning | written by |\n|---|---|---|---|---|\n"
+_TYPES: Final = {
+    CounterDefinition: "counter",
+    GaugeDefinition: "gauge",
+    HistogramDefinition: "histogram",
+    PeakDefinition: "gauge",
+}
+# The first metric of each table. It has all that are declared up to the first of the next.
+_BEGINS: Final[Mapping[str, Definition]] = {
+    "How late": m.TASK_LAG,
+    "Queues": m.QUEUE_READY,
+    "Tasks": m.TASK_RUNTIME,
+    "The fleet": m.WORKERS,
+    "Configuration and Redis": m.CONFIG_LAST_RELOAD_SUCCESSFUL,
+    "About itself": m.BUILD_INFO,
+}
+
+
+def page(text: str) -> str:
+    """Return the page with its tables as the declarations are. Raises ValueError where a section has none."""
+    begins = [m.ALL.index(first) for first in _BEGINS.values()]
+    for heading, (begin, end) in zip(_BEGINS, pairwise([*begins, len(m.ALL)]), strict=True):
+        rows = "\n".join(map(_row, m.ALL[begin:end]))
+        table = re.compile(rf"(^## {heading}\n(?:(?!## ).*\n)*?{re.escape(HEAD)})(?:\|.*\n?)*", re.MULTILINE)
+        text, found = table.subn(lambda section, rows=rows: f"{section[1]}{rows}\n", text)
+        if found != 1:
+            raise ValueError(f"docs/metrics.md has no table under the heading {heading!r}")
+    return text
+
+
+def _row(definition: Definition) -> str:
+    labels = " ".join(f"`{label}`" for label in definition.labels)
+    cells = (f"`{definition.name}`", _TYPES[type(definition)], labels, definition.help, ", ".join(definition.writers))
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
