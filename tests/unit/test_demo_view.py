@@ -50,9 +50,7 @@ def test_plain_lines_have_no_escapes_and_come_every_two_seconds() -> None:
     lines = stream.getvalue().splitlines()
 
     assert lines[0] == "  0.0 s  kill -9 77 [bold]"
-    assert lines[1] == (
-        "  0.0 s  3 workers, ready 15, scheduled ?, in flight 5, done 6,170; lag p99: sold-email 0.8 s"
-    )
+    assert lines[1] == ("  0.0 s  3 workers, ready 15, scheduled ?, in flight 5, done 6,170; lag p99: sold-email 0.8 s")
     assert len(lines) == 4
     assert "\x1b" not in stream.getvalue()
 
