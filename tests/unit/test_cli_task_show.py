@@ -9,8 +9,7 @@ from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_show import fields_of
-from rota_supervisor.facts import task_facts, timeline_of
+from rota_supervisor.facts import fields_of, task_facts, timeline_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FAILED = AttemptAccount(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
