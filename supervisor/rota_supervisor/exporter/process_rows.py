@@ -1,5 +1,8 @@
 """The processes of this node as `/status.json` shows them, and the tasks that they run."""
 
+from collections.abc import Mapping
+from functools import cached_property
+from operator import add
 from typing import Final
 
 from rota.child.slots import Phase
@@ -10,6 +13,7 @@ from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.history import quantile
 from rota_supervisor.exporter.observer import Observation
+from rota_supervisor.exporter.samples import Numbers
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.notice import Json, Told
 
@@ -72,6 +76,18 @@ class TaskRows:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return how long nearly all runs of such a task took; None after too few of them."""
-        numbers = self._seen.samples.get(m.TASK_RUNTIME, self._labels.of(queue), name)
-        return None if numbers is None or sum(numbers[:-1]) < _LEAST_RUNS else quantile(m.TASK_RUNTIME, numbers, 0.99)
+        """Return how long nearly all runs of such a task took; after too few of them, of all tasks of its queue."""
+        label = self._labels.of(queue)
+        of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
+        return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
+
+    @cached_property
+    def _runs_of_queues(self) -> Mapping[str, Numbers]:
+        runs: dict[str, Numbers] = {}
+        for (queue, _), numbers in self._seen.samples.series(m.TASK_RUNTIME):
+            runs[queue] = tuple(map(add, runs[queue], numbers)) if queue in runs else numbers
+        return runs
+
+
+def _longest(numbers: Numbers | None) -> float | None:
+    return quantile(m.TASK_RUNTIME, numbers, 0.99) if numbers and sum(numbers[:-1]) >= _LEAST_RUNS else None
