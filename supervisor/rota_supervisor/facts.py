@@ -61,10 +61,12 @@ def timeline_of(found: TaskStatus) -> list[Moment]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[Moment]:
-    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of
-    a task that had to wait it is not known when it was enqueued."""
-    failed = [each.attempt for each in found.attempts if each.reason == FAILED]
-    attempt = f"attempt {failed[-1] + 1}" if failed else ""
+    """What is due and ready is the attempt after the last. Of a task that had to wait, or was given back after a crash,
+    it is not known when it was enqueued."""
+    attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
+    if found.due_at and found.kind == Kind.RECOVERED.label:
+        yield Moment(found.due_at, "given back", attempt)
+        return
     if found.due_at:
         at_once = found.kind == Kind.IMMEDIATE.label
         yield Moment(found.due_at, "enqueued") if at_once else Moment(found.due_at, "due", attempt)

@@ -1,5 +1,6 @@
 """The status page in a browser, beside a real fleet: what happens there is seen here, on any screen and by anybody."""
 
+import json
 import os
 import re
 import signal
@@ -71,6 +72,10 @@ def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -
     tab.wait_for(row("restarts/worker/signal"))
     tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
     tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
+    # Told of its event already, the page is still told the cause.
+    answer = json.loads(fleet.get("/status.json?events_after=1000000")[1])
+    assert answer["events"] == []
+    assert "SIGKILL" in answer["headlines"][0]["text"]
     fleet.release("killed")
     fleet.wait_for("end", label="killed")
 

@@ -169,7 +169,7 @@ def test_durations_are_in_the_words_of_the_command_line(tab: Tab) -> None:
 
 def test_what_redis_does_not_tell_is_no_number(tab: Tab, answers: Answers) -> None:
     answers.status = {**STATUS, "redis": False, "queues": [{**QUEUE, "state": None}], "schedules": None, "groups": None}
-    tab.wait_for("document.querySelector('#queues td')?.innerText === '?'")
+    tab.wait_for("document.querySelector('#queues tr:not(.group) td')?.innerText === '?'")
     assert tab.complaints == []
 
 

@@ -15,7 +15,7 @@ from rota_supervisor.exporter.history import quantile
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.samples import Numbers
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.notice import Json, Told
+from rota_supervisor.notice import ChildOrigin, Json
 
 _MOST_DIGITS: Final = 16  # of a time in an entry; a task may write anything there
 _LEAST_RUNS: Final = 10  # so that it is known what is usual
@@ -31,7 +31,7 @@ def process_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     return [_process(member, told.get(member.slot), tasks) for member in seen.fleet]
 
 
-def _process(member: Member, told: Told | None, rows: "TaskRows") -> Json:
+def _process(member: Member, told: ChildOrigin | None, rows: "TaskRows") -> Json:
     tasks = [rows.row(running) for running in member.tasks]
     return {
         "slot": member.slot,

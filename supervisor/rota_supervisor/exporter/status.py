@@ -39,7 +39,7 @@ def status(
         "started_at": seen.samples.value(m.START_TIME),
         "missing_tasks": None if reading is None else reading.missing_tasks,
         "nodes": nodes.rows(seen, found),
-        **_told_by_master(seen, events_after),
+        **_told_by_master(seen),
         **_recent(seen),
         "pools": _pools(seen, held),
         "held": list(held),
@@ -58,17 +58,19 @@ def status(
         "recovered": _total(seen, m.TASKS_RECOVERED),
         "early_starts": _total(seen, m.TASK_EARLY_STARTS),
     }
-    return {"headlines": headlines(answer), **answer}
+    # Headlines are judged by all that happened, whatever of it is asked for.
+    events = [event for event in answer["events"] if event["n"] > events_after]
+    return {"headlines": headlines(answer), **answer, "events": events}
 
 
-def _told_by_master(seen: Observation, events_after: int) -> Json:
+def _told_by_master(seen: Observation) -> Json:
     notice, now = seen.notice, seen.now
     return {
         "quiet_seconds": 0.0 if notice.quiet_since is None else round(now - notice.quiet_since, 1),
         "closed": [each.row(now) for each in notice.closed],
         "last_reload": dated(notice.last_reload, now, seen.at),
         "last_death": dated(notice.last_death, now, seen.at),
-        "events": [dated(each._asdict(), now, seen.at) for each in notice.events if each.n > events_after],
+        "events": [dated(each._asdict(), now, seen.at) for each in notice.events],
     }
 
 

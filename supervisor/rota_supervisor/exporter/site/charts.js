@@ -16,11 +16,11 @@ export function onPointed(callback) {
 
 // p50 and p99 of the lag over a logarithmic scale: a millisecond and an hour are both seen. `about`: queue or fleet.
 export function lagChart(about, history, steps, objective, objectiveName = "objective") {
-  const top = Math.max(0.1, (objective ?? 0) * 2, ...(history.p99 ?? []).map((value) => (value ?? 0) * 1.3));
+  const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const ticks = LAG_TICKS.filter((tick) => tick <= top);
   const lines = [
-    { name: "p99", kind: "p99", values: history.p99 ?? [], say: words },
-    { name: "p50", kind: "p50", values: history.p50 ?? [], say: words },
+    { name: "p99", kind: "p99", values: history.p99, say: words },
+    { name: "p50", kind: "p50", values: history.p50, say: words },
   ];
   const chart = { title: `Lag of starts, ${about}`, heading: "Lag of starts", lines, steps, y: logarithmic(top) };
   const shown = ticks.filter((_, place) => (ticks.length - 1 - place) % (ticks.length > 4 ? 2 : 1) === 0);
@@ -28,7 +28,7 @@ export function lagChart(about, history, steps, objective, objectiveName = "obje
 }
 
 export function rateChart(about, history, steps) {
-  const perSecond = (counts) => (counts ?? []).map((value) => (value === null ? null : value / steps.step_seconds));
+  const perSecond = (counts) => counts.map((value) => (value === null ? null : value / steps.step_seconds));
   const say = (value) => (value === null ? DASH : `${brief(value)}/s`);
   const lines = [
     { name: "done", kind: "done", values: perSecond(history.done), say, area: true },
@@ -41,17 +41,17 @@ export function rateChart(about, history, steps) {
 
 // The same without words, for a row that says the numbers beside it.
 export function lagSpark(history, objective) {
-  const top = Math.max(0.1, (objective ?? 0) * 2, ...(history.p99 ?? []).map((value) => (value ?? 0) * 1.3));
+  const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const y = logarithmic(top);
-  return spark(history.p99 ?? [], [
+  return spark(history.p99, [
     objective ? h("path", { class: "limit", d: `M0 ${y(objective)}H${history.p99.length - 1}` }) : null,
-    h("path", { class: "p50", d: path(history.p50 ?? [], y) }),
-    h("path", { class: "p99", d: path(history.p99 ?? [], y) }),
+    h("path", { class: "p50", d: path(history.p50, y) }),
+    h("path", { class: "p99", d: path(history.p99, y) }),
   ]);
 }
 
 export function rateSpark(history) {
-  const values = history.done ?? [];
+  const values = history.done;
   const y = linear(Math.max(1, ...values));
   return spark(values, [h("path", { class: "area", d: area(values, y) }), h("path", { class: "done", d: path(values, y) })]);
 }
@@ -91,7 +91,7 @@ function summary(title, said, limit, limitName) {
   return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; ${limitName} ${words(limit)}` : ""}`;
 }
 
-function latest(values) {
+export function latest(values) {
   return values.findLast((value) => value !== null) ?? null;
 }
 

@@ -38,19 +38,19 @@ async function poll() {
 
 function take(status) {
   const isAnotherMaster = view.status && view.status.started_at !== status.started_at;
-  const told = status.events ?? [];
+  const last = view.events.at(-1)?.n ?? 0;
   if (isAnotherMaster) view.events = []; // its events are counted anew, and were asked for behind the last of the other
-  else view.events = [...view.events, ...told].slice(-EVENTS_KEPT);
+  else view.events = [...view.events, ...status.events.filter((event) => event.n > last)].slice(-EVENTS_KEPT);
   Object.assign(view, { status, fault: "", answeredAt: Date.now() });
-  say(status.headlines?.[0]);
+  say(status.headlines[0]);
 }
 
 // For those who listen: only when there is another cause, not at each second of the same.
 function say(line) {
-  const cause = line ? `${line.level} ${line.where}` : "";
+  const cause = `${line.level} ${line.where}`;
   if (saidCause === cause) return;
   saidCause = cause;
-  render(of("spoken"), line ? [line.text] : []);
+  render(of("spoken"), [line.text]);
 }
 
 // Showing
@@ -81,7 +81,7 @@ function draw() {
 }
 
 function title() {
-  const bad = (view.status.headlines ?? []).filter((line) => line.level === "bad").length;
+  const bad = view.status.headlines.filter((line) => line.level === "bad").length;
   return bad ? `(${bad}) ${view.status.fleet}` : view.status.fleet;
 }
 

@@ -4,21 +4,19 @@ import { lagChart, rateChart } from "./charts.js";
 import { h } from "./dom.js";
 import { events, groups, isWorker, nodes, restarts, running, schedules, workers } from "./fleet.js";
 import { link, mark } from "./parts.js";
-import { isLate, queues, steps } from "./queues.js";
+import { isLate, queues } from "./queues.js";
 import { DASH, brief, count, words } from "./text.js";
 
 const HEADLINES_SHOWN = 4;
 const SIGNS = { bad: "▲", warn: "◆", good: "✓" };
-const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 
 export function overview(view) {
   const { status } = view;
-  const history = status.overall ?? status.history ?? NO_HISTORY;
   return [
-    headlines(status.headlines ?? []),
+    headlines(status.headlines),
     tiles(status),
     h("div", { key: "charts", class: "charts" },
-      lagChart("all queues", history, steps(status), strictest(status), "strictest objective"), rateChart("all queues", history, steps(status))),
+      lagChart("all queues", status.overall, status.history, strictest(status), "strictest objective"), rateChart("all queues", status.overall, status.history)),
     queues(view),
     running(view),
     h("div", { key: "columns", class: "columns" }, events(view), restarts(view)),
@@ -31,7 +29,6 @@ export function overview(view) {
 
 function headlines(lines) {
   const [first, ...others] = lines;
-  if (!first) return h("section", { key: "headlines", id: "headlines" });
   return h("section", { key: "headlines", id: "headlines", "aria-label": "What is wrong" },
     headline(first, "first"),
     others.slice(0, HEADLINES_SHOWN - 1).map((line) => headline(line)),

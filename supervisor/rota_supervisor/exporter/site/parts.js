@@ -23,7 +23,7 @@ export function section(name, title, note, ...content) {
     h("h2", { id: `${name}-title`, tabindex: "-1" }, title, note ? h("small", {}, note) : null), content);
 }
 
-// `columns`: [head, cell(row), kind]; a kind `number` stands to the right. `groups`: [{title, rows}]; a row's `key` is
+// `columns`: [head, cell(row), kind]; a kind `number` stands to the right. `groups`: [{rows}], or [{key, title, cells, rows}]; a row's `key` is
 // its id in the page, so that a link leads to it. On a narrow screen rows are cards, so the roles are said.
 export function table(caption, columns, groups, keyOf, note = "") {
   if (!groups.some((group) => group.rows.length)) return h("p", { class: "empty" }, note);
@@ -32,8 +32,15 @@ export function table(caption, columns, groups, keyOf, note = "") {
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([head, , kind]) =>
       h("th", { role: "columnheader", scope: "col", class: kind }, head)))),
     groups.map((group) => h("tbody", { key: group.key, role: "rowgroup" },
-      group.title ? h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title)) : null,
+      group.title ? groupRow(group, columns) : null,
       group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, place) => cellOf(column, row, place)))))));
+}
+
+// The head of a group, with what is true of it as a whole in the last columns.
+function groupRow({ title, cells }, columns) {
+  const own = columns.length - cells.length;
+  return h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: own }, title),
+    cells.map((content, place) => h("td", { role: "cell", class: content === null ? "none" : "wide", "data-head": columns[own + place][0] }, content ?? "")));
 }
 
 // What a cell returns null for is not known or not there.

@@ -1,32 +1,50 @@
 // Queues by tier: what waits, who is late, and whether each gets its share.
 
 import { ask } from "./actions.js";
-import { lagChart, lagSpark, rateChart, rateSpark } from "./charts.js";
+import { lagChart, lagSpark, latest, rateChart, rateSpark } from "./charts.js";
 import { h } from "./dom.js";
 import { events, running } from "./fleet.js";
 import { bar, button, facts, isWanted, link, mark, number, section, soft, table } from "./parts.js";
 import { DASH, brief, count, counted, percent, words } from "./text.js";
 
-const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 const SHOWN = 60;
+const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 
-export const steps = (status) => status.history ?? { step_seconds: 1, ends_at: status.at, length: 0 };
+// A queue that is counted as its pattern has none of its own.
+const historyOf = (queue) => queue.history ?? NO_HISTORY;
 
 export function queues(view) {
   const { status, filter } = view;
   const wanted = status.queues.filter((queue) => isWanted(filter, queue.name, queue.pattern));
   const shown = view.showsAll ? wanted : wanted.slice(0, SHOWN);
-  const groups = [...Map.groupBy(shown, (queue) => queue.tier ?? null)].sort(([a], [b]) => (a ?? Infinity) - (b ?? Infinity));
-  const rows = groups.map(([tier, rows]) => ({ key: `tier-${tier}`, title: tierTitle(tier, groups.length), rows }));
+  const groups = [...Map.groupBy(shown, (queue) => queue.tier)].sort(([a], [b]) => (a ?? Infinity) - (b ?? Infinity));
+  const rows = groups.map(([tier, rows]) => ({ key: `tier-${tier}`, title: tierTitle(tier), cells: tierCells(rows, view), rows }));
   return section("queues", "Queues", `${count(status.queues.length)}, by tier`,
     table("Queues by tier", columns(view), rows, (queue) => `queues/${queue.name}`, filter ? "No queue fits the filter." : "No queue is configured."),
     wanted.length > shown.length ? h("p", {}, button(`Show all ${count(wanted.length)}`, view.showAll)) : null);
 }
 
-function tierTitle(tier, tiers) {
-  if (tier === null) return ["In no tier of this node"];
-  const title = `Tier ${tier}`;
-  return tiers > 1 && tier === 1 ? [title, soft(" served first, and what is below only when nothing is ready here")] : [title];
+function tierTitle(tier) {
+  if (tier === null) return "In no tier of this node";
+  return [`Tier ${tier}`, tier === 1 ? soft(" before all below") : null];
+}
+
+function tierCells(rows, { status }) {
+  const history = together(rows.map(historyOf).filter((each) => each !== NO_HISTORY));
+  return [
+    h("span", { class: "trend" }, lagSpark(history, null), h("span", {}, soft("latest "), words(latest(history.p99)))),
+    h("span", { class: "trend" }, rateSpark(history), rate(history, status)),
+    null,
+  ];
+}
+
+// Of several queues: what all of them did, and the lag of the latest.
+function together(histories) {
+  const over = (name, join) => (histories[0]?.[name] ?? []).map((_, step) => {
+    const known = histories.map((history) => history[name][step]).filter((value) => value !== null);
+    return known.length ? join(known) : null;
+  });
+  return { ...NO_HISTORY, done: over("done", (known) => known.reduce((sum, value) => sum + value, 0)), p99: over("p99", (known) => Math.max(...known)) };
 }
 
 const columns = (view) => [
@@ -35,8 +53,8 @@ const columns = (view) => [
   ["scheduled", (queue) => known(queue, (state) => [number(state.scheduled), state.overdue ? mark("warn", `${count(state.overdue)} overdue`) : null]), "number"],
   ["running", (queue) => known(queue, (state) => number(state.inflight)), "number"],
   ["dead", (queue) => known(queue, (state) => (state.dead ? link(`dead/${queue.name}`, count(state.dead)) : number(0))), "number"],
-  ["lag, p50 and p99", (queue) => h("span", { class: "trend" }, lagSpark(queue.history ?? NO_HISTORY, queue.lag_objective_seconds), lag(queue)), "wide"],
-  ["done a second", (queue) => h("span", { class: "trend" }, rateSpark(queue.history ?? NO_HISTORY), h("b", {}, rate(queue, view))), "wide"],
+  ["lag, p50 and p99", (queue) => h("span", { class: "trend" }, lagSpark(historyOf(queue), queue.lag_objective_seconds), lag(queue)), "wide"],
+  ["done a second", (queue) => h("span", { class: "trend" }, rateSpark(historyOf(queue)), h("b", {}, rate(historyOf(queue), view.status))), "wide"],
   ["share of its tier", share, "wide"],
 ];
 
@@ -58,14 +76,16 @@ function lag(queue) {
   return h("span", {}, soft(words(queue.lag.p50_seconds)), " ", late ? mark("bad", words(queue.lag.p99_seconds)) : h("b", {}, words(queue.lag.p99_seconds)));
 }
 
-function rate(queue, { status }) {
-  const done = (queue.history?.done ?? []).slice(-2).filter((value) => value !== null);
-  return done.length ? `${brief(done.reduce((sum, value) => sum + value, 0) / done.length / steps(status).step_seconds)}/s` : DASH;
+// In the last two steps: what a step is too short for is seen too.
+function rate({ done }, status) {
+  const last = done.slice(-2).filter((value) => value !== null);
+  return last.length ? `${brief(last.reduce((sum, value) => sum + value, 0) / last.length / status.history.step_seconds)}/s` : DASH;
 }
 
 function share(queue) {
-  if (queue.share === null || queue.share === undefined) return soft(`weight ${queue.weight ?? 1}`);
-  return bar(queue.share, `${percent(queue.share)}, due ${percent(queue.due_share)}`, { due: queue.due_share });
+  if (queue.share === null) return soft(`weight ${queue.weight ?? 1}`);
+  const due = queue.due_share === null ? "" : `, due ${percent(queue.due_share)}`;
+  return bar(queue.share, percent(queue.share) + due, { due: queue.due_share });
 }
 
 function badges(queue) {
@@ -87,16 +107,15 @@ export function queuePage(view, name) {
   const queue = status.queues.find((each) => each.name === name);
   if (!queue) return [h("h2", { tabindex: "-1" }, "Queue ", name), h("p", { class: "empty" }, "This fleet knows no such queue, or it is one of many that are not shown by name.")];
   const state = queue.state;
-  const history = queue.history ?? NO_HISTORY;
   return [
     h("h2", { tabindex: "-1" }, "Queue ", h("span", { class: "name" }, queue.name), badges(queue)),
-    (status.headlines ?? []).filter((line) => line.where === `queues/${name}`).map((line) => h("p", { class: `headline ${line.level}` }, line.text)),
+    status.headlines.filter((line) => line.where === `queues/${name}`).map((line) => h("p", { class: `headline ${line.level}` }, line.text)),
     status.actions && state ? h("p", {}, state.paused ? button("Resume", () => ask.resume(name)) : button("Pause", () => ask.pause(name))) : null,
-    h("div", { class: "charts" }, lagChart(name, history, steps(status), queue.lag_objective_seconds), rateChart(name, history, steps(status))),
+    h("div", { class: "charts" }, lagChart(name, historyOf(queue), status.history, queue.lag_objective_seconds), rateChart(name, historyOf(queue), status.history)),
     facts([
-      ["Tier", queue.tier === undefined ? null : queue.tier ?? "none of this node"],
+      ["Tier", queue.tier ?? "none of this node"],
       ["Weight", queue.weight],
-      ["Share of its tier", queue.share === undefined || queue.share === null ? null : share(queue)],
+      ["Share of its tier", queue.share === null ? null : share(queue)],
       ["Objective", queue.lag_objective_seconds === null ? null : words(queue.lag_objective_seconds)],
       ["Ready", state ? [count(state.ready), state.ready ? soft(`, the oldest for ${words(state.oldest_ready_age_seconds)}`) : null] : null],
       ["Scheduled", state ? count(state.scheduled) : null],

@@ -1,0 +1,66 @@
+"""The files of the status page: whole, small, asked about again by who has them, and nothing else is served."""
+
+import gzip
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota_supervisor.exporter
+from exporting import DEADLINE_SECONDS, Exporter, small_fleet
+
+FOLDER = Path(rota_supervisor.exporter.__file__).with_name("site")
+MOST_SCRIPT_BYTES = 60_000
+
+
+@pytest.fixture(scope="module")
+def exporter() -> Iterator[Exporter]:
+    made = small_fleet("redis://127.0.0.1:1/0", "site")
+    yield made.start()
+    made.close()
+
+
+def test_every_file_is_served_and_what_one_names_is_there(exporter: Exporter) -> None:
+    served = {file.name: exporter.get(f"/{file.name}") for file in FOLDER.iterdir() if file.name != "index.html"}
+    index = exporter.get("/")
+    assert index.body == (FOLDER / "index.html").read_text(encoding="utf-8")
+    for name, page in served.items():
+        assert (page.status, page.body) == (200, (FOLDER / name).read_text(encoding="utf-8")), name
+        assert (
+            page.headers["Content-Type"]
+            == {
+                ".js": "text/javascript; charset=utf-8",
+                ".css": "text/css; charset=utf-8",
+            }[Path(name).suffix]
+        )
+    named = re.findall(r'(?:src|href)="([\w.]+\.(?:js|css))"', index.body)
+    named += [name for page in served.values() for name in re.findall(r'from "\./([\w.]+)"', page.body)]
+    assert set(named) == set(served)
+    assert sum(len(page.body.encode()) for name, page in served.items() if name.endswith(".js")) < MOST_SCRIPT_BYTES
+
+
+def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(exporter: Exporter) -> None:
+    index = exporter.get("/")
+    policy = dict(part.strip().partition(" ")[::2] for part in index.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert not re.search(r"<script>|<style|style=|\son\w+=", index.body)
+
+
+def test_a_browser_gets_it_compressed_and_only_when_it_has_changed(exporter: Exporter) -> None:
+    request = urllib.request.Request(f"http://{exporter.target}/main.js", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(answer.read()) == (FOLDER / "main.js").read_bytes()
+        tag = answer.headers["ETag"]
+    again = exporter.get("/main.js", **{"If-None-Match": tag})
+    assert (again.status, again.body) == (304, "")
+    assert exporter.get("/main.js", **{"If-None-Match": '"other"'}).status == 200
+
+
+def test_no_other_file_can_be_reached(exporter: Exporter) -> None:
+    for path in ("/index.html", "/../web.py", "/%2e%2e/web.py", "/site/main.js", "/main.js/"):
+        assert exporter.get(path).status == 404, path
