@@ -13,7 +13,8 @@ from collections.abc import Sequence
 # TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
-_INSTALL = {"rich": "'rota[embedded]'"}  # which brings what the demo draws with; all else comes with rota
+# What brings the packages that the demo draws with; all others come with rota.
+_INSTALL = dict.fromkeys(("rich", "textual"), "'rota[embedded]'")
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 

@@ -1,4 +1,4 @@
-"""What is known of tasks as JSON has it, for the command line and for the exporter's pages."""
+"""What is known of tasks as JSON has it, for the command line and for the exporter's pages; and as people read it."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ from typing import Any
 
 from rota.client.accounts import AttemptAccount
 from rota.client.status import TaskStatus
+from rota.printable import printable
 from rota.protocol.entry import Kind
 from rota.protocol.epitaph import CRASHED, FAILED, LOST
+from rota.protocol.progress import progress_row, progress_words
 
 
 def facts_of(thing: Any) -> dict[str, Any]:
@@ -26,6 +28,18 @@ def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def task_facts(found: TaskStatus) -> dict[str, Any]:
     """Where a task stands, or how it ended, with its time line."""
     return facts_of(found) | {"timeline": [facts_of(each) for each in timeline_of(found)]}
+
+
+def fields_of(found: TaskStatus) -> dict[str, object]:
+    """A task as people read it, its time line last."""
+    facts = facts_of(found)
+    facts.pop("attempts", None)  # they stand in the time line
+    facts.pop("progress", None)
+    progress = progress_words(progress_row(found.progress))
+    epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
+    told = {"progress": progress} if progress else {}
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # each on one line, whatever it says
+    return {**facts, **told, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +61,12 @@ def timeline_of(found: TaskStatus) -> list[Moment]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[Moment]:
-    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of
-    a task that had to wait it is not known when it was enqueued."""
-    failed = [each.attempt for each in found.attempts if each.reason == FAILED]
-    attempt = f"attempt {failed[-1] + 1}" if failed else ""
+    """What is due and ready is the attempt after the last. Of a task that had to wait, or was given back after a crash,
+    it is not known when it was enqueued."""
+    attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
+    if found.due_at and found.kind == Kind.RECOVERED.label:
+        yield Moment(found.due_at, "given back", attempt)
+        return
     if found.due_at:
         at_once = found.kind == Kind.IMMEDIATE.label
         yield Moment(found.due_at, "enqueued") if at_once else Moment(found.due_at, "due", attempt)

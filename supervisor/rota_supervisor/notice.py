@@ -127,7 +127,7 @@ def death_in_words(death: Mapping[str, Any]) -> str:
     return f"{who_died(death)}: {how_it_died(death)}"
 
 
-class Told(NamedTuple):
+class ChildOrigin(NamedTuple):
     """What the master alone knows of the child in a slot; `pool` is "" but for workers."""
 
     slot: int
@@ -150,7 +150,7 @@ class Notice:
     closed: tuple[Closed, ...] = ()
     last_reload: Mapping[str, Any] | None = None
     last_death: Mapping[str, Any] | None = None
-    children: tuple[Told, ...] = ()
+    children: tuple[ChildOrigin, ...] = ()
     events: tuple[FleetEvent, ...] = ()
 
     def to_json(self, room: int) -> bytes:
@@ -176,10 +176,10 @@ class Notice:
         return cls(**values)
 
 
-_ROWS: Final[Mapping[str, type[Held | Closed | Told | FleetEvent]]] = {
+_ROWS: Final[Mapping[str, type[Held | Closed | ChildOrigin | FleetEvent]]] = {
     "held": Held,
     "closed": Closed,
-    "children": Told,
+    "children": ChildOrigin,
     "events": FleetEvent,
 }
 

@@ -66,7 +66,7 @@ def test_the_page_says_what_a_queue_costs() -> None:
     of_a_start = exposed_series(m.TASK_LAG) + exposed_series(m.QUEUE_WAIT)
     assert cost("queue and kind of which a task started") == of_a_start
     assert cost("queue of which a task waited for its due time") == exposed_series(m.PROMOTION_LAG)
-    assert cost("queue of which a task was throttled") == sum(
+    assert cost("queue of which a task was throttled, and once more if one was recovered") == sum(
         exposed_series(each) for each in m.ALL if "kind" in each.labels
     )
     assert cost("queue in Redis that is not configured") == by_redis()

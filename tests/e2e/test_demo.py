@@ -2,19 +2,15 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
-import time
 import tomllib
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,6 +18,7 @@ import pytest
 import rota
 from rota_supervisor.cli.demo import require_server
 from rota_supervisor.exits import ExitCode, Failure
+from terminals import in_terminal
 from waiting import until
 
 DEADLINE_SECONDS = 90.0
@@ -32,7 +29,7 @@ _NOBODY = "redis://127.0.0.1:1/0"
 class Demo:
     """One `rota demo`. Everything that descends from it carries a mark in its environment."""
 
-    def __init__(self, folder: Path, *arguments: str, stdout: int | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
         self.mark = uuid.uuid4().hex
         folders = {name: str(folder) for name in ("TMPDIR", "HOME")}
@@ -40,7 +37,7 @@ class Demo:
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self.process = subprocess.Popen(
                 [_ROTA, "demo", *arguments], cwd=folder, env=env, stdin=subprocess.DEVNULL,
-                stdout=out if stdout is None else stdout, stderr=err,
+                stdout=out, stderr=err,
             )  # fmt: skip
 
     @property
@@ -93,8 +90,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a demo, and ends it with all that is left of it after the test."""
     started: list[Demo] = []
 
-    def run(*arguments: str, **options: Any) -> Demo:
-        started.append(Demo(tmp_path, *arguments, **options))
+    def run(*arguments: str) -> Demo:
+        started.append(Demo(tmp_path, *arguments))
         return started[-1]
 
     yield run
@@ -162,28 +159,20 @@ def test_it_can_be_interrupted_before_the_fleet_is_ready(start: Start) -> None:
     assert demo.is_gone()
 
 
-def test_in_a_terminal_it_draws_a_picture(start: Start) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    demo = start("--seconds", "60", stdout=theirs)
-    os.close(theirs)
-    drawn = b""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (b"lag p99" in drawn and b"sold-email" in drawn and b"of 4" in drawn):
-        assert time.monotonic() < deadline, drawn
-        assert demo.process.poll() is None, drawn
-        drawn += os.read(ours, 65536)
-    demo.process.send_signal(signal.SIGINT)
-    while True:
-        try:
-            drawn += os.read(ours, 65536)
-        except OSError:  # EIO: the other side is closed
-            break
-    os.close(ours)
-
-    assert demo.wait() == 130
-    assert b"\x1b[" in drawn
-    assert demo.is_gone()
+@pytest.mark.parametrize("number", [None, signal.SIGTERM], ids=["ctrl-c", "TERM"])
+def test_in_a_terminal_it_is_rota_top_with_what_the_demo_does(tmp_path: Path, number: int | None) -> None:
+    mark = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "ROTA_REDIS_URL": _NOBODY}
+    with in_terminal([_ROTA, "demo", "--seconds", "60"], tmp_path, {**os.environ, **mark}) as terminal:
+        terminal.wait_for("sold-email")
+        terminal.wait_for("demo: ")
+        if number is None:
+            terminal.type(b"\x03")
+        else:
+            terminal.signal(number)
+        assert terminal.exit_code() == 130
+        assert terminal.is_as_before()
+        assert b"starting a Valkey" in terminal.drawn.rpartition(b"\x1b[?1049l")[2]
+        assert not list(tmp_path.glob("rota-demo-*"))
 
 
 def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:

@@ -36,6 +36,22 @@ def test_a_killed_workers_task_and_its_place_in_the_pool_are_taken_within_a_seco
     assert fleet.books_balance()
 
 
+def test_how_long_a_killed_attempt_ran_is_no_lag_of_the_next_and_misses_no_objective(fleets: Fleets) -> None:
+    fleet = fleets.start(metrics={"lag_objective_seconds": 1})
+    first = fleet.hold("task")
+    until(lambda: time.time() - first.at > 2 * 1, "an attempt of twice the objective")
+    os.kill(first.pid, signal.SIGKILL)
+    fleet.wait_for("start", 2, label="task")
+    fleet.release("task")
+    until(lambda: fleet.client.status(first.id).state == "done", "its end")
+    found = fleet.metrics()
+    of_kind = {"queue": "default", "kind": "recovered"}
+    assert found.total("rota_task_lag_seconds_count", **of_kind) == 1
+    assert found.total("rota_task_lag_seconds_sum", **of_kind) < 1
+    assert found.total("rota_queue_wait_seconds_sum", **of_kind) < 1
+    assert found.total("rota_task_lag_objective_misses_total") == 0
+
+
 def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_signal_as_reason(fleets: Fleets) -> None:
     fleet = fleets.start()
     task_id = fleet.client.enqueue("kill_worker", queue="default").id

@@ -1,5 +1,7 @@
 """Rules of deaths: crashes, lost nodes, and calls that outlive their owner."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -17,16 +19,23 @@ class Dying(Working):
     """Owners end; the rest of what they sent comes late."""
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), finished=st.booleans(), ran=st.sampled_from([0, 1, 1, 3]), delivery=DELIVERIES)
-    def crash(self, data: st.DataObject, finished: bool, ran: int, delivery: str) -> None:
-        """A worker dies: what its slot says it had finished is settled, what ran is charged, and nobody dead of it in
-        company."""
+    @rule(
+        data=st.data(),
+        finished=st.booleans(),
+        ran=st.sampled_from([0, 1, 1, 3]),
+        innocent=st.integers(0, 2),
+        delivery=DELIVERIES,
+    )
+    def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
+        """A worker dies: what its slot says it had finished is settled, what ran is charged unless it is known to be
+        innocent, and nobody dead of it in company."""
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
             worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
         guilty = [claim.entry.id for claim in worker.claims[:ran]]
+        others = [claim.entry.id for claim in worker.claims[ran : ran + innocent]]
         self.unheard |= worker.tokens if delivery == LATE else set()
-        self.send_retire_exited(worker, guilty, delivery)
+        self.send_retire_exited(worker, guilty, delivery, others)
         self.bury_worker(worker)
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
@@ -44,9 +53,11 @@ class Dying(Working):
             else:
                 self.send_retire_exited(worker, [claim.entry.id for claim in worker.claims], ANSWERED)
 
-    def send_retire_exited(self, worker: Worker, guilty: list[str], delivery: str) -> None:
+    def send_retire_exited(
+        self, worker: Worker, guilty: list[str], delivery: str, innocent: Sequence[str] = ()
+    ) -> None:
         settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
-        ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}')
+        ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}') | dict.fromkeys(innocent, "")
         blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), crash=CrashKind.OOM)
         reported = modelled(worker.pending)
 

@@ -287,8 +287,8 @@ class Model(Schedules, Sweeping, Throttling):
     def _retire(
         self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
     ) -> Retired:
-        """`ran`: what was in hand, with the account of its crash; None when the node was lost: then everything is
-        charged."""
+        """`ran`: what was in hand, with the account of its crash, "" for what is not to blame; None when the node was
+        lost: then everything is charged."""
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
         for task in reversed(held):
@@ -309,6 +309,8 @@ class Model(Schedules, Sweeping, Throttling):
             else:
                 if account:
                     self.places.keep_account(task, *account)
+                if account or task.id in (ran or {}):
+                    task.kind, task.due, task.ready = "c", now, now
                 self.places.give_back(task)
                 self.places.news.tell("recovered", task, owner, reason=reason_in(account[1] if account else "{}"))
                 retired.requeued.insert(0, task.text)
@@ -325,9 +327,10 @@ class Model(Schedules, Sweeping, Throttling):
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT
-        if task.id in ran:
+        if ran.get(task.id):
             task.crashes += 1
-            return ("O", ran[task.id]), len(ran) == 1 and task.crashes >= CRASH_LIMIT
+            is_alone = sum(map(bool, ran.values())) == 1
+            return ("O", ran[task.id]), is_alone and task.crashes >= CRASH_LIMIT
         task.releases += 1
         self._credit(serving, task.queue)
         return None, False

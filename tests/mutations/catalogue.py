@@ -165,7 +165,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "who runs beside the task that was over its limit is charged with the kill",
-        PythonFunction("rota_supervisor.master.core.dying", "_charged", bugs.charge_all),
+        PythonFunction("rota_supervisor.master.core.dying", "_ran", bugs.charge_all),
         Tests("tests/unit/test_master_several_tasks.py", "no_neighbour or ends_only_that_one", r"assert .*"),
     ),
     Mutation(

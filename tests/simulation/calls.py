@@ -67,7 +67,7 @@ class Calls(Store):
         tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
     ) -> Command[Retired]:
         def execute(server: Server) -> Retired:
-            blamed = dict(blame.ran) if blame.crash is not None else {}
+            blamed = {task_id: said for task_id, said in blame.ran if said and blame.crash is not None}
             server.retire_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
             return GIVEN_BACK
 

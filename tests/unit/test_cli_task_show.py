@@ -9,8 +9,7 @@ from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_show import fields_of
-from rota_supervisor.facts import task_facts, timeline_of
+from rota_supervisor.facts import fields_of, task_facts, timeline_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FAILED = AttemptAccount(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
@@ -29,9 +28,9 @@ def lines(found: TaskStatus) -> list[str]:
 def test_a_task_that_failed_was_killed_and_succeeded_tells_its_whole_life() -> None:
     found = status(
         State.DONE,
-        kind="retry",
-        due_at=AT + timedelta(seconds=12),
-        ready_at=AT + timedelta(seconds=12.001),
+        kind="recovered",
+        due_at=AT + timedelta(seconds=13.001),
+        ready_at=AT + timedelta(seconds=13.001),
         attempt=3,
         attempts=(FAILED, CRASHED),
         started_at=AT + timedelta(seconds=14),
@@ -42,10 +41,9 @@ def test_a_task_that_failed_was_killed_and_succeeded_tells_its_whole_life() -> N
     assert lines(found) == [
         "1.5 attempt 1 started: on web-1, pid 7",
         "2 attempt 1 failed: ValueError: bad",
-        "12 due: attempt 2",
         "12 attempt 2 started: on web-2, pid 8",
-        "12.001 ready: attempt 2",
         "13 attempt 2 crashed: killed by SIGKILL",
+        "13.001 given back: attempt 3",
         "14 attempt 3 started: on web-1, pid 9",
         "15 done: ",
     ]

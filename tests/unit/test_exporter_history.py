@@ -165,7 +165,7 @@ def test_a_queue_in_which_nothing_happens_takes_no_room(node: Node) -> None:
     node.step()
     [step] = node.recent.steps
     assert step.added.queues.keys() == {"bulk"}
-    assert step.moments.keys() == {None, "bulk"}
+    assert step.points.keys() == {None, "bulk"}
 
 
 def test_lost_lines_of_the_log_are_those_of_the_window(node: Node) -> None:

@@ -5,42 +5,8 @@ from typing import Any
 
 import pytest
 
+from fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, process, queue, task
 from rota_supervisor.exporter.headlines import MOST, headlines
-
-NOW = 1_000_000.0
-KILLED = "worker in slot 8 was killed by SIGSEGV"
-Status = dict[str, Any]
-
-
-def task(name: str = "mail.send", queue: str = "mail", **changes: Any) -> dict[str, Any]:
-    row = {"place": 0, "task": {"id": "id-1", "name": name, "queue": queue}, "task_age_seconds": 0.5}
-    return row | {"limit_seconds": None, "left_seconds": None, "progress": None} | changes
-
-
-def process(slot: int, role: str = "worker", *tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    row = {"slot": slot, "role": role, "pid": 4000 + slot, "phase": "idle", "beat_age_seconds": 0.1}
-    return row | {"concurrency": 1, "tasks": list(tasks)} | changes
-
-
-def queue(name: str = "mail", objective: float | None = 5.0, **state: Any) -> dict[str, Any]:
-    told = {
-        "ready": 0, "scheduled": 0, "overdue": 0, "inflight": 0, "dead": 0, "accepted": 9,
-        "oldest_ready_age_seconds": 0.0, "oldest_overdue_age_seconds": 0.0, "paused": False, "served": True,
-        "closed_age_seconds": 0.0, "closed_by": "", "condition_error": "",
-    }  # fmt: skip
-    lag = {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.01, "p99_seconds": 0.2}
-    history = {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]}
-    row = {"name": name, "lag_objective_seconds": objective, "state": told | state, "lag": lag, "history": history}
-    return row | {"pattern": None, "processed": {"done": 10}}
-
-
-def event(name: str, seconds_ago: float, level: str = "warning", **fields: Any) -> dict[str, Any]:
-    return {"n": 1, "at": NOW - seconds_ago, "level": level, "event": name, "text": "", "fields": fields}
-
-
-def death(seconds_ago: float, **fields: Any) -> dict[str, Any]:
-    told = {"child": "worker", "slot": 8, "words": "was killed by SIGSEGV", **fields}
-    return event("worker.exited", seconds_ago, **told)
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
@@ -56,28 +22,6 @@ def with_(**changes: Any) -> Callable[[Status], None]:
     return lambda status: status.update(changes)
 
 
-def healthy() -> Status:
-    return {
-        "at": NOW,
-        "fleet": "shop",
-        "redis": True,
-        "missing_tasks": 0,
-        "ready": {"ok": True, "checks": [{"name": "redis", "ok": True, "seen": "the master reaches Redis"}]},
-        "held": [],
-        "pools": [],
-        "processes": [process(0, "master"), process(2, "poller"), process(8)],
-        "queues": [queue()],
-        "nodes": [{"node": "a", "state": "running", "seen_seconds_ago": 0.5}],
-        "events": [],
-        "last_reload": {"result": "success", "changes": [], "at": NOW - 60},
-        "quiet_seconds": 0.0,
-    }
-
-
-HELD = {
-    "role": "worker", "pool": "default", "state": "fatal", "failures_in_a_row": 9, "next_try_seconds": 3.0,
-    "last_error": "hook on_worker_start failed: no key",
-}  # fmt: skip
 LATE = queue()
 LATE["history"] = LATE["history"] | {"p99": [0.2, 94.0]}
 WAS_LATE = queue()
@@ -90,26 +34,26 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(events=[death(200, task="img.cut"), death(100, task="img.cut"), death(10, task="img.cut")]),
         "bad",
-        f"3 processes died in the last 5 m, 3 of them in task img.cut; the last: {KILLED} while it ran img.cut",
+        f"3 processes died in the last 5 m, 3 of them in task img.cut; the last: {KILLED}",
         "workers/8",
     ),
     (
         with_(events=[death(12)]),
         "warn",
-        f"12 s ago {KILLED}",
+        f"12 s ago: {KILLED}",
         "workers/8",
     ),
     (with_(events=[death(120)]), "good", "all is well", "fleet"),
     (
         with_(processes=[process(8, "worker", task(task_age_seconds=312.0, usual_seconds=2.0))]),
         "bad",
-        "worker 8 has run mail.send for 5 m 12 s, usually at most 2.0 s, and it has no limit",
+        "worker 8 has run mail.send for 5 m 12 s, usually at most 2.0 s; it has no limit",
         "workers/8",
     ),
     (
-        with_(processes=[process(8, "worker", task(task_age_seconds=312.0))]),
+        with_(processes=[process(8, "worker", task(task_age_seconds=912.0, limit_seconds=3600.0))]),
         "bad",
-        "worker 8 has run mail.send for 5 m 12 s, and it has no limit",
+        "worker 8 has run mail.send for 15 m 12 s, nobody knows what is usual, and its limit is 1 h",
         "workers/8",
     ),
     (
@@ -190,6 +134,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "bad",
         "queue mail: its condition hours fails: hours:1: no such variable",
         "queues/mail",
+    ),
+    (
+        with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="left with exit code 1")]),
+        "good",  # the pool that is held back is told of by itself, and over when it is not
+        "all is well",
+        "fleet",
     ),
     (with_(log_lines_dropped=7), "warn", "7 log lines lost: whoever reads the log is too slow", "log"),
     (

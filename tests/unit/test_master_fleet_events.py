@@ -16,7 +16,7 @@ from rota_supervisor.master.core.events import ClosedSeen, PlaceTaken, RedisAnsw
 from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.master.core.status import Glance, notice_of, report_of, status, url_of
-from rota_supervisor.notice import Notice, Told
+from rota_supervisor.notice import ChildOrigin, Notice
 
 DEATH = {"child": "worker", "slot": 9, "pool": "mail", "words": "killed by SIGSEGV: native code failed", "stack": "x"}
 TASK = {"task": "mail.send", "task_id": "id-1", "queue": "mail"}
@@ -128,7 +128,7 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
     core.ask(RequestKind.QUIET)
     told = notice(core)
     assert (told.node, told.quiet_since) == ("node", 50.0)
-    assert told.children == (Told(4, "", 1), Told(8, "default", 3))
+    assert told.children == (ChildOrigin(4, "", 1), ChildOrigin(8, "default", 3))
     assert [(each.queue, each.since) for each in told.closed] == [("bulk", 48.0)]
 
 

@@ -68,6 +68,10 @@ class Several:
 
 
 def charged(retire: Retire) -> list[str]:
+    return [task_id for task_id, epitaph in retire.blame.ran if epitaph]
+
+
+def ran(retire: Retire) -> list[str]:
     return [task_id for task_id, _ in retire.blame.ran]
 
 
@@ -93,7 +97,7 @@ def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
 def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
     over = task(2, until=3.0, verdict=Verdict(True, 1_000_000))
     retire = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
-    assert charged(retire) == ["id-2"]
+    assert (charged(retire), ran(retire)) == (["id-2"], ["id-0", "id-2", "id-3"])
     (settled,) = retire.over_limit
     assert (settled.entry.id, type(settled.outcome)) == ("id-2", RetryOutcome)
     core.take(OwnerRetired(retire, Retired(False, 1, (parse_entry(task(0).entry),), ())))
@@ -140,7 +144,7 @@ def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(cor
     several.look(10.0)
     several.cancel(0, kill_after=1.0)
     several.cancel(2, kill_after=1.5)
-    told = [json.loads(account) for _, account in several.dies(12.0, Reason.CANCELLED).blame.ran]
+    told = [json.loads(account) for _, account in several.dies(12.0, Reason.CANCELLED).blame.ran if account]
     assert [(account["limit"], account["limit_value"]) for account in told] == [
         ("kill_after", 1.0),
         ("kill_after", 1.5),

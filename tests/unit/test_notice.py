@@ -8,7 +8,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
-from rota_supervisor.notice import Board, Closed, FleetEvent, Held, Notice, Pace, Told, dated, read_pace
+from rota_supervisor.notice import Board, ChildOrigin, Closed, FleetEvent, Held, Notice, Pace, dated, read_pace
 
 ROOM = 1 << 18
 WHOLE = Notice(
@@ -19,7 +19,7 @@ WHOLE = Notice(
     closed=(Closed("bulk", "", "", 2.0),),
     last_reload={"result": "success", "changes": [], "at": 1.0},
     last_death={"child": "worker", "at": 2.0},
-    children=(Told(8, "mail", 1), Told(1, "", 1)),
+    children=(ChildOrigin(8, "mail", 1), ChildOrigin(1, "", 1)),
     events=(FleetEvent(1, 2.0, "info", "fleet.ready", "the fleet is ready", {"workers": 2}),),
 )
 

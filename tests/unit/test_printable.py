@@ -21,7 +21,7 @@ from rota.telemetry import events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.view import LiveView, PlainView, show_checks
+from rota_supervisor.demo.lines import Lines, show_checks
 from rota_supervisor.exits import say_crash
 from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
 from rota_supervisor.exporter.samples import Samples
@@ -157,17 +157,13 @@ def _metrics() -> str:
     return text
 
 
-def _demo(view: Callable[[Console], PlainView | LiveView]) -> Callable[[], str]:
-    def shown() -> str:
-        console = Console(file=io.StringIO(), width=4000, height=50, highlight=False, color_system=None)
-        with view(console) as seen:
-            seen.happened(1.0, HOSTILE)
-        show_checks(console, [Check("name", False, HOSTILE)])
-        assert isinstance(console.file, io.StringIO)
-        assert console.file.getvalue().count("[red]") == 2
-        return console.file.getvalue()
-
-    return shown
+def _demo() -> str:
+    console = Console(file=io.StringIO(), width=4000, highlight=False, color_system=None)
+    Lines(console).happened(1.0, HOSTILE)
+    show_checks(console, [Check("name", False, HOSTILE)])
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("[red]") == 2
+    return console.file.getvalue()
 
 
 def _raised() -> None:
@@ -186,8 +182,7 @@ PLACES: dict[str, Callable[[], str | None]] = {
     "an exception nobody caught": _raised,
     "sd_notify": _notified,
     "metrics": _metrics,
-    "demo as lines": _demo(PlainView),
-    "demo as a picture": _demo(LiveView),
+    "demo": _demo,
 }
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "check": ("check", "Check the configuration, the server and the imports."),
     "config": ("config", "Show the configuration in force."),
     "status": ("status", "Show what this node's master supervises."),
+    "top": ("top", "Show what the fleet does, once a second."),
     "scale": ("master", "Give a pool another number of workers."),
     "reload": ("master", "Have the master load its configuration again, as HUP does."),
     "restart": ("master", "Replace every worker by one with freshly imported code."),
@@ -41,7 +42,8 @@ INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 # What those look for who come from elsewhere, and the command that does it.
 _ELSEWHERE = {
     "run": "worker workers work start server serve up",
-    "status": "ps info inspect top stats list",
+    "status": "ps info inspect stats list",
+    "top": "htop dashboard ui web",
     "task enqueue": "enqueue call send push submit",
     "task cancel": "cancel revoke kill",
     "task show": "show result get",

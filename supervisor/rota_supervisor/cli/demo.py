@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 
 import rota
-from rota_supervisor.cli import command, output
-from rota_supervisor.demo import run, view
+from rota_supervisor.cli import command, output, top
+from rota_supervisor.demo import lines, run
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.fleet import Ending, Fleet, Interrupts, find_place
 from rota_supervisor.demo.scenario import NAMESPACE
@@ -55,10 +55,10 @@ def demo(*, seconds: float, keep: bool) -> int:
         fleet = Fleet(find_place(folder))
         outcome: run.Outcome | None = None
         try:
-            outcome = _perform(fleet, state, interrupts, seconds)
+            outcome = _perform(fleet, state, console, interrupts, seconds)
             console.print()
-            view.show_checks(console, outcome.checks)
-            view.show_lags(console, outcome.lags)
+            lines.show_checks(console, outcome.checks)
+            lines.show_lags(console, outcome.lags)
             if keep:
                 _stay_up(console, fleet, interrupts)
         except run.Interrupted:
@@ -99,11 +99,28 @@ def _folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def _perform(fleet: Fleet, state: command.CliState, interrupts: Interrupts, seconds: float) -> run.Outcome:
-    dumb = state.json or os.environ.get("TERM") in ("dumb", "unknown")
-    shown = view.view_for(_stream(state), dumb=dumb, no_color=state.no_color)
-    with rota.Client(fleet.place.redis_url, NAMESPACE) as client, shown:
-        return run.Demo(fleet, client, shown, interrupts, seconds).run()
+def _perform(
+    fleet: Fleet, state: command.CliState, console: Console, interrupts: Interrupts, seconds: float
+) -> run.Outcome:
+    shown = lines.Lines(console)
+    with rota.Client(fleet.place.redis_url, NAMESPACE) as client:
+        if not _has_screen(state):
+            return run.Demo(fleet, client, shown, interrupts, seconds).run()
+        from rota_supervisor.demo.picture import Picture  # noqa: PLC0415 - it takes long to import
+
+        top.respect_no_color(state)
+        picture = Picture(fleet, client, interrupts, seconds)
+        try:
+            return picture.outcome()
+        finally:
+            for elapsed, what in picture.lines():
+                shown.happened(elapsed, what)
+
+
+def _has_screen(state: command.CliState) -> bool:
+    """Whether there is a terminal that can be drawn on."""
+    is_dumb = state.json or os.environ.get("TERM") in ("dumb", "unknown")
+    return not is_dumb and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _stream(state: command.CliState) -> TextIO:
@@ -129,7 +146,7 @@ def _conclude(state: command.CliState, console: Console, outcome: run.Outcome | 
     seen += f"left behind: {left}" if left else "nothing left running"
     checks = [*outcome.checks, Check("the fleet left", ending.code == 0 and not left, seen)]
     console.print()
-    view.show_checks(console, checks[-1:])
+    lines.show_checks(console, checks[-1:])
     failed = [check for check in checks if not check.ok]
     if state.json:
         summary = {

@@ -1,6 +1,5 @@
 """`rota health`: the fleet's own answer to a probe, for containers without curl."""
 
-import contextlib
 import http.client
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +10,11 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.node_http import NoAnswer, NodeHttp, node_at
 from rota_supervisor.notice import sentence
 
 LIVE = "/livez"
 READY = "/readyz"
-ANSWER_SECONDS = 5.0
-EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
 
 
 @click.command(cls=command.RotaCommand)
@@ -41,17 +39,18 @@ def health(path: str) -> None:
 def _ask_http(config: Config, path: str) -> tuple[bool, str]:
     """Ask where the fleet's HTTP is, as this machine reaches it; the master knows where, if the file holds port 0 or a
     fault."""
-    name, _, port = config.http.listen.rpartition(":")
-    if not port.isdecimal() or port == "0":
-        name, _, port = _status(config)["listen"].rpartition(":")
-    host = EVERY_ADDRESS.get(name, name.strip("[]"))
-    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=ANSWER_SECONDS)) as connection:
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status == http.client.OK, response.read().decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
-            raise Failure(ExitCode.UNREACHABLE, f"nothing answers at http://{host}:{port}{path}: {error}") from None
+    try:
+        answer = node_of(config).get(path)
+    except NoAnswer as error:
+        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
+    return answer.status == http.client.OK, answer.text.strip()
+
+
+def node_of(config: Config, token: str = "") -> NodeHttp:
+    """Return how to ask this node's exporter. Raises Failure 69 when the file does not say where and no master does."""
+    listen = config.http.listen
+    port = listen.rpartition(":")[2]
+    return node_at(listen if port.isdecimal() and port != "0" else _status(config)["listen"], token)
 
 
 def _status(config: Config) -> dict[str, Any]:

@@ -3,14 +3,12 @@
 import click
 
 from rota.client.status import State, TaskStatus, status_of
-from rota.printable import printable
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name
-from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.task_walk import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.facts import facts_of, task_facts, timeline_of
+from rota_supervisor.facts import fields_of, task_facts
 
 TASK_ID = click.argument("task_id", metavar="ID")
 
@@ -42,15 +40,3 @@ def show(*, task_id: str, with_args: bool) -> None:
         return
     for key, value in fields_of(found).items():
         output.put_field(key, value)
-
-
-def fields_of(found: TaskStatus) -> dict[str, object]:
-    """A task as people read it, its time line last."""
-    facts = facts_of(found)
-    facts.pop("attempts", None)  # they stand in the time line
-    facts.pop("progress", None)
-    progress = progress_words(progress_row(found.progress))
-    epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
-    told = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # each on one line, whatever it says
-    return {**facts, **told, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}

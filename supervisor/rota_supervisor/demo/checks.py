@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rota_supervisor.demo.books import Books
 from rota_supervisor.demo.journal import Accepted, Mark, What
-from rota_supervisor.demo.numbers import Numbers
 
 _NAMED: Final = 3  # how many tasks a fault names; the journals have them all
 
@@ -23,12 +23,12 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What the demo has to go by. `accepted` and `marks` are the journals, `kills` the starts that ended by the demo's
-    SIGKILL, `numbers` the last `/metrics`."""
+    SIGKILL, `books` the fleet's last answer."""
 
     accepted: Sequence[Accepted]
     marks: Sequence[Mark]
     kills: Sequence[Mark]
-    numbers: Numbers
+    books: Books
 
 
 @dataclass(slots=True)
@@ -91,8 +91,8 @@ def _none_early(evidence: Evidence, _stories: Stories) -> Finding:
     earliest = {task.task_id: task.not_before for task in evidence.accepted}
     starts = [mark for mark in evidence.marks if mark.what is What.START]
     early = [mark for mark in starts if mark.at < max(mark.due_at, earliest.get(mark.task_id, 0.0))]
-    if early or evidence.numbers.early:
-        return False, f"{len(early)} by the journal, {evidence.numbers.early} by the fleet's count: {_names(early)}"
+    if early or evidence.books.early:
+        return False, f"{len(early)} by the journal, {evidence.books.early} by the fleet's count: {_names(early)}"
     return True, f"{sum(task.delay_seconds > 0 for task in evidence.accepted):,} were delayed"
 
 
@@ -104,20 +104,20 @@ def _none_unknown(evidence: Evidence, stories: Stories) -> Finding:
 
 
 def _audit(evidence: Evidence, _stories: Stories) -> Finding:
-    missing = evidence.numbers.missing
+    missing = evidence.books.missing
     return missing == 0, "the fleet could not reach Redis for it" if missing is None else f"{missing} missing in Redis"
 
 
-def _metrics_agree(evidence: Evidence, stories: Stories) -> Finding:
+def _counts_agree(evidence: Evidence, stories: Stories) -> Finding:
     accepted, done = len(evidence.accepted), sum(story.times_done for story in stories.values())
-    counted = evidence.numbers
-    seen = f"metrics: {counted.enqueued:,} enqueued, {counted.done:,} done; journals: {accepted:,} and {done:,}"
+    counted = evidence.books
+    seen = f"the fleet: {counted.enqueued:,} enqueued, {counted.done:,} done; journals: {accepted:,} and {done:,}"
     return (counted.enqueued, counted.done) == (accepted, done), seen
 
 
 def _kills_noticed(evidence: Evidence, _stories: Stories) -> Finding:
-    restarts = evidence.numbers.restarts.get(("worker", "signal"), 0)
-    kills, recovered = len(evidence.kills), evidence.numbers.recovered
+    restarts = evidence.books.restarts.get(("worker", "signal"), 0)
+    kills, recovered = len(evidence.kills), evidence.books.recovered
     seen = f"{kills} worker killed, {restarts} restarted for it, {recovered} task recovered"
     return kills == restarts == recovered, seen
 
@@ -133,6 +133,6 @@ _CHECKS: Final[Mapping[str, Callable[[Evidence, Stories], Finding]]] = {
     "none started early": _none_early,
     "none from nowhere": _none_unknown,
     "audit": _audit,
-    "metrics agree": _metrics_agree,
+    "the counts agree": _counts_agree,
     "kill noticed": _kills_noticed,
 }

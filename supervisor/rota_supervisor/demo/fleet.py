@@ -7,6 +7,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import select
 import signal
@@ -17,18 +18,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psutil
 
 from rota_supervisor.demo import scenario
-from rota_supervisor.demo.numbers import Numbers, read_numbers
+from rota_supervisor.demo.books import Books, read_books
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.node_http import NoAnswer, NodeHttp
 
 READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 45.0  # above the fleet's own drain limit and its server's
-_FETCH_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 5.0  # what takes a millisecond on a machine that is not overloaded
 _GONE_SECONDS: Final = 3.0
@@ -49,7 +49,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         for number, handler in self._before.items():
             if number != signal.SIGHUP or handler is not signal.SIG_IGN:
-                signal.signal(number, self._ring)
+                signal.signal(number, lambda *_: self.ring())
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -57,7 +57,8 @@ class Interrupts:
             signal.signal(number, handler)
         os.close(self._bell)
 
-    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+    def ring(self) -> None:
+        """Interrupt."""
         os.eventfd_write(self._bell, 1)
 
     def wait(self, seconds: float) -> bool:
@@ -142,26 +143,29 @@ class Fleet:
         self.check()
         return self._fetch("/readyz") is not None
 
-    def numbers(self) -> Numbers | None:
-        """Its `/metrics` now; None when it does not answer, as while one exporter follows another."""
-        text = self._fetch("/metrics")
+    def status(self) -> dict[str, Any] | None:
+        """Its `/status.json` now; None when it does not answer, as while one exporter follows another."""
+        text = self._fetch("/status.json")
         try:
-            return None if text is None else read_numbers(text, _QUEUES)
+            return None if text is None else dict(json.loads(text))
         except ValueError:  # of a fleet that is ending, or of whoever has its port now
+            return None
+
+    def books(self) -> Books | None:
+        """What is in it for the demo; None likewise."""
+        status = self.status()
+        try:
+            return None if status is None else read_books(status, _QUEUES)
+        except (KeyError, TypeError):
             return None
 
     def _fetch(self, path: str) -> str | None:
         """What is answered with 200; None for everything else."""
-        # Not urllib: a proxy in the environment has no part in this.
-        connection = http.client.HTTPConnection("127.0.0.1", self.place.http_port, timeout=_FETCH_SECONDS)
-        with contextlib.closing(connection):
-            try:
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                text = answer.read().decode()
-            except (OSError, http.client.HTTPException):
-                return None
-        return text if answer.status == http.client.OK else None
+        try:
+            answer = NodeHttp("http", "127.0.0.1", self.place.http_port).get(path)
+        except NoAnswer:
+            return None
+        return answer.text if answer.status == http.client.OK else None
 
     def resize(self, workers: int) -> None:
         """Edit the file and send SIGHUP."""

@@ -4,16 +4,15 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import rota
 from rota.durations import seconds as in_seconds
 from rota_supervisor.demo import journal, scenario
+from rota_supervisor.demo.books import Books, LagNumbers
 from rota_supervisor.demo.checks import Check, Evidence, check_run
 from rota_supervisor.demo.fleet import READY_SECONDS, Fleet, Interrupts
-from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of
 from rota_supervisor.demo.scenario import Act
-from rota_supervisor.demo.view import DemoProgress, PlainView
 from rota_supervisor.exits import ExitCode, Failure
 
 _TICK_SECONDS: Final = 0.05
@@ -35,19 +34,25 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to: the checks, the lag of each queue over all of it, and how many tasks it was."""
+    """What a run came to: the checks, the lag of each queue in its last minutes, and how many tasks it was."""
 
     checks: list[Check]
     lags: dict[str, LagNumbers]
     accepted: int
 
 
+class View(Protocol):
+    """What shows how the demo goes."""
+
+    def happened(self, elapsed_seconds: float, what: str) -> None: ...
+
+    def show(self, elapsed_seconds: float, books: Books) -> None: ...
+
+
 class Demo:
     """One run against one fleet. What it enqueues goes through the public client, and into a journal once accepted."""
 
-    def __init__(
-        self, fleet: Fleet, client: rota.Client, view: PlainView, interrupts: Interrupts, seconds: float
-    ) -> None:
+    def __init__(self, fleet: Fleet, client: rota.Client, view: View, interrupts: Interrupts, seconds: float) -> None:
         self._fleet = fleet
         self._client = client
         self._view = view
@@ -57,12 +62,10 @@ class Demo:
         self._accepted: set[str] = set()
         self._runs = journal.JournalRuns(fleet.place.folder / journal.RUNS_FILE)
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
-        self._recent = RecentLag()
-        self._numbers: Numbers | None = None
+        self._books: Books | None = None
         self._idle_since: float | None = None
         self._shown_at = 0.0
         self._started_at = time.monotonic()
-        self._stage = "starting"
         self._kills: list[journal.Mark] = []
         self._checks: list[Check] = []
 
@@ -85,7 +88,7 @@ class Demo:
     def _get_ready(self) -> None:
         place = self._fleet.place
         self._say(f"starting a Valkey and a fleet of {scenario.WORKERS}, in {place.folder}")
-        while not (self._fleet.is_ready() and self._scraped()):
+        while not (self._fleet.is_ready() and self._looked()):
             if self._elapsed > READY_SECONDS:
                 message = f"the fleet is not ready after {READY_SECONDS:g} s: see {place.log_file}"
                 raise Failure(ExitCode.NO, message)
@@ -93,7 +96,6 @@ class Demo:
         self._say(f"ready after {self._elapsed:.1f} s; status page: {place.http_url}/")
 
     def _produce_and_act(self) -> None:
-        self._stage = "producing"
         started = self._elapsed
         until = scenario.producing_seconds(self._seconds)
         acts = self._acts(started)
@@ -106,7 +108,6 @@ class Demo:
             self._tick()
 
     def _drain(self) -> None:
-        self._stage = "draining"
         self._say(f"producing ended with {len(self._accepted):,} tasks accepted; the fleet works off the rest")
         for _ in self._until(lambda: self._runs.done >= self._accepted or self._is_idle_for_good(), _DRAIN_SECONDS):
             self._tick()
@@ -118,7 +119,7 @@ class Demo:
     def _outcome(self) -> Outcome:
         accepted = journal.read_accepted(self._accepted_file)
         checks = check_run(Evidence(accepted, self._runs.marks, self._kills, self._now))
-        lags = {name: lag_of(queue.lag) for name, queue in self._now.queues.items()}
+        lags = {name: queue.lag for name, queue in self._now.queues.items()}
         return Outcome([*checks, *self._checks], lags, len(accepted))
 
     def _enqueue(self, calls: Iterable[rota.Call[Any]]) -> list[str]:
@@ -189,7 +190,7 @@ class Demo:
         self._fleet.resize(after)
         self._say(f"edited rota.toml: workers = {after}, and kill -HUP")
         asked = time.monotonic()
-        ok = yield from self._until(lambda: self._scraped() and self._now.running == self._now.desired == after)
+        ok = yield from self._until(lambda: self._looked() and self._now.running == self._now.desired == after)
         seen = f"{after} workers run {time.monotonic() - asked:.1f} s after the signal"
         if not ok:
             seen = f"{self._now.running} of {self._now.desired} workers run after {_ACT_SECONDS:g} s"
@@ -216,32 +217,30 @@ class Demo:
         now = time.monotonic()
         if now - self._shown_at > _SHOW_SECONDS:
             self._shown_at = now
-            self._scraped()
-            accepted, lags = len(self._accepted), self._recent.by_queue()
-            self._view.show(DemoProgress(self._stage, self._elapsed, accepted, self._numbers, lags))
+            self._looked()
+            self._view.show(self._elapsed, self._now)
         self._wait()
 
     def _wait(self) -> None:
         if self._interrupts.wait(_TICK_SECONDS):
             raise Interrupted
 
-    def _scraped(self) -> bool:
-        """Look at the fleet's metrics; False when it did not answer, and what it said last still stands."""
-        numbers = self._fleet.numbers()
-        if numbers is None:
+    def _looked(self) -> bool:
+        """Look at the fleet; False when it did not answer, and what it said last still stands."""
+        books = self._fleet.books()
+        if books is None:
             return False
-        self._numbers = numbers
-        self._idle_since = (self._idle_since or time.monotonic()) if numbers.is_idle else None
-        self._recent.add(time.monotonic(), numbers)
+        self._books = books
+        self._idle_since = (self._idle_since or time.monotonic()) if books.is_idle else None
         return True
 
     def _is_idle_for_good(self) -> bool:
         return self._idle_since is not None and time.monotonic() - self._idle_since > _IDLE_SECONDS
 
     @property
-    def _now(self) -> Numbers:
-        assert self._numbers is not None, "the fleet has answered before it was called ready"
-        return self._numbers
+    def _now(self) -> Books:
+        assert self._books is not None, "the fleet has answered before it was called ready"
+        return self._books
 
     @property
     def _elapsed(self) -> float:

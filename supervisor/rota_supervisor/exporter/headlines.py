@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from rota.durations import in_words
+from rota.telemetry.events import DEATHS
 from rota_supervisor.exporter.headlines_of_queues import (
     BAD,
     RECENT_SECONDS,
@@ -30,7 +31,7 @@ GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
 LOOP_DEATHS: Final = 3  # so many in RECENT_SECONDS are no accident
-HUNG_SECONDS: Final = 300.0  # a task without limit, when nobody knows how long it takes
+HUNG_SECONDS: Final = 900.0  # when nobody knows how long such tasks take
 HUNG_FACTOR: Final = 10  # times its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
 SKEW_SECONDS: Final = 1.0
@@ -131,27 +132,19 @@ def _clock_skew(status: Row) -> Iterator[Headline]:
 
 def _deaths(status: Row) -> Iterator[Headline]:
     """Deaths that nobody asked for; the task that most of them ran is named."""
-    recent = [event for event in _deaths_of_children(status) if status["at"] - event["at"] <= RECENT_SECONDS]
+    deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
+    recent = [event for event in deaths if status["at"] - event["at"] <= RECENT_SECONDS]
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))
-        task, times = ran.most_common(1)[0] if ran else ("", 0)
-        cause = f", {times} of them in task {task}" if times else ""
-        yield _death(
-            BAD, f"{len(recent)} processes died in the last {in_words(RECENT_SECONDS)}{cause}; the last:", recent[0]
-        )
+        cause = "".join(f", {times} of them in task {task}" for task, times in ran.most_common(1))
+        said = f"{len(recent)} processes died in the last {in_words(RECENT_SECONDS)}{cause}; the last: "
+        yield Headline(BAD, said + recent[0]["text"], _slot_of(recent[0]))
     elif recent and status["at"] - recent[0]["at"] <= JUST_NOW_SECONDS:
-        yield _death(WARN, f"{_age(recent[0], status)} ago", recent[0])
+        yield Headline(WARN, f"{_age(recent[0], status)} ago: {recent[0]['text']}", _slot_of(recent[0]))
 
 
-def _deaths_of_children(status: Row) -> list[Row]:
-    return [event for event in _events(status) if event["level"] == "warning" and "words" in event["fields"]]
-
-
-def _death(level: str, text: str, event: Row) -> Headline:
-    fields = event["fields"]
-    task = f" while it ran {fields['task']}" if fields.get("task") else ""
-    who = f"{fields['child']} in slot {fields['slot']}"
-    return Headline(level, f"{text} {who} {fields['words']}{task}", f"workers/{fields['slot']}")
+def _slot_of(event: Row) -> str:
+    return f"workers/{event['fields']['slot']}"
 
 
 def _hung_tasks(status: Row) -> Iterator[Headline]:
@@ -165,12 +158,14 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 def _too_long(task: Row) -> str:
     """Return what makes it too long; "" when it is not."""
     age, limit, usual = task["task_age_seconds"], task.get("limit_seconds"), task.get("usual_seconds")
-    if limit is not None:
-        return f"its limit is {in_words(limit)}" if age > limit else ""
+    has_limit = "it has no limit" if limit is None else f"its limit is {in_words(limit)}"
+    if limit is not None and age > limit:
+        return has_limit
     if usual is None:
-        return "and it has no limit" if age > HUNG_SECONDS else ""
-    is_hung = age > max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS)
-    return f"usually at most {in_words(usual)}, and it has no limit" if is_hung else ""
+        return f"nobody knows what is usual, and {has_limit}" if age > HUNG_SECONDS else ""
+    return (
+        f"usually at most {in_words(usual)}; {has_limit}" if age > max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS) else ""
+    )
 
 
 # What rules ask

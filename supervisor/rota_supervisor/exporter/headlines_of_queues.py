@@ -48,7 +48,7 @@ def closed_queues(status: Row) -> Iterator[Headline]:
 def late(status: Row) -> Iterator[Headline]:
     """Queues that are late, the latest first. All workers busy is why, or it is not."""
     why = _why_late(status)
-    found = [(_lateness(queue, state), queue) for queue, state in _queues(status) if _is_open(state)]
+    found = [(lateness(queue, state), queue) for queue, state in _queues(status) if _is_open(state)]
     for (now, seconds), queue in sorted(found, key=lambda each: -each[0][1]):
         objective = queue["lag_objective_seconds"]
         if objective is None or seconds <= objective:
@@ -58,9 +58,9 @@ def late(status: Row) -> Iterator[Headline]:
         yield Headline(BAD if now else WARN, f"{text}{f'; {why}' if now else ''}", f"queues/{queue['name']}")
 
 
-def _lateness(queue: Row, state: Row) -> tuple[bool, float]:
-    """Return whether it is late now, and by how much a task was or is: of the last starts, of what waits, else of the
-    last minutes."""
+def lateness(queue: Row, state: Row) -> tuple[bool, float]:
+    """Return whether it is late now, and how late its tasks are: the last ones that started, and what waits; or, where
+    they are in time, how late one in a hundred was in the last minutes. Seconds, whatever the objective is."""
     starts = [lag for lag in (queue.get("history") or _NO_HISTORY)["p99"] if lag is not None]
     now = max(starts[-1] if starts else 0.0, state["oldest_ready_age_seconds"])
     if now > (queue["lag_objective_seconds"] or 0.0):
@@ -72,7 +72,9 @@ def _why_late(status: Row) -> str:
     workers = workers_of(status)
     places = sum(row.get("concurrency") or 1 for row in workers)
     busy = sum(len(row["tasks"]) for row in workers)
-    if workers and busy >= places:
+    if not workers:
+        return "there is no worker"
+    if busy >= places:
         return f"every worker is busy ({places:,}): more comes than they can do"
     return f"{busy} of {places} places of the workers are busy"
 

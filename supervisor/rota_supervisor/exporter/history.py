@@ -82,7 +82,7 @@ class Totals(NamedTuple):
         return reduce(Starts.plus, self.queues.values(), _NOTHING)
 
 
-class Moment(NamedTuple):
+class ChartPoint(NamedTuple):
     """What happened in one step, as charts show it."""
 
     started: int = 0
@@ -91,22 +91,24 @@ class Moment(NamedTuple):
     p99: float | None = None
 
     @classmethod
-    def of(cls, starts: Starts) -> "Moment":
+    def of(cls, starts: Starts) -> "ChartPoint":
         return cls(int(starts.number), int(starts.done), starts.lag(0.5), starts.lag(0.99))
 
 
-_NO_MOMENT: Final = Moment()
+_NO_POINT: Final = ChartPoint()
 
 
-class Step(NamedTuple):
+class HistoryStep(NamedTuple):
     """What was added in a step; and what charts show of it, by queue, and by None for all, worked out once."""
 
     added: Totals
-    moments: Mapping[str | None, Moment]
+    points: Mapping[str | None, ChartPoint]
 
     @classmethod
-    def of(cls, added: Totals) -> "Step":
-        return cls(added, {None: Moment.of(added.overall), **{q: Moment.of(each) for q, each in added.queues.items()}})
+    def of(cls, added: Totals) -> "HistoryStep":
+        return cls(
+            added, {None: ChartPoint.of(added.overall), **{q: ChartPoint.of(each) for q, each in added.queues.items()}}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Recent:
     before: Totals
     noted_at: float
     noted: Totals
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
 
     @cached_property
     def totals(self) -> Totals:
@@ -160,8 +162,8 @@ class Recent:
 
     def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
         """Return what happened in each step in one queue, or in all."""
-        moments = [step.moments.get(queue, _NO_MOMENT) for step in self.steps]
-        return {name: [moment[at] for moment in moments] for at, name in enumerate(Moment._fields)}
+        points = [step.points.get(queue, _NO_POINT) for step in self.steps]
+        return {name: [point[at] for point in points] for at, name in enumerate(ChartPoint._fields)}
 
 
 class History:
@@ -171,7 +173,7 @@ class History:
         self._began = self._noted_at = 0.0
         self._before = Totals({})
         self._noted: Totals | None = None
-        self._steps: deque[Step] = deque()
+        self._steps: deque[HistoryStep] = deque()
 
     def is_due(self, now: float) -> bool:
         """Whether a step is over."""
@@ -183,7 +185,7 @@ class History:
         if noted is None:
             self._began, self._before, self._noted_at = now, totals, now
         else:
-            self._steps.append(Step.of(totals.minus(noted)))
+            self._steps.append(HistoryStep.of(totals.minus(noted)))
             self._noted_at += STEP_SECONDS
         self._noted = totals
         if len(self._steps) > STEPS:

@@ -1,5 +1,8 @@
 """The processes of this node as `/status.json` shows them, and the tasks that they run."""
 
+from collections.abc import Mapping
+from functools import cached_property
+from operator import add
 from typing import Final
 
 from rota.child.slots import Phase
@@ -10,8 +13,9 @@ from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.history import quantile
 from rota_supervisor.exporter.observer import Observation
+from rota_supervisor.exporter.samples import Numbers
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.notice import Json, Told
+from rota_supervisor.notice import ChildOrigin, Json
 
 _MOST_DIGITS: Final = 16  # of a time in an entry; a task may write anything there
 _LEAST_RUNS: Final = 10  # so that it is known what is usual
@@ -27,7 +31,7 @@ def process_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     return [_process(member, told.get(member.slot), tasks) for member in seen.fleet]
 
 
-def _process(member: Member, told: Told | None, rows: "TaskRows") -> Json:
+def _process(member: Member, told: ChildOrigin | None, rows: "TaskRows") -> Json:
     tasks = [rows.row(running) for running in member.tasks]
     return {
         "slot": member.slot,
@@ -72,6 +76,18 @@ class TaskRows:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return how long nearly all runs of such a task took; None after too few of them."""
-        numbers = self._seen.samples.get(m.TASK_RUNTIME, self._labels.of(queue), name)
-        return None if numbers is None or sum(numbers[:-1]) < _LEAST_RUNS else quantile(m.TASK_RUNTIME, numbers, 0.99)
+        """Return how long nearly all runs of such a task took; after too few of them, of all tasks of its queue."""
+        label = self._labels.of(queue)
+        of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
+        return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
+
+    @cached_property
+    def _runs_of_queues(self) -> Mapping[str, Numbers]:
+        runs: dict[str, Numbers] = {}
+        for (queue, _), numbers in self._seen.samples.series(m.TASK_RUNTIME):
+            runs[queue] = tuple(map(add, runs[queue], numbers)) if queue in runs else numbers
+        return runs
+
+
+def _longest(numbers: Numbers | None) -> float | None:
+    return quantile(m.TASK_RUNTIME, numbers, 0.99) if numbers and sum(numbers[:-1]) >= _LEAST_RUNS else None

@@ -9,6 +9,7 @@ from rota.protocol.groups import GroupState
 from rota.protocol.nodes import Node
 from rota.protocol.schedules import Page
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import CounterDefinition
 from rota_supervisor.exporter import nodes
 from rota_supervisor.exporter.fleet import held_at
 from rota_supervisor.exporter.headlines import headlines
@@ -54,6 +55,8 @@ def status(
             for (role, reason), (n,) in sorted(seen.samples.series(m.PROCESS_RESTARTS))
             if n
         ],
+        "recovered": _total(seen, m.TASKS_RECOVERED),
+        "early_starts": _total(seen, m.TASK_EARLY_STARTS),
     }
     # Headlines are judged by all that happened, whatever of it is asked for.
     events = [event for event in answer["events"] if event["n"] > events_after]
@@ -83,6 +86,10 @@ def _recent(seen: Observation) -> Json:
         "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
         "log_lines_dropped": int(recent.window.lines_dropped),
     }
+
+
+def _total(seen: Observation, counter: CounterDefinition) -> int:
+    return int(sum(count for _, (count,) in seen.samples.series(counter)))
 
 
 def _pools(seen: Observation, held: Iterable[Json]) -> list[Json]:

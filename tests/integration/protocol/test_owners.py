@@ -2,8 +2,9 @@
 
 import pytest
 
+from clock import TimedFleet
 from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
-from rota.protocol.entry import CrashKind
+from rota.protocol.entry import CrashKind, Kind, parse_entry
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
@@ -57,7 +58,7 @@ def test_what_a_dead_owner_held_goes_back_to_the_head_in_order(fleet: Fleet) -> 
     fleet.push("later")
     reply = fleet.exit(owner, ["a"])
     assert [entry.id for entry in reply.requeued] == ["a", "b", "c"]
-    assert fleet.lane() == ["a", "b", "c", "later"]
+    assert [*fleet.delayed_lane(), *fleet.lane()] == ["a", "b", "c", "later"]
     assert not fleet.redis.exists(fleet.keys.inflight(owner))
 
 
@@ -65,6 +66,36 @@ def test_only_the_task_that_ran_is_charged_with_the_crash(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     requeued = fleet.exit(owner, ["a"]).requeued
     assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1)]
+
+
+def test_what_ran_is_due_anew_and_what_was_not_started_is_late_as_it_is(timed: TimedFleet) -> None:
+    owner = hold(timed, "ran", "innocent", "unstarted")
+    enqueued_us = parse_entry(timed.inflight_entries(owner)[2]).due_us
+    timed.clock_us += 5_000_000
+    requeued = timed.exit(owner, blame=Blame(ran=(("ran", ACCOUNT), ("innocent", b"")))).requeued
+    anew = (Kind.RECOVERED, timed.clock_us, timed.clock_us)
+    told = [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued]
+    assert told == [anew, anew, (Kind.IMMEDIATE, enqueued_us, enqueued_us)]
+    assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1), (0, 1)]
+
+
+def test_all_that_a_lost_node_held_is_due_anew_as_it_is_charged(timed: TimedFleet) -> None:
+    owner = hold(timed, "a", "b")
+    timed.expire_lease(owner)
+    timed.clock_us += 5_000_000
+    requeued = timed.run(timed.store.retire_expired(owner, Blame())).requeued
+    assert [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued] == [
+        (Kind.RECOVERED, timed.clock_us, timed.clock_us)
+    ] * 2
+
+
+def test_a_recovered_task_that_fails_is_a_retry(fleet: Fleet) -> None:
+    [claim] = crash(fleet, "a")
+    assert claim.entry.kind is Kind.RECOVERED
+    fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, RetryOutcome(0)), limit=0)
+    fleet.promote()
+    retry = fleet.turn(fleet.register(), Q).claims[0]
+    assert (retry.entry.kind, retry.entry.attempt) == (Kind.RETRY, 3)
 
 
 def test_nobody_is_charged_when_nothing_ran(fleet: Fleet) -> None:
@@ -487,7 +518,7 @@ def test_orphaned_lists_get_one_lease_and_are_then_retired(fleet: Fleet) -> None
     fleet.expire_lease(owner)
     assert sweep(fleet) == (owner,)
     fleet.run(fleet.store.retire_expired(owner, Blame()))
-    assert fleet.lane() == ["a"]
+    assert fleet.delayed_lane() == ["a"]
 
 
 def test_an_orphan_that_nobody_adopted_is_not_retired_as_expired(fleet: Fleet) -> None:

@@ -199,7 +199,7 @@ def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
     while fleet.claim(owner, one_tier(queue)) != [task_id]:
         pass
     fleet.exit(owner, [task_id])
-    return str(fleet.redis.lindex(fleet.keys.ready_lane(queue), 0)).encode()
+    return str(fleet.redis.lindex(fleet.keys.delayed_lane(queue), 0)).encode()
 
 
 def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that_one_alone(fleet: Fleet) -> None:
@@ -271,7 +271,7 @@ def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_
     assert len(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=500))).claims) == 500
     retired = fleet.exit(owner, ids, Q)
     assert [(entry.id, entry.crashes, entry.releases) for entry in retired.requeued] == [(id_, 1, 0) for id_ in ids]
-    assert fleet.lane() == ids
+    assert fleet.delayed_lane() == ids
     alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (alone.word, len(alone.claims)) == (TurnWord.ALONE, 1)
     audit = fleet.run(fleet.store.audit())

@@ -6,7 +6,7 @@ from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
 from rota.protocol.replies import TurnWord
-from rota.protocol.store import Turn
+from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, pack_limits
 from rota.server.server_errors import Refused
 
@@ -190,11 +190,11 @@ def test_an_entry_with_a_crash_on_record_is_claimed_alone(fleet: Fleet) -> None:
 def test_a_claim_stops_before_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:
     fleet.push("a", "guilty", "c")
     owner, crashed = fleet.register(), fleet.register()
-    first = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q)
     fleet.turn(crashed, Q)
     fleet.exit(crashed, ["guilty"])
-    fleet.turn(owner, Q, (first, Release()), limit=0)
-    assert fleet.claim(owner, Q, limit=3) == ["a"]
+    fleet.exit(owner, blame=Blame(ran=(("a", b""),)))
+    assert fleet.claim(fleet.register(), Q, limit=3) == ["a"]
 
 
 def test_nothing_is_claimed_beside_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:

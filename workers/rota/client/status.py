@@ -49,13 +49,14 @@ _GONE: Final = (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
 class TaskStatus:
     """Where a task stands. Texts are "" and other values None where they do not apply, or are not known.
 
-    `kind`: immediate, delayed, retry, periodic or throttled. `due_at`: of an immediate task when it was enqueued; of
-    one that is scheduled, when it may start. `ready_at`: when it came into its lane. `attempt` is the number of the
-    attempt that runs, comes next, or was the last: failures, crashes and losses (of a whole node) were attempts too.
-    `attempts` tells of those, oldest first, of ten at most; `progress` is what the attempt that runs said last of how
-    far it is. `epitaph` is what is known of a dead task's end, `last_crash` what is known of the last crash or loss of
-    one that is not dead. `why` says more of a state: how it was cancelled, what `unknown` can mean. `error` says why
-    nothing could be found out, as when the server is not reachable.
+    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `due_at`: of an immediate task when it was
+    enqueued; of one that is scheduled, when it may start; of a recovered one, when it was given back. `ready_at`: when
+    it came into its lane. `attempt` is the number of the attempt that runs, comes next, or was the last: failures,
+    crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's
+    end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how
+    it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not
+    reachable.
 
     Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
     run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;

@@ -6,23 +6,25 @@
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were stale
---   exit     the process is known to be gone. Only what ran is charged with the crash, unless the mark is empty; an empty
---            id is what stands first in the list once the outcomes are settled, `all held` is all in it. Of several that ran
---            nobody knows which one it was, so none is dead of it: entries with a crash on record run alone, and there the
---            guilty one is found.
+--   exit     the process is known to be gone. Only what ran is charged with the crash, unless its epitaph or the mark is
+--            empty; an empty id is what stands first in the list once the outcomes are settled, `all held` is all in it. Of
+--            several that are charged nobody knows which one it was, so none is dead of it: entries with a crash on record
+--            run alone, and there the guilty one is found.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
--- What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
+-- What ran, or is charged with the loss, had its start: it is due anew from now, as recovered. What had not been started yet
+-- keeps its due time: it is late. What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
 local crash_limit, loss_limit, loss_epitaph, mark = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
-local at, ran, ran_alone = 8, {}, tonumber(ARGV[7]) == 1
+local at, ran, guilty = 8, {}, 0
 for _ = 1, tonumber(ARGV[7]) do
   ran[ARGV[at]] = ARGV[at + 1]
+  if ARGV[at + 1] ~= '' then guilty = guilty + 1 end
   at = at + 2
 end
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1
@@ -52,9 +54,9 @@ local function charge(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
     return loss_epitaph, e.losses >= loss_limit
-  elseif ran[e.id] and mark ~= '' then
+  elseif (ran[e.id] or '') ~= '' and mark ~= '' then
     e.crashes = e.crashes + 1
-    return ran[e.id], ran_alone and e.crashes >= crash_limit
+    return ran[e.id], guilty == 1 and e.crashes >= crash_limit
   end
   e.releases = e.releases + 1
   credit(share_of(domains, e.queue), 1)
@@ -87,6 +89,7 @@ local function let_go(e)
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
+  if account or ran[e.id] then e.kind, e.due, e.ready = 'c', now, now end
   local is_back = give_back(e, now)
   table.insert(is_back and requeued or dead, 1, entry_text(e))
   if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(account)) end
@@ -96,7 +99,7 @@ local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}
 local first = ran[''] and rest[1] and parse_entry(rest[1])
 if first then ran[first.id] = ran[''] end
 if ran['all held'] then
-  ran_alone = #rest == 1
+  guilty = #rest
   for _, text in ipairs(rest) do ran[glance(text) or ''] = ran['all held'] end
 end
 for i = #rest, 1, -1 do

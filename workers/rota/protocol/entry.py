@@ -26,13 +26,15 @@ class _Letter(StrEnum):
 
 class Kind(_Letter):
     """Where a task comes from. All but immediate ones use the delayed lane. A throttled one had to wait for the rate of
-    its task; it is due since it was before."""
+    its task; it is due since it was before. A recovered one was given back when its worker died under it, and is due
+    since then."""
 
     IMMEDIATE = "i"
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
     THROTTLED = "t"
+    RECOVERED = "c"
 
 
 class CrashKind(_Letter):

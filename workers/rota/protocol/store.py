@@ -98,8 +98,8 @@ ALL_HELD = "all held"
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
-    FIRST_HELD is whichever stands first in its list, ALL_HELD are all in it.
+    """What a retired owner died of. `ran`: each id that ran, with the epitaph that it keeps, empty for one that is not
+    to blame; none when nothing ran. FIRST_HELD is whichever stands first in its list, ALL_HELD are all in it.
     `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was; None when the task is not
     to blame."""
 

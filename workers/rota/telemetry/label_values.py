@@ -9,8 +9,8 @@ from rota.protocol.entry import Kind
 
 OTHER: Final = "_other"  # the value of every label of a series that found no room
 
-# Without `throttled`, which only queues with such tasks have.
-KINDS: Final = tuple(kind.label for kind in Kind if kind is not Kind.THROTTLED)
+# Without those that most queues never have.
+KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
 RESTART_REASONS: Final = (
     *("crash", "signal", "oom", "hung", "timeout", "cancelled"),

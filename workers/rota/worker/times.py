@@ -15,7 +15,7 @@ from rota.child.life import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-_NOT_PROMOTED: Final = (Kind.IMMEDIATE, Kind.THROTTLED)  # at their due time
+_NOT_PROMOTED: Final = (Kind.IMMEDIATE, Kind.THROTTLED, Kind.RECOVERED)  # at their due time
 _GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 

@@ -127,7 +127,7 @@ def tiers_of(state: MasterState, child: Child) -> Packed:
 def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     event, facts = death.event, death.reason.facts
     if event.slot_is_intact:
-        names, ran = {task.id: task.name for task in event.tasks}, _charged(death)
+        names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
     else:  # nobody can read what ran: the first that it held is taken for it, all where several run at once
         held = FIRST_HELD if death.child.places == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
@@ -143,9 +143,10 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     )
 
 
-def _charged(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """The ids of the tasks that may have caused a death, each with its epitaph."""
-    return tuple((task.id, epitaph_of(death, task)) for task in death.guilty)
+def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
+    """The ids of the tasks that ran: those that may have caused the death with an epitaph, the others without."""
+    guilty = {task.id for task in death.guilty}
+    return tuple((task.id, epitaph_of(death, task) if task.id in guilty else b"") for task in death.event.tasks)
 
 
 def _freed(state: MasterState, child: Child) -> list[do.Effect]:
@@ -189,8 +190,9 @@ def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 
 def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
     fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
-    if entry.id in dict(asked.blame.ran):
+    epitaph = dict(asked.blame.ran).get(entry.id)
+    if epitaph is not None:
         fields["task"] = asked.name_of(entry.id)
-        if asked.blame.crash is not None:
+        if epitaph and asked.blame.crash is not None:
             fields["cause"] = asked.blame.crash.label
     return {**fields, "crashes": entry.crashes}

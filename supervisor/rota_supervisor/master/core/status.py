@@ -20,7 +20,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.notice import FLEET_STATES, Notice, Told, dated, death_in_words, states_of_pools
+from rota_supervisor.notice import FLEET_STATES, ChildOrigin, Notice, dated, death_in_words, states_of_pools
 
 _ANY: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound
 _OF_THIS_MACHINE: Final = ("127.", "[::1]")
@@ -89,7 +89,7 @@ def notice_of(state: MasterState) -> Notice:
         closed=closed.shown(state),
         last_reload=state.last_reload,
         last_death=state.last_death,
-        children=tuple(Told(child.slot, _pool_of(child), child.generation) for child in children),
+        children=tuple(ChildOrigin(child.slot, _pool_of(child), child.generation) for child in children),
         events=tuple(state.events.last),
     )
 

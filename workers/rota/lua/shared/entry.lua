@@ -5,9 +5,9 @@
 -- The patterns are whole texts, as each call of a script would put together what is written in parts. Only an entry in
 -- an in-flight list can have begun (`b`, see begin.lua), so no ticket has that mark.
 local ENTRY =
-  '^([%w_.:-]+) ([%w_.:-]+) ([idrpt]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
+  '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
-local TICKET = '^([%w_.:-]+) ([idrpt]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)()( ?)(%^?)(%d*)$'
+local TICKET = '^([%w_.:-]+) ([idrptc]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)()( ?)(%^?)(%d*)$'
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
 
 local function parse_entry(text)

@@ -1,0 +1,143 @@
+"""What `rota top` shows on top of its tables: the tasks of a queue, one thing in full, and a question."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import events, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import DataTable, Footer, Static
+
+import rota
+from rota.client.peek import PLACES, QueuedTask
+from rota.printable import printable
+from rota_supervisor.facts import fields_of
+from rota_supervisor.top import summary, views
+from rota_supervisor.top.drawing import FleetTable, drawn
+from rota_supervisor.top.tables import Row
+
+MOST_TASKS: Final = 50  # of each place
+_LABEL: Final = 20
+_BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
+
+
+class Confirm(ModalScreen[bool]):
+    """A question: `y` is yes, any other key no."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text(f"{printable(self._question)}\n\ny: yes   any other key: no"), id="question")
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        self.dismiss(event.key == "y")
+
+
+class Words(Screen[None]):
+    """Lines about one thing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [_BACK]
+
+    def __init__(self, title: str, lines: Iterable[str]) -> None:
+        super().__init__()
+        self._heading = title
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text(printable(self._heading), "bold"), classes="heading")
+        with VerticalScroll():
+            yield Static(Text("\n".join(self._lines)), id="words")
+        yield Footer(compact=True)
+
+
+def fields(values: Row, prefix: str = "") -> list[str]:
+    """Return a line for each value that is there, under its name; lists are left out."""
+    lines: list[str] = []
+    for key, value in values.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, dict):
+            lines += fields(value, f"{name} ")
+        elif value not in (None, "") and not isinstance(value, list):
+            lines += _field(name, round(value, 3) if isinstance(value, float) else value)
+    return lines
+
+
+def _field(label: str, value: object) -> Iterable[str]:
+    for line in str(value).split("\n"):
+        yield f"{label:<{_LABEL}} {printable(line)}".rstrip()
+        label = ""
+
+
+class Tasks(Screen[None]):
+    """The first tasks of a queue in each of the places where they may stand, and how the queue went lately."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "account")]
+
+    def __init__(self, client: rota.Client, queue: str, revive: Callable[[QueuedTask], None]) -> None:
+        super().__init__()
+        self._client = client
+        self.queue = queue
+        self._revive = revive
+        self._is_looking = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(Text(f"queue {printable(self.queue)}", "bold"), classes="heading")
+        yield Static(id="chart")
+        yield FleetTable("tasks", views.tasks, classes="-current")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one(FleetTable).focus()
+        self.look()
+
+    def show(self, queue: Row, step_seconds: float) -> None:
+        """Show how the queue went until now."""
+        chart = summary.queue_chart(queue, step_seconds, self.size.width)
+        text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
+        self.query_one("#chart", Static).update(text)
+        self.look()
+
+    def look(self) -> None:
+        """Ask for the tasks, unless that goes on."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._peek()
+
+    @work(thread=True)
+    def _peek(self) -> None:
+        try:
+            found = [task for place in PLACES for task in self._client.peek(self.queue, place, limit=MOST_TASKS)]
+        except rota.RotaError as error:
+            self.app.call_from_thread(self._put, None, str(error))
+        else:
+            self.app.call_from_thread(self._put, found)
+
+    def _put(self, found: Sequence[QueuedTask] | None, fault: str = "") -> None:
+        self._is_looking = False
+        if fault:
+            self.notify(printable(fault), severity="error", markup=False)
+        elif self.is_mounted:
+            self.query_one(FleetTable).put(found)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        event.stop()
+        if line := self.query_one(FleetTable).current():
+            self._open(line.row["id"])
+
+    @work(thread=True)
+    def _open(self, task_id: str) -> None:
+        found = fields_of(self._client.status(task_id, args=True))
+        self.app.call_from_thread(self.app.push_screen, Words(f"task {task_id}", fields(found)))
+
+    def action_revive(self) -> None:
+        line = self.query_one(FleetTable).current()
+        if line is not None and line.row["state"] == "dead":
+            self._revive(line.row["task"])
+        else:
+            self.notify("choose a dead task: only those can be revived")

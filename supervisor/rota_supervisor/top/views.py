@@ -1,0 +1,289 @@
+"""What `rota top` shows in its tables: what `/status.json` says of queues, processes, pools, nodes and events; and the
+tasks of a queue. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from rota.client.peek import QueuedTask
+from rota.client.status import State
+from rota.durations import in_words
+from rota.protocol.progress import progress_words
+from rota_supervisor.exporter.headlines_of_queues import lateness
+from rota_supervisor.layout import Role
+from rota_supervisor.top.tables import (
+    NONE,
+    Cell,
+    Column,
+    Row,
+    Table,
+    count_cell,
+    rate_cell,
+    spark,
+    table_of,
+    text_cell,
+    time_cell,
+)
+
+_LATELY_SECONDS: Final = 10.0
+
+
+def queues(status: Row, width: int) -> Table:
+    """The queues, by tier."""
+    tiers = {name: tier["number"] for tier in status.get("tiers") or () for name in tier["queues"]}
+    step = step_of(status)
+    rows = [{"tier": tiers.get(row["name"]), **row, "step_seconds": step} for row in status["queues"]]
+    rows.sort(key=lambda row: (row["tier"] is None, row["tier"]))
+    return table_of("queues", _QUEUES, rows, "name", width)
+
+
+def step_of(status: Row) -> float:
+    """Return how long a step of all histories is, in seconds."""
+    return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
+
+
+def marks_of(queue: Row) -> Iterator[Cell]:
+    """What is to be said of a queue, the worst first."""
+    state = queue["state"]
+    if state is not None and not state["served"]:
+        yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
+    if state is not None and (state["paused"] or state["closed_by"]):
+        word = "paused" if state["paused"] else "closed"
+        yield Cell(word, 2, "bad" if state["condition_error"] else "warn")
+    if state is not None:
+        is_now, seconds = lateness(queue, state)
+        objective = queue["lag_objective_seconds"]
+        if objective is not None and seconds > objective:
+            yield Cell("LATE", 1, "bad") if is_now else Cell("was late", 3, "warn")
+
+
+def _mark(queue: Row) -> Cell:
+    marks = list(marks_of(queue))
+    return marks[0]._replace(text=", ".join(mark.text for mark in marks)) if marks else Cell("ok", 9, "soft")
+
+
+def _of_state(key: str, level: str = "") -> Callable[[Row], Cell]:
+    return lambda queue: count_cell(None if queue["state"] is None else queue["state"][key], level)
+
+
+def _oldest(queue: Row) -> Cell:
+    state = queue["state"]
+    return time_cell(state["oldest_ready_age_seconds"]) if state and state["ready"] else Cell(NONE)
+
+
+def _lag(key: str) -> Callable[[Row], Cell]:
+    def cell(queue: Row) -> Cell:
+        value, objective = (queue["lag"] or {}).get(key), queue["lag_objective_seconds"]
+        return time_cell(value, "bad" if value and objective is not None and value > objective else "")
+
+    return cell
+
+
+def _done_rate(queue: Row) -> Cell:
+    return rate_cell(rate_of(queue.get("history"), queue["step_seconds"], "done"))
+
+
+def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
+    """Return how many a second were `started` or `done` lately; None when nobody knows."""
+    if not history or not history[what]:
+        return None
+    steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
+    return float(sum(steps) / (len(steps) * step_seconds))
+
+
+def _share(queue: Row) -> Cell:
+    share, due = queue.get("share"), queue.get("due_share")
+    return Cell(NONE) if share is None or due is None else Cell(f"{share:.0%} of {due:.0%}", share)
+
+
+def _p99_spark(queue: Row) -> Cell:
+    history = queue.get("history")
+    return Cell(spark(history["p99"], top=None) if history else "")
+
+
+_QUEUES: Final = (
+    Column("TIER", lambda row: count_cell(row["tier"]), 3),
+    Column("QUEUE", lambda row: text_cell(row["name"], 32), right=False),
+    Column("STATE", _mark, right=False),
+    Column("READY", _of_state("ready")),
+    Column("SCHED", _of_state("scheduled"), 5),
+    Column("OVERDUE", _of_state("overdue", "warn"), 6),
+    Column("RUN", _of_state("inflight"), 4),
+    Column("DEAD", _of_state("dead", "warn"), 2),
+    Column("OLDEST", _oldest),
+    Column("DONE/S", _done_rate, 1),
+    Column("P50", _lag("p50_seconds"), 4),
+    Column("P99", _lag("p99_seconds")),
+    Column("OBJECTIVE", lambda row: time_cell(row["lag_objective_seconds"], "soft"), 7),
+    Column("SHARE", _share, 8),
+    Column("P99 LATELY", _p99_spark, 9, right=False),
+)
+
+
+# Processes
+
+
+def workers(status: Row, width: int) -> Table:
+    """The workers, a row for each task of one that runs several, and the other processes behind them."""
+    processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
+    rows = [row for process in processes for row in _with_tasks(process)]
+    return table_of("workers", _WORKERS, rows, "where", width)
+
+
+def _with_tasks(process: Row) -> list[Row]:
+    tasks = process["tasks"]
+    if len(tasks) < 2:  # noqa: PLR2004 - several
+        return [{**process, **(tasks[0] if tasks else {}), "where": str(process["slot"])}]
+    return [{**process, **task, "where": f"{process['slot']}.{task['place']}"} for task in tasks]
+
+
+def _who(process: Row) -> Cell:
+    pool = process.get("pool") or ""
+    return text_cell(f"{process['role']} {pool}".rstrip() if process["role"] == Role.WORKER else process["role"], 24)
+
+
+def _phase(process: Row) -> Cell:
+    return Cell("quiet", "quiet", "warn") if process.get("quiet") else text_cell(process["phase"])
+
+
+def _task(process: Row) -> Cell:
+    return text_cell(process["task"]["name"], 40) if process["task"] else Cell(NONE)
+
+
+def _runs_for(process: Row) -> Cell:
+    age, limit = process["task_age_seconds"], process.get("limit_seconds")
+    if age is None:
+        return Cell(NONE)
+    of = f" of {in_words(limit, 1)}" if limit else ""
+    return Cell(f"{in_words(age, 1)}{of}", age, "bad" if limit and age > limit else "")
+
+
+_WORKERS: Final = (
+    Column("SLOT", lambda row: Cell(row["where"], row["slot"])),
+    Column("PROCESS", _who, right=False),
+    Column("PID", lambda row: Cell(str(row["pid"]), row["pid"]), 1),
+    Column("STATE", _phase, right=False),
+    Column("TASK", _task, right=False),
+    Column("FOR", _runs_for),
+    Column("QUEUE", lambda row: text_cell((row["task"] or {}).get("queue"), 24), 5, right=False),
+    Column("ID", lambda row: text_cell((row["task"] or {}).get("id"), 36), 9, right=False),
+    Column("LAG", lambda row: time_cell(row.get("lag_seconds")), 5),
+    Column("BEAT", lambda row: time_cell(row["beat_age_seconds"]), 5),
+    Column("GEN", lambda row: count_cell(row.get("generation")), 5),
+    Column("PROGRESS", lambda row: text_cell(progress_words(row.get("progress")), 30), 5, right=False),
+)
+
+
+# Pools, nodes, events
+
+
+def pools(status: Row, width: int) -> Table:
+    """The pools of this node; of one whose starts are held back, why."""
+    held = {row["pool"]: row for row in status["held"] if row["role"] == Role.WORKER}
+    rows = [{**row, "held": held.get(row["name"])} for row in status["pools"]]
+    others = [row for row in status["held"] if row["role"] != Role.WORKER]
+    rows += [{"name": row["role"], "state": row["state"], **_NO_POOL, "held": row} for row in others]
+    return table_of("pools", _POOLS, rows, "name", width)
+
+
+def _held_because(pool: Row) -> Cell:
+    held = pool["held"]
+    if held is None:
+        return Cell("")
+    failures, seconds = held["failures_in_a_row"], in_words(held["next_try_seconds"], 1)
+    return text_cell(f"{failures} failures, next try in {seconds}: {held['last_error']}", level="bad")
+
+
+_NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # of another process than a worker
+_POOLS: Final = (
+    Column("POOL", lambda row: text_cell(row["name"], 24), right=False),
+    Column("STATE", lambda row: text_cell(row["state"], level="bad" if row["held"] else ""), right=False),
+    Column("WANTED", lambda row: count_cell(row["desired"])),
+    Column("HAS", lambda row: text_cell(", ".join(f"{n} {state}" for state, n in row["workers"].items())), right=False),
+    Column("HELD BACK", _held_because, right=False),
+)
+
+
+def nodes(status: Row, width: int) -> Table:
+    """All nodes of the fleet, by their heartbeats."""
+    return table_of("nodes", _NODES, status.get("nodes") or (), "node", width)
+
+
+def _node_state(node: Row) -> Cell:
+    return text_cell(node["state"], level=_OF_NODE.get(node["state"], "warn"))
+
+
+def _of(node: Row, part: str, whole: str) -> Cell:
+    if node.get(part) is None:
+        return Cell(NONE)
+    return Cell(f"{node[part]} of {node[whole]}", node[part])
+
+
+_OF_NODE: Final = {"running": "", "lost": "bad"}
+_NODES: Final = (
+    Column("NODE", lambda row: text_cell(f"{row['node']}{' *' if row.get('is_this') else ''}", 24), right=False),
+    Column("STATE", _node_state, right=False),
+    Column("WORKERS", lambda row: _of(row, "workers", "desired")),
+    Column("BUSY", lambda row: _of(row, "busy", "concurrency"), 1),
+    Column("DONE/S", lambda row: rate_cell(row.get("done_per_second"))),
+    Column("P99", lambda row: time_cell(row.get("lag_p99_seconds"))),
+    Column("SEEN", lambda row: time_cell(row.get("seen_seconds_ago"))),
+    Column("VERSION", lambda row: text_cell(row.get("version"), 16), 5, right=False),
+    Column("LAST DEATH", lambda row: text_cell(row.get("last_death"), 60), 1, right=False),
+)
+
+
+def events(status: Row, width: int) -> Table:
+    """What happened, the newest first."""
+    return table_of("events", _EVENTS, reversed(status.get("events") or ()), "n", width)
+
+
+_OF_EVENT: Final = {"error": "bad", "critical": "bad", "warning": "warn"}
+
+
+def _event_at(row: Row) -> Cell:
+    return Cell(datetime.fromtimestamp(row["at"]).astimezone().strftime("%H:%M:%S"), row["at"], "soft")
+
+
+_EVENTS: Final = (
+    Column("AT", _event_at, right=False),
+    Column("LEVEL", lambda row: text_cell(row["level"], level=_OF_EVENT.get(row["level"], "soft")), 1, right=False),
+    Column("EVENT", lambda row: text_cell(row["event"], 24), 5, right=False),
+    Column("WHAT", lambda row: text_cell(row["text"]), right=False),
+)
+
+
+# The tasks of a queue
+
+
+def tasks(found: Iterable[QueuedTask], width: int) -> Table:
+    """Tasks where they stand: those that run first, then as they come."""
+    order = (State.RUNNING, State.DEAD, State.READY, State.SCHEDULED)
+    shown = sorted(found, key=lambda task: order.index(task.state))
+    rows = [{"id": task.id, "state": str(task.state), "task": task} for task in shown]
+    return table_of("tasks", _TASKS, rows, "id", width)
+
+
+def _age_of(row: Row) -> Cell:
+    task: QueuedTask = row["task"]
+    if task.state is State.SCHEDULED and task.due_in_seconds is not None:
+        return Cell(f"due in {in_words(task.due_in_seconds, 1)}", task.due_in_seconds)
+    return time_cell(task.age_seconds)
+
+
+def _why(row: Row) -> Cell:
+    epitaph = row["task"].epitaph
+    return text_cell(": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else "", level="warn")
+
+
+_TASKS: Final = (
+    Column("STATE", lambda row: text_cell(row["state"], level="warn" if row["state"] == "dead" else ""), right=False),
+    Column("TASK", lambda row: text_cell(row["task"].name, 30), right=False),
+    Column("AGE", _age_of),
+    Column("ATTEMPT", lambda row: count_cell(row["task"].attempt), 1),
+    Column("ID", lambda row: text_cell(row["id"], 36), 1, right=False),
+    Column("WHY", _why, right=False),
+)
+
+
+TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": nodes, "events": events}

@@ -1,0 +1,242 @@
+"""`rota top` beside a fleet that works: what people see, choose, look into and steer; and the terminal afterwards."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from fleet_process import ROTA, environment
+from fleets import RunningFleet, running_fleet
+from masters import ON_ONE_SERVER
+from rota.client.status import State
+from rota_supervisor.cli.top import reader
+from rota_supervisor.node_http import node_at
+from rota_supervisor.top.app import Top
+from servers import Server
+from terminals import in_terminal
+from waiting import DEADLINE_SECONDS, until
+
+pytestmark = ON_ONE_SERVER
+
+SIZES = [(60, 15), (80, 24), (200, 60)]
+At = Pilot[None]
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    """Two workers, one of which holds a task; a task that is dead, and one that waits in a queue that is paused."""
+    folder: Path = tmp_path_factory.mktemp("top")
+    tiers = [["mail"], ["default", "slow"]]
+    with running_fleet(server.url, f"top-{folder.name}", folder, workers=2, tiers=tiers) as running:
+        running.client.enqueue("judge", args=[1], queue="mail")
+        running.client.pause("slow")
+        running.client.enqueue("note", args=["later"], queue="slow")
+        running.hold("held")
+        until(lambda: running.client.peek("mail", State.DEAD), "a dead task")
+        yield running
+        running.release("held")
+
+
+def watched(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
+    """Have `act` use `rota top` of this fleet in a terminal of this size."""
+
+    async def run() -> None:
+        view = Top(reader(node_at(fleet.target())), fleet.client)
+        async with view.run_test(size=size, notifications=True) as pilot:
+            await shown(pilot, fleet.namespace)
+            await act(pilot)
+
+    asyncio.run(run())
+
+
+def screen(pilot: At) -> list[str]:
+    """The lines on the screen."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+async def shown(pilot: At, *texts: str) -> None:
+    """Wait until all these are on the screen."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while missing := [text for text in texts if text not in "\n".join(screen(pilot))]:
+        assert time.monotonic() < deadline, f"{missing} not in\n" + "\n".join(screen(pilot))
+        await pilot.pause(0.02)
+
+
+# On the screen
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_wrong_queues_and_keys_are_seen_at_every_size(fleet: RunningFleet, size: tuple[int, int]) -> None:
+    async def act(pilot: At) -> None:
+        await shown(pilot, "queue slow has been paused", "QUEUE", "P99", "paused", "quit")
+        lines = screen(pilot)
+        assert len(lines) == size[1]
+        assert {len(line) for line in lines} == {size[0]}
+
+    watched(fleet, size, act)
+
+
+def test_a_large_terminal_shows_everything_at_once(fleet: RunningFleet) -> None:
+    async def act(pilot: At) -> None:
+        await shown(pilot, "queues 3", "workers", "pools 1", "nodes 1", "events", "hold", "the fleet is ready")
+
+    watched(fleet, (200, 60), act)
+
+
+def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> None:
+    async def act(pilot: At) -> None:
+        await pilot.press("slash", *"slow", "enter")
+        await shown(pilot, "queues 1 of 3")
+        assert not any("mail" in line for line in screen(pilot)[3:])
+        await pilot.press("escape")
+        await shown(pilot, "queues 3")
+        await pilot.press("s", "r")
+        await shown(pilot, "QUEUE▼")
+        names = [line.split()[0] for line in screen(pilot) if line.split()[:1] in (["mail"], ["default"], ["slow"])]
+        assert names == ["slow", "mail", "default"]
+        await pilot.press("tab")
+        await shown(pilot, "PROCESS")
+        await pilot.press("5")
+        await shown(pilot, "the fleet is ready")
+
+    watched(fleet, (60, 15), act)
+
+
+def test_a_queue_leads_to_its_tasks_and_a_dead_one_to_its_account(fleet: RunningFleet) -> None:
+    async def act(pilot: At) -> None:
+        await pilot.press("enter")  # mail, the first
+        await shown(pilot, "queue mail", "judge", "dead")
+        await pilot.press("enter")
+        await shown(pilot, "retries", "ArithmeticError: 1 is odd")
+        await pilot.press("escape", "escape")
+        await shown(pilot, "queues 3")
+
+    watched(fleet, (80, 24), act)
+
+
+def test_a_worker_leads_to_its_task_and_to_what_shows_its_stack(fleet: RunningFleet) -> None:
+    async def act(pilot: At) -> None:
+        await pilot.press("2", "slash", *"hold", "enter", "enter")
+        await shown(pilot, "worker", "rota task show", "kill -USR1")
+
+    watched(fleet, (80, 24), act)
+
+
+def test_a_queue_is_paused_after_a_yes_and_not_after_anything_else(fleet: RunningFleet) -> None:
+    def is_paused() -> bool:
+        return next(row for row in fleet.client.queues() if row.queue == "mail").paused
+
+    async def act(pilot: At) -> None:
+        await pilot.press("p")
+        await shown(pilot, "Pause queue mail?")
+        await pilot.press("n")
+        await shown(pilot, "queues 3")
+        assert not await asyncio.to_thread(is_paused)
+        await pilot.press("p")
+        await shown(pilot, "Pause queue mail?")
+        await pilot.press("y")
+        await shown(pilot, "paused mail")
+        assert await asyncio.to_thread(is_paused)
+        await shown(pilot, "queue mail has been paused")
+        await pilot.press("p")
+        await shown(pilot, "Resume queue mail?")
+        await pilot.press("y")
+        await shown(pilot, "resumed mail")
+        assert not await asyncio.to_thread(is_paused)
+
+    watched(fleet, (80, 24), act)
+
+
+def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue("judge", args=[3], queue="default")
+    read = reader(node_at(fleet.target()))
+    until(lambda: next(row for row in read()["queues"] if row["name"] == "default")["state"]["dead"], "its death")
+
+    async def act(pilot: At) -> None:
+        await pilot.press("down", "v")
+        await shown(pilot, "Revive the dead tasks of queue default?")
+        await pilot.press("y")
+        await shown(pilot, "revived 1 of 1 task")
+
+    fleet.client.pause("default")  # so that it stays where it was put
+    watched(fleet, (200, 60), act)
+    assert handle.status().state == "ready"
+    fleet.client.resume("default")
+
+
+def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: RunningFleet) -> None:
+    node = node_at(fleet.target())
+    reads = chain([reader(node)], repeat(reader(node._replace(port=1))))
+    view = Top(lambda: next(reads)(), fleet.client)  # noqa: PLW0108 - the next one at each look
+
+    async def run() -> None:
+        async with view.run_test(size=(80, 24)) as pilot:
+            await shown(pilot, "queues 3", "nothing answers at http://127.0.0.1:1/status.json")
+
+    asyncio.run(run())
+
+
+# In a terminal
+
+
+@pytest.mark.parametrize("ending", ["q", "ctrl-c", "TERM"])
+def test_the_terminal_is_left_as_it_was(fleet: RunningFleet, ending: str) -> None:
+    with in_terminal([ROTA, "top"], fleet.folder, environment(fleet.folder)) as terminal:
+        terminal.wait_for("queues 3")
+        assert not terminal.is_as_before()
+        if ending == "TERM":
+            terminal.signal(signal.SIGTERM)
+        else:
+            terminal.type(b"q" if ending == "q" else b"\x03")
+        assert terminal.exit_code() == 0
+        assert terminal.is_as_before()
+
+
+def test_the_terminal_is_left_as_it_was_by_a_crash(fleet: RunningFleet) -> None:
+    program = (
+        "import rota; from rota_supervisor.top.app import Top; Top(lambda: {1: 1}, rota.Client('redis://x')).run()"
+    )
+    with in_terminal([sys.executable, "-c", program], fleet.folder, dict(os.environ)) as terminal:
+        terminal.wait_for("KeyError")
+        terminal.exit_code()
+        assert terminal.is_as_before()
+
+
+def test_colors_are_left_out_where_nobody_wants_them(fleet: RunningFleet) -> None:
+    with in_terminal([ROTA, "top", "--no-color"], fleet.folder, environment(fleet.folder)) as terminal:
+        terminal.wait_for("paused")
+        terminal.type(b"q")
+        terminal.exit_code()
+        codes = {code for found in re.findall(rb"\x1b\[([0-9;]*)m", terminal.drawn) for code in found.split(b";")}
+        assert not codes & {b"%d" % code for code in (*range(30, 39), *range(40, 49), *range(90, 108))}
+
+
+# Once
+
+
+def test_once_is_text_and_json_is_what_the_node_says(fleet: RunningFleet) -> None:
+    text = fleet.rota("top", "--once")
+    assert (text.returncode, "\x1b" in text.stdout) == (0, False), text.stderr
+    for told in (fleet.namespace, "queue slow has been paused", "mail", "hold", "OBJECTIVE", "the fleet is ready"):
+        assert told in text.stdout
+    assert fleet.asked("top").keys() == json.loads(fleet.get("/status.json")[1]).keys()
+    elsewhere = fleet.rota("top", "--once", "--url", node_at(fleet.target()).url, "--config", "none.toml")
+    assert fleet.namespace in elsewhere.stdout
+
+
+def test_once_fits_the_terminal_it_is_written_to(fleet: RunningFleet) -> None:
+    with in_terminal([ROTA, "top", "--once"], fleet.folder, environment(fleet.folder), (70, 24)) as terminal:
+        assert terminal.exit_code() == 0
+        lines = terminal.drawn.decode().splitlines()
+        assert max(map(len, lines)) <= 70
+        assert any("slow" in line and "paused" in line for line in lines)

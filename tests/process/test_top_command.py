@@ -1,0 +1,25 @@
+"""`rota top` where it cannot show anything: what it says to do."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet_process import rota
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "code", "told"),
+    [
+        (["--once"], {"http": {"listen": ""}}, 78, "HTTP, which is turned off: set [http] listen, or say --url"),
+        (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "nothing answers at http://127.0.0.1:1/status.json"),
+        ([], {}, 2, "there is none: say --once or --json"),
+        (["--once", "--url", "ftp://x"], {}, 2, "expected a URL as http://host:9750"),
+    ],
+)
+def test_without_a_fleet_to_ask_it_says_what_to_do(
+    tmp_path: Path, arguments: list[str], settings: dict[str, dict[str, str]], code: int, told: str
+) -> None:
+    listen = settings.get("http", {}).get("listen", "127.0.0.1:1")
+    (tmp_path / "rota.toml").write_text(f'[http]\nlisten = "{listen}"\n')
+    done = rota(tmp_path, "top", *arguments)
+    assert (done.returncode, told in done.stderr) == (code, True), done.stderr

@@ -1,0 +1,141 @@
+"""What `rota top` shows: rows in order, chosen, as wide as there is room; and what is wrong has a word, not a color."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet_status import HELD, busy, healthy, process, queue, task
+from hostile import HOSTILE, unfit_in
+from rota_supervisor.exporter.headlines import headlines
+from rota_supervisor.top import summary, views
+from rota_supervisor.top.plain import plain
+from rota_supervisor.top.tables import Cell, Table, spark
+
+VERY_WIDE = 300
+
+
+def column(table: Table, head: str) -> list[str]:
+    return [line.cells[table.heads.index(head)].text for line in table.lines]
+
+
+def shown() -> dict[str, object]:
+    status = busy()
+    return status | {"headlines": headlines(status)}
+
+
+def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None:
+    status = busy()
+    status["queues"][3]["state"] |= {"served": False, "ready": 1}
+    table = views.queues(status, VERY_WIDE)
+    assert column(table, "TIER") == ["1", "1", "2", "2", "3"]
+    assert column(table, "STATE") == ["LATE", "LATE", "paused, LATE", "unserved, LATE", "LATE"]
+    assert column(table, "READY") == ["0", "1,234", "3", "1", "0"]
+    assert column(table, "OLDEST")[:2] == ["-", "1 m"]
+
+
+@pytest.mark.parametrize(("latest", "window", "word"), [(0.2, 0.2, "ok"), (9.0, 9.0, "LATE"), (0.2, 9.0, "was late")])
+def test_a_queue_that_was_late_is_told_from_one_that_is(latest: float, window: float, word: str) -> None:
+    row = queue()
+    row["history"] |= {"p99": [None, latest]}
+    row["lag"] |= {"p99_seconds": window}
+    assert column(views.queues(healthy() | {"queues": [row]}, VERY_WIDE), "STATE") == [word]
+
+
+def test_rows_are_sorted_by_what_is_known_of_them() -> None:
+    status = busy()
+    status["queues"][0]["state"] = None  # Redis did not tell
+    table = views.queues(status, VERY_WIDE)
+    assert column(table.sorted("READY", reverse=True), "READY") == ["1,234", "3", "0", "0", "-"]
+    assert column(table.sorted("READY", reverse=False), "READY") == ["0", "0", "3", "1,234", "-"]
+    assert table.sorted("NO SUCH", reverse=False) == table
+
+
+def test_rows_are_chosen_by_a_text_in_any_of_their_cells() -> None:
+    table = views.queues(busy(), VERY_WIDE)
+    assert column(table.filtered("EMAIL"), "QUEUE") == ["sold-email", "expired-email"]
+    assert column(table.filtered("paused"), "QUEUE") == ["expired-email"]
+
+
+def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_against_its_limit() -> None:
+    idle = {"task": None, "task_age_seconds": None, "progress": None}
+    tasks = [task(task_age_seconds=25.0, limit_seconds=20.0), task("mail.read") | {"place": 1}]
+    status = healthy() | {"processes": [process(0, "master") | idle, process(8, "worker", *tasks)]}
+    table = views.workers(status, VERY_WIDE)
+    assert column(table, "SLOT") == ["8.0", "8.1", "0"]
+    assert column(table, "FOR") == ["25 s of 20 s", "0.5 s", "-"]
+    assert table.lines[0].cells[table.heads.index("FOR")].level == "bad"
+
+
+def test_a_pool_that_is_held_back_says_why() -> None:
+    pool = {"name": "default", "desired": 4, "state": "fatal", "workers": {"booting": 1}}
+    table = views.pools(healthy() | {"pools": [pool], "held": [HELD]}, VERY_WIDE)
+    assert column(table, "HELD BACK") == ["9 failures, next try in 3.0 s: hook on_worker_start failed: no key"]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
+def test_no_table_is_wider_than_there_is_room(width: int) -> None:
+    status = busy()
+    status["queues"][1]["name"] = "a-queue-with-a-name-that-is-longer-than-most"
+    for make in views.TABLES.values():
+        table = make(status, width)
+        for line in table.lines:
+            texts = zip(table.heads, line.cells, strict=True)
+            assert sum(max(len(head), len(cell.text)) + 2 for head, cell in texts) <= width, table.name
+
+
+def test_lag_and_state_are_the_last_columns_to_go() -> None:
+    assert views.queues(busy(), 10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
+
+
+def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
+    rows = [{"level": "bad", "text": "b" * 300, "where": ""}, {"level": "warn", "text": "w", "where": ""}]
+    first, second = summary.headlines({"headlines": rows}, 60, 5)
+    assert first.text.startswith("!! 1 of 2: bbb")
+    assert len(first.text) <= 2 * 60
+    assert second == Cell(" ! 2 of 2: w", level="warn")
+    assert summary.headlines({"headlines": rows[1:]}, 60, 5) == [Cell(" ! w", level="warn")]
+
+
+def test_a_chart_of_a_queue_says_how_often_its_objective_was_missed() -> None:
+    row = queue(objective=0.15)
+    row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
+    [*_, said] = summary.queue_chart(row, 5.0, 80)
+    assert said[0].text == "objective 0.1 s: p99 was over it in 2 of 4 steps"
+
+
+def test_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:
+    assert spark([None, 0.0, 0.5, 1.0], 4) == " ▁▅█"
+    assert spark([1.0], 3) == "  █"
+
+
+@given(st.lists(st.none() | st.floats(min_value=0, max_value=1e6), max_size=80), st.integers(1, 60))
+def test_bars_are_always_as_many_as_there_is_room(values: list[float | None], width: int) -> None:
+    assert len(spark(values, width)) == width
+
+
+def test_the_text_has_everything_and_is_as_wide_as_asked() -> None:
+    text = plain(shown(), 100)
+    for told in ("shop on a", "!! 1 of", "sold-email", "LATE", "mail.send", "default", "lost", "killed by SIGSEGV"):
+        assert told in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_fleet_of_which_little_is_known_is_shown_too() -> None:
+    """Redis away, no answer of the master, nothing started yet."""
+    idle = {"task": None, "task_age_seconds": None, "progress": None}
+    bare = healthy() | {"processes": [process(8) | idle], "events": None, "nodes": None, "tiers": []}
+    bare["queues"] = [queue() | {"state": None, "lag": None, "history": None, "tier": None}]
+    text = plain(bare | {"overall": None, "history": None, "headlines": headlines(bare)}, 100)
+    assert "mail" in text
+
+
+def test_names_from_outside_stay_text() -> None:
+    status = busy()
+    for row in (*status["queues"], *status["pools"]):
+        row["name"] = HOSTILE
+    for row in status["processes"]:
+        row["task"] = {"id": HOSTILE, "name": HOSTILE, "queue": HOSTILE} if row["task"] else None
+    status["fleet"] = status["node"] = status["nodes"][0]["node"] = HOSTILE
+    status["events"][0] |= {"text": HOSTILE, "event": HOSTILE, "level": HOSTILE}
+    text = plain(status | {"headlines": headlines(status)}, VERY_WIDE)
+    assert not unfit_in(text.replace("\n", ""))
