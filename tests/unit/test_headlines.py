@@ -135,6 +135,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queue mail: its condition hours fails: hours:1: no such variable",
         "queues/mail",
     ),
+    (
+        with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="left with exit code 1")]),
+        "good",  # the pool that is held back is told of by itself, and over when it is not
+        "all is well",
+        "fleet",
+    ),
     (with_(log_lines_dropped=7), "warn", "7 log lines lost: whoever reads the log is too slow", "log"),
     (
         with_(clock_offset_seconds=-90.0),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from rota.durations import in_words
+from rota.telemetry.events import DEATHS
 from rota_supervisor.exporter.headlines_of_queues import (
     BAD,
     RECENT_SECONDS,
@@ -131,7 +132,7 @@ def _clock_skew(status: Row) -> Iterator[Headline]:
 
 def _deaths(status: Row) -> Iterator[Headline]:
     """Deaths that nobody asked for; the task that most of them ran is named."""
-    deaths = [event for event in _events(status) if event["level"] == "warning" and "words" in event["fields"]]
+    deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent = [event for event in deaths if status["at"] - event["at"] <= RECENT_SECONDS]
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))

@@ -17,6 +17,8 @@ from textual.widgets import DataTable, Footer, Input, Static
 import rota
 from rota.client.peek import QueuedTask
 from rota.client.status import State
+from rota.printable import printable
+from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NoAnswer
 from rota_supervisor.top import summary, views
 from rota_supervisor.top.drawing import FleetTable, drawn
@@ -32,7 +34,7 @@ _KEYS: Final = {
     "up, down": "the rows of a table",
     "enter": "of a queue its tasks, of a task its account, of all else what is known of it",
     "s, r": "sort by the next column, and the other way round",
-    "/": "show only rows with a text; enter ends it",
+    "/": "show only rows with a text; esc shows all again",
     "p": "pause the queue, or resume it",
     "v": "revive the dead tasks of the queue, or the one that is chosen",
     "q, ctrl-c": "quit",
@@ -54,6 +56,7 @@ class Top(App[None]):
         Binding("tab", "next_table", "table", priority=True),
         Binding("shift+tab", "next_table(-1)", show=False, priority=True),
         Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "unfilter", show=False),
         Binding("s", "sort", "sort"),
         Binding("r", "reverse", "reverse", show=False),
         Binding("p", "pause", "pause/resume"),
@@ -68,6 +71,7 @@ class Top(App[None]):
         self.client = client
         self._status: Row | None = None
         self._fault = ""
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
@@ -97,8 +101,13 @@ class Top(App[None]):
 
     # What is shown
 
-    @work(thread=True, exclusive=True, group="look")
     def _look(self) -> None:
+        if not self._is_looking:  # a node that is slow is not asked again meanwhile
+            self._is_looking = True
+            self._ask_node()
+
+    @work(thread=True)
+    def _ask_node(self) -> None:
         try:
             status = self._read()
         except NoAnswer as error:
@@ -107,6 +116,7 @@ class Top(App[None]):
             self.call_from_thread(self._show, status, "")
 
     def _show(self, status: Row | None, fault: str) -> None:
+        self._is_looking = False
         self._status, self._fault = status or self._status, fault
         self._draw()
 
@@ -120,7 +130,7 @@ class Top(App[None]):
     def _draw_summary(self) -> None:
         lines: list[list[Cell]] = []
         if self._fault:
-            lines.append([Cell(f"{summary.MARKS['bad']} {self._fault}", level="bad")])
+            lines.append([Cell(f"{summary.MARKS['bad']} {printable(self._fault)}", level="bad")])
         if self._status is not None:
             room = _MOST_WRONG if self.size.height >= _TALL else 1
             lines += summary.lines(self._status, self.size.width, room)
@@ -175,6 +185,12 @@ class Top(App[None]):
         field.add_class("-open")
         field.focus()
 
+    def action_unfilter(self) -> None:
+        field = self._main.query_one("#filter", Input)
+        field.value = ""
+        field.remove_class("-open")
+        self._table.focus()
+
     def on_input_changed(self, event: Input.Changed) -> None:
         self._table.wanted = event.value
         self._table.draw()
@@ -192,7 +208,17 @@ class Top(App[None]):
         if self._table.id == "queues":
             self.push_screen(Tasks(self.client, str(line.row["name"]), self._revive_one))
         else:
-            self.push_screen(Words(f"{self._table.id}: {line.key}", [*_hints(line.row), *fields(line.row)]))
+            self.push_screen(Words(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
+
+    def _hints(self, row: Row) -> list[str]:
+        """Return what can be done to know more of a process."""
+        if self._status is None or "phase" not in row:
+            return []
+        masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]
+        told = [f"kill -USR1 {pid} writes the stack of every worker to the log" for pid in masters]
+        if task := row["task"]:
+            told.append(f"rota task show {printable(task['id'])} shows what became of its attempts")
+        return [*told, ""]
 
     def _current_queue(self) -> Row | None:
         line = self._table.current() if self._table.id == "queues" else None
@@ -244,17 +270,8 @@ class Top(App[None]):
         self.call_from_thread(self._said, said, severity)
 
     def _said(self, text: str, severity: Any) -> None:
-        self.notify(text, severity=severity, markup=False)
+        self.notify(printable(text), severity=severity, markup=False)
         self._look()
 
     def action_help(self) -> None:
         self.push_screen(Words("keys", [*fields(_KEYS)]))
-
-
-def _hints(row: Row) -> list[str]:
-    """Return what can be done to know more of a process."""
-    task = row.get("task")
-    told = [f"rota task show {task['id']}   where the task stands, and what became of its attempts"] if task else []
-    if "phase" in row:
-        told.append("kill -USR1 MASTER   writes the stack of every worker to the log")
-    return [*told, ""] if told else []

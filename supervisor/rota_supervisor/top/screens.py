@@ -84,6 +84,7 @@ class Tasks(Screen[None]):
         self._client = client
         self.queue = queue
         self._revive = revive
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         yield Static(Text(f"queue {printable(self.queue)}", "bold"), classes="heading")
@@ -102,18 +103,26 @@ class Tasks(Screen[None]):
         self.query_one("#chart", Static).update(text)
         self.look()
 
-    @work(thread=True, exclusive=True, group="tasks")
     def look(self) -> None:
-        """Ask for the tasks."""
+        """Ask for the tasks, unless that goes on."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._peek()
+
+    @work(thread=True)
+    def _peek(self) -> None:
         try:
             found = [task for place in PLACES for task in self._client.peek(self.queue, place, limit=MOST_TASKS)]
         except rota.RotaError as error:
-            self.app.call_from_thread(self.notify, printable(str(error)), severity="error", markup=False)
-            return
-        self.app.call_from_thread(self._put, found)
+            self.app.call_from_thread(self._put, None, str(error))
+        else:
+            self.app.call_from_thread(self._put, found)
 
-    def _put(self, found: Sequence[QueuedTask]) -> None:
-        if self.is_mounted:
+    def _put(self, found: Sequence[QueuedTask] | None, fault: str = "") -> None:
+        self._is_looking = False
+        if fault:
+            self.notify(printable(fault), severity="error", markup=False)
+        elif self.is_mounted:
             self.query_one(FleetTable).put(found)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
