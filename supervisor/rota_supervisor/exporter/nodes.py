@@ -1,6 +1,6 @@
 """The nodes of a fleet, one line each: this one as its slots show it, others as their last heartbeat has it.
 
-A node that falls silent is shown as lost for some minutes, unless it was leaving.
+A node that falls silent is shown as lost for some minutes, unless it was leaving, or had not begun to serve.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.notice import FLEET_STATES, Json, death_in_words
 
 LOST: Final = "lost"
-_LEAVES: Final = FLEET_STATES[Phase.DRAINING]
+_MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
 
 
 def reader(settings: ExporterSettings, redis: RedisThread | None) -> Callable[[], list[Node] | None]:
@@ -38,7 +38,7 @@ def rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
 
 def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:
     for node in sorted(nodes):
-        if node.name == this or (not node.is_alive and node.report.state == _LEAVES):
+        if node.name == this or (not node.is_alive and node.report.state in _MAY_GO):
             continue
         report = node.report if node.is_alive else node.report._replace(state=LOST)
         silent = round(node.silent_seconds, 1)

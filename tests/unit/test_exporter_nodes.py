@@ -1,0 +1,68 @@
+"""Which nodes are shown: others as their last heartbeat has them, and a silent one as lost if it held anything."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rota.child.slots import MASTER_SLOT, Phase
+from rota.protocol.nodes import Node, NodeReport
+from rota_supervisor.exporter import nodes
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.history import History
+from rota_supervisor.exporter.observer import Observation
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.notice import Notice
+
+WORKER_SLOT = RANGES[Role.WORKER][0]
+NEVER_USED = cast(Any, SimpleNamespace())
+
+
+def node(name: str, state: str = "running", left_seconds: float = 15.0) -> Node:
+    return Node(name, {}, NodeReport(state=state, version="1", workers=3), 20.0, left_seconds)
+
+
+def seen(*fleet: Member, **told: Any) -> Observation:
+    samples = Samples()
+    recent = History().recent(samples, 100.0)
+    return Observation(1000.0, 50.0, fleet, samples, recent, None, NEVER_USED, Notice(node="this", **told))
+
+
+def others(*known: Node) -> list[tuple[str, str, float]]:
+    rows = nodes.rows(seen(), known)[1:]
+    return [(row["node"], row["state"], row["seen_seconds_ago"]) for row in rows]
+
+
+def test_this_node_comes_first_and_is_shown_once_as_it_is_now() -> None:
+    rows = nodes.rows(seen(), [node("a"), node("this"), node("b")])
+    assert [(row["node"], row["is_this"]) for row in rows] == [("this", True), ("a", False), ("b", False)]
+    assert rows[0]["seen_seconds_ago"] == 0.0
+    assert [row["node"] for row in nodes.rows(seen(), None)] == ["this"]
+
+
+@pytest.mark.parametrize("state", ["starting", "draining"])
+def test_who_was_leaving_or_had_not_begun_is_not_lost(state: str) -> None:
+    assert others(node("a", state, left_seconds=-1.0)) == []
+    assert others(node("a", state)) == [("a", state, 5.0)]
+
+
+def test_a_silent_node_is_lost_for_as_long_as_it_has_been_silent() -> None:
+    assert others(node("a", left_seconds=-40.0)) == [("a", "lost", 60.0)]
+
+
+def test_this_node_counts_its_workers_and_what_they_run() -> None:
+    master = Member(MASTER_SLOT, Role.MASTER, 1, Phase.IDLE, 0.1)
+    workers = [
+        Member(WORKER_SLOT, Role.WORKER, 2, Phase.BUSY, 0.1, (NEVER_USED, NEVER_USED), places=5),
+        Member(WORKER_SLOT + 1, Role.WORKER, 3, Phase.QUIET, 0.1),
+    ]
+    death = {"child": "worker", "slot": 9, "words": "killed by SIGSEGV", "at": 1.0}
+    report = nodes.own_report(seen(master, *workers, last_death=death, url="http://web-1:9477/"))
+    counts = report.state, report.workers, report.busy, report.concurrency, report.quiet
+    assert counts == ("running", 2, 2, 6, 1)
+    assert (report.last_death, report.url) == ("worker in slot 9: killed by SIGSEGV", "http://web-1:9477/")
+
+
+def test_a_node_whose_master_is_gone_is_lost_to_itself_too() -> None:
+    assert nodes.own_report(seen()).state == "lost"
