@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from fleet_process import ROTA, environment
 from fleets import RunningFleet, running_fleet
 from masters import ON_ONE_SERVER
+from rota import Call
 from rota.client.status import State
 from rota_supervisor.cli.top import reader
 from rota_supervisor.node_http import node_at
@@ -184,6 +185,18 @@ def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: 
             await shown(pilot, "queues 3", "nothing answers at http://127.0.0.1:1/status.json")
 
     asyncio.run(run())
+
+
+def test_what_is_usual_for_a_task_that_never_ended_is_what_is_usual_in_its_queue(fleet: RunningFleet) -> None:
+    fleet.client.enqueue_many([Call("note", args=["short"], queue="default")] * 10)
+    read = reader(node_at(fleet.target()))
+
+    def usual() -> list[float]:
+        tasks = [task for process in read()["processes"] for task in process["tasks"] if task["task"]["name"] == "hold"]
+        return [task["usual_seconds"] for task in tasks if task["usual_seconds"] is not None]
+
+    until(usual, "it is known")
+    assert max(usual()) < 10
 
 
 # In a terminal
