@@ -7,6 +7,7 @@ every task of every queue, in shared memory as a fleet has it.
 
 import argparse
 import os
+import random
 import time
 import timeit
 import zlib
@@ -23,6 +24,7 @@ from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import RANGES, Role
 
 SCRAPES = 5
+STARTS_A_SECOND = 2500
 OBSERVATIONS = 1_000_000
 MILLISECONDS = 1000
 
@@ -66,6 +68,24 @@ def scrape(observer: Observer, what: str) -> None:
     print(f"{what}: {lines} series, {len(text) / 1e6:.1f} MB, first {first:.0f} ms, best {best:.0f} ms")
 
 
+def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
+    """Say what looking each second costs while tasks start, and the scrape after ten of these seconds."""
+    chance, seconds = random.Random(1), 0.0
+    for _ in range(10):
+        for _ in range(STARTS_A_SECOND):
+            queue, task = f"queue-{chance.randrange(queues)}", f"task-{chance.randrange(tasks)}"
+            recorder = chance.choice(recorders)
+            recorder.histogram(m.TASK_LAG, queue, "delayed").observe(0.01)
+            recorder.histogram(m.QUEUE_WAIT, queue, "delayed").observe(0.01)
+            recorder.histogram(m.TASK_RUNTIME, queue, task).observe(0.01)
+            recorder.counter(m.TASKS_PROCESSED, queue, task, "done").add()
+        began = time.process_time()
+        observer.note_lag()
+        seconds += time.process_time() - began
+    print(f"{STARTS_A_SECOND} starts a second: {seconds / 10 * MILLISECONDS:.0f} ms each second")
+    scrape(observer, "scraped then")
+
+
 def observing() -> None:
     """Say what a kept child costs."""
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
@@ -99,6 +119,7 @@ def main() -> None:
     for recorder in recorders:
         work(recorder, asked.queues, asked.tasks)
     scrape(observer, "all has run once more")
+    under_load(observer, recorders, asked.queues, asked.tasks)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,12 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "ScheduleStatus",
     ),
     "Inside a task": ("current_task", "CurrentTask", "Retry", "Dead", "TimeLimit", "Cancelled"),
-    "Hooks": ("on_worker_start", "on_worker_stop", "around_task", "on_dead"),
+    "Hooks": ("on_worker_start", "on_worker_stop", "around_task", "on_failure", "AttemptFailure", "on_dead"),
+    "Traces: rota.contrib.opentelemetry": (
+        "contrib.opentelemetry.instrument",
+        "contrib.opentelemetry.uninstrument",
+        "contrib.opentelemetry.processing",
+    ),
     "Taking tasks in a program of your own": ("Consumer", "LeasedTask"),
     "Testing: rota.testing": (
         "testing.capture",

@@ -39,18 +39,19 @@ def page(text: str) -> str:
     """Return the page with its tables as the declarations are. Raises ValueError where a section has none."""
     begins = [m.ALL.index(first) for first in _BEGINS.values()]
     for heading, (begin, end) in zip(_BEGINS, pairwise([*begins, len(m.ALL)]), strict=True):
-        rows = "\n".join(map(_row, m.ALL[begin:end]))
+        rows = "".join(map(_row, m.ALL[begin:end]))
         table = re.compile(rf"(^## {heading}\n(?:(?!## ).*\n)*?{re.escape(HEAD)})(?:\|.*\n?)*", re.MULTILINE)
-        text, found = table.subn(lambda section, rows=rows: f"{section[1]}{rows}\n", text)
-        if found != 1:
+        section = table.search(text)
+        if section is None:
             raise ValueError(f"docs/metrics.md has no table under the heading {heading!r}")
+        text = text[: section.start()] + section[1] + rows + text[section.end() :]
     return text
 
 
 def _row(definition: Definition) -> str:
     labels = " ".join(f"`{label}`" for label in definition.labels)
     cells = (f"`{definition.name}`", _TYPES[type(definition)], labels, definition.help, ", ".join(definition.writers))
-    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+    return f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
 
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ def test_a_scrape_of_a_large_fleet_is_short_and_the_bound_on_series_holds(
     while time.monotonic() < until_seconds:
         fleet.client.enqueue_many(calls)
         fleet.wait_until_nothing_waits(120)
-    prometheus.wait_for(f'sum(rota_tasks_processed_total{{outcome="done"}}) >= {len(calls)}')
+    prometheus.wait_for(f"sum(rota_tasks_processed_total) >= {len(calls)}")  # those beyond the bound as _other
     for name in ("scrape_duration_seconds", "scrape_samples_scraped", "rota_metrics_collect_seconds"):
         measured(f"most {name}", prometheus.query(f"max_over_time({name}[10m])").value())
-    assert prometheus.query("max_over_time(scrape_samples_scraped[10m])").value() < MAX_SERIES * 1.1
+    assert prometheus.query("max_over_time(scrape_samples_scraped[10m])").value() <= MAX_SERIES
     assert prometheus.query("quantile_over_time(0.5, scrape_duration_seconds[10m])").value() < GENEROUS_SCRAPE_SECONDS
     assert prometheus.query('rota_workers{pool="_other"}').result == []
     assert prometheus.query('sum(rota_workers{state="running"})').value() == SLOTS

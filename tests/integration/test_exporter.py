@@ -2,11 +2,13 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import select
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +24,12 @@ from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m
+from rota.telemetry.label_values import WORKER_STATES
 from rota_supervisor.notice import Held, Notice
 from servers import Server
 from waiting import until
 
+QUEUES = 200
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
 Labels = tuple[tuple[str, str], ...]
 
@@ -106,6 +110,49 @@ def test_what_all_slots_recorded_is_one_answer(exporter: Exporter) -> None:
         for role, slot in (("master", 0), ("exporter", 1), ("poller", POLLER_SLOT), ("worker", WORKER_SLOT))
     }
     assert min(found["rota_process_resident_memory_bytes"].values()) > 1 << 20
+
+
+def series_in(found: dict[str, dict[Labels, float]]) -> int:
+    return sum(map(len, found.values()))
+
+
+def test_however_much_queues_and_tasks_record_the_fleets_own_series_stay_and_the_bound_holds(namespace: str) -> None:
+    exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(QUEUES))))
+    for state in WORKER_STATES:
+        exporter.master.gauge(m.WORKERS, "mail", state).set(1)
+    try:
+        exporter.start()
+        assert series_in(scrape(exporter)) < 10_000
+        for worker in (exporter.recorder(WORKER_SLOT + number) for number in range(4)):
+            for queue, task in itertools.product(range(QUEUES), range(20)):
+                worker.histogram(m.TASK_RUNTIME, f"queue-{queue}", f"task-{task}").observe(0.1)
+                worker.counter(m.TASKS_PROCESSED, f"queue-{queue}", f"task-{task}", "done").add()
+        exporter.master.gauge(m.WORKERS, "bulk", "running").set(3)
+        found = scrape(exporter)
+    finally:
+        exporter.close()
+    assert series_in(found) <= exporter.settings.max_series
+    assert found["rota_workers"].keys() == {
+        (("pool", "bulk"), ("state", "running")),
+        *((("pool", "mail"), ("state", state)) for state in WORKER_STATES),
+    }
+    assert sum(found["rota_tasks_processed_total"].values()) == 4 * QUEUES * 20
+    assert found["rota_metrics_series_dropped_total"][()] > 0
+
+
+def test_exemplars_and_created_timestamps_come_with_openmetrics_for_who_asks(exporter: Exporter) -> None:
+    began = time.time()
+    accept = "application/openmetrics-text; version=1.0.0"
+    exporter.get("/metrics", Accept=accept)
+    worker = exporter.fill(WORKER_SLOT, Phase.BUSY)
+    due_us = round(time.time() * 1e6)
+    worker.record(0).start(f"id-1 mail d {due_us} {due_us} 0 0 0 0 -".encode(), "send", boottime_ns(), 0, 0, 0)
+    exporter.recorder(WORKER_SLOT).histogram(m.TASK_LAG, "mail", "delayed").observe(0.0001)
+    asked = exporter.get("/metrics?created", Accept=accept).body
+    assert '# {task_id="id-1"}' in asked
+    created = [line for line in asked.splitlines() if line.startswith("rota_task_lag_seconds_created")]
+    assert [began <= float(line.split()[-1]) <= time.time() for line in created] == [True]
+    assert "_created{" not in exporter.get("/metrics", Accept=accept).body
 
 
 def test_the_gauges_of_a_process_go_when_it_dies_and_its_counters_stay(exporter: Exporter) -> None:

@@ -37,21 +37,20 @@ class Bench:
 
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
-        self._closing = ExitStack()
-        self.scenes = {name: self.added(TROUBLES[name].scene(folder / name)) for name in names}
+        self.closing = ExitStack()
+        self.scenes = {name: self._made(TROUBLES[name].scene(folder / name)) for name in names}
         for name in well:
-            self.scenes[name] = self.added(Scene(name, folder / name))
+            self.scenes[name] = self._made(Scene(name, folder / name))
             self.scenes[name].add_node()
 
-    def added(self, scene: Scene) -> Scene:
-        """A scene that ends with the others."""
-        self._closing.push(scene.closing)
+    def _made(self, scene: Scene) -> Scene:
+        self.closing.push(scene.closing)
         return scene
 
     def __enter__(self) -> Self:
         """Start everything and wait until Prometheus has an answer of each node."""
         with ExitStack() as when_it_fails:
-            when_it_fails.push(self._closing)
+            when_it_fails.push(self.closing)
             with ThreadPoolExecutor(_STARTED_AT_ONCE) as pool:
                 list(pool.map(Scene.start, self.scenes.values()))
             self.prometheus = self._watching()
@@ -59,13 +58,13 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing.close()
+        self.closing.close()
 
     def _watching(self) -> Prometheus:
         jobs = {name: scene.targets() for name, scene in self.scenes.items()}
         config = scrape_jobs(jobs, interval=SCRAPE_INTERVAL, rule_files=shortened_rules(self.folder))
         prometheus = Prometheus(self.folder, config)
-        self._closing.callback(prometheus.stop)
+        self.closing.callback(prometheus.stop)
         prometheus.start()
         prometheus.wait_for(f"count(up == 1) == {sum(map(len, jobs.values()))}")
         return prometheus

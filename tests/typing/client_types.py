@@ -65,6 +65,13 @@ def timed(task: rota.CurrentTask) -> Generator[None, None, None]:
     yield
 
 
+@rota.on_failure
+def track(task: rota.CurrentTask, failure: rota.AttemptFailure) -> None:
+    assert_type(task.trace_id, str)
+    assert_type(failure.exception, BaseException | None)
+    assert_type(failure.retry_in_seconds, float | None)
+
+
 @rota.on_dead
 def tell(task: rota.CurrentTask, reason: str) -> None:
     assert_type(task.attempt, int)

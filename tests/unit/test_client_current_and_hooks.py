@@ -73,6 +73,9 @@ def test_each_decorator_fills_its_own_list(log: list[str]) -> None:
     @rota.on_worker_stop
     def stop() -> None: ...
 
+    @rota.on_failure
+    def failed(task: CurrentTask, failure: rota.AttemptFailure) -> None: ...
+
     @rota.on_dead
     def dead(task: CurrentTask, reason: str) -> None: ...
 
@@ -80,7 +83,7 @@ def test_each_decorator_fills_its_own_list(log: list[str]) -> None:
     def around(_: CurrentTask) -> Generator[None, None, None]:
         yield
 
-    assert default_hooks == Hooks([], [stop], [around], [dead])
+    assert default_hooks == Hooks([], [stop], [around], [failed], [dead])
 
 
 def test_around_hooks_nest_in_the_order_of_their_declaration(log: list[str]) -> None:

@@ -116,6 +116,15 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     assert samples.value(m.REDIS_CLOCK_OFFSET) == -0.25
 
 
+def test_queues_for_which_the_bound_has_no_room_are_left_out_of_the_gauges() -> None:
+    states = [QueueState(name, 1, 0, 0, 0, 0, 1, 0, 0, paused=False, served=True) for name in ("mail", "stray")]
+    shown = Largest(["mail"], 1).choose(states, all_seen=True)
+    samples = Samples()
+    put_reading(samples, QueueReading(shown, 0, 0.0, Consumers(0, ())), frozenset(["stray"]))
+    assert dict(samples.series(m.QUEUE_READY)) == {("mail",): (1,)}
+    assert dict(samples.series(m.TASKS_ENQUEUED)) == {("mail",): (1,)}
+
+
 def test_processor_time_is_that_of_the_dead_and_of_who_lives_and_never_goes_back() -> None:
     totals = CpuTotals()
 

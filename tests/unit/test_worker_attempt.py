@@ -20,7 +20,7 @@ from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
 from rota.errors import Cancelled, Dead, Retry
-from rota.hooks import Hooks
+from rota.hooks import AttemptFailure, Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
@@ -323,10 +323,46 @@ def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
     attempt = place.attempt(_body("fail"))
     assert not place.looks
     before_ns = boottime_ns()
-    place.executor.maker.call_dead_hooks(attempt)
+    place.executor.maker.call_failure_hooks(attempt)
     (seen,) = place.looks
     assert seen is not None
     assert seen.deadline_ns - before_ns >= FLEET_LIMIT_SECONDS * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (KeyError("x"), [("failed", "KeyError: 'x'", False)]),
+        (OSError("gone"), [("dead_on", "OSError: gone", True)]),
+        (Dead("no use"), [("asked", "no use", True)]),
+        (Retry(delay=1), []),
+        (None, []),
+    ],
+)
+def test_the_hooks_for_failures_are_told_what_was_raised_and_what_follows(
+    raised: Exception | None, told: list[tuple[str, str, bool]]
+) -> None:
+    place, failures = Place(), list[AttemptFailure]()
+
+    def work() -> None:
+        if raised is not None:
+            raise raised
+
+    place.hooks.failure.append(lambda _task, failure: failures.append(failure))
+    place.declare(work, retries=1, dead_on=OSError)
+    attempt = place.attempt(_body("work"))
+    assert not failures
+    place.executor.maker.call_failure_hooks(attempt)
+    assert [(each.reason, each.error, each.is_dead) for each in failures] == told
+    assert all(each.exception is raised for each in failures)
+
+
+def test_the_hooks_for_failures_are_told_of_what_could_not_be_run() -> None:
+    place, failures = Place(), list[AttemptFailure]()
+    place.hooks.failure.append(lambda _task, failure: failures.append(failure))
+    place.executor.maker.call_failure_hooks(place.attempt(_body("unheard_of")))
+    [failure] = failures
+    assert (failure.reason, failure.exception, failure.is_dead) == ("unknown_task", None, True)
 
 
 def test_no_hook_is_told_of_a_task_that_lives() -> None:
@@ -339,7 +375,7 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
 
     place.hooks.dead.append(bury)
     place.declare(resize)
-    place.executor.maker.call_dead_hooks(place.attempt(_body("resize")))
+    place.executor.maker.call_failure_hooks(place.attempt(_body("resize")))
     assert not place.looks
 
 

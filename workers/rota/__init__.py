@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         UnservedQueue,
         WaitTimeout,
     )
-    from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
+    from rota.hooks import AttemptFailure, around_task, on_dead, on_failure, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
     from rota.schedules.status import ScheduleStatus
@@ -82,6 +82,7 @@ __all__ = [
     "AsyncLeasedTask",
     "AsyncTaskEvents",
     "AttemptAccount",
+    "AttemptFailure",
     "BlockingCall",
     "Call",
     "Cancelled",
@@ -146,6 +147,7 @@ __all__ = [
     "group",
     "map",
     "on_dead",
+    "on_failure",
     "on_worker_start",
     "on_worker_stop",
     "status",
@@ -171,7 +173,7 @@ _HOMES = {
         "status",
     ),
     "protocol.progress": ("Progress",),
-    "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "hooks": ("AttemptFailure", "around_task", "on_dead", "on_failure", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
     "client.flow.values": ("Chain", "Group", "chain", "group"),
     "client.flow.handles": ("ChainHandle", "GroupHandle"),

@@ -1,6 +1,6 @@
 """The task that runs now, as the code inside it sees it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,8 @@ class CurrentTask(KnowsHabits, habits=OF_THE_CURRENT_TASK):
 
     `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` are the
     attempts that ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started.
-    `deadline`: when the time limit ends the attempt, None without one.
+    `deadline`: when the time limit ends the attempt, None without one. `carried`: texts that came along with the task
+    besides its arguments, as `traceparent`. `trace_id`: what the attempt's line of the log is to say as such.
     """
 
     id: str
@@ -30,6 +31,8 @@ class CurrentTask(KnowsHabits, habits=OF_THE_CURRENT_TASK):
     extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
     report: Callable[[float, float | None, str], None] | None = field(default=None, repr=False, compare=False)
     ask_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
+    carried: Mapping[str, str] = field(default_factory=dict, repr=False)
+    trace_id: str = ""
 
     @property
     def cancelled(self) -> bool:

@@ -13,7 +13,7 @@ def _by_word(advices: Mapping[str, str]) -> dict[str, str]:
 
 
 _TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queue="
-_HOOKS: Final = "hooks are for all tasks: @rota.on_dead, @rota.around_task"
+_HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 
 OF_A_DECLARATION: Final = _by_word(
     {
@@ -189,8 +189,8 @@ OF_THE_PACKAGE: Final = _by_word(
         "write rota.current_task()": "get_current_task current_job get_current_job CurrentMessage",
         'raise rota.Dead("why")': "Ignore Reject Abort",
         "write rota.TimeLimit": "SoftTimeLimitExceeded",
-        "hooks are @rota.on_worker_start, on_worker_stop, on_dead and around_task": (
-            "on_failure on_success signals before_task after_task middleware"
+        "hooks are @rota.on_worker_start, on_worker_stop, on_failure, on_dead and around_task": (
+            "on_success signals before_task after_task middleware"
         ),
         "write rota.configure(redis_url=...); what a fleet needs stands in rota.toml": "conf config app",
         "write handle.wait(timeout=5), of what an enqueue returned": "wait join",

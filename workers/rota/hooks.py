@@ -12,13 +12,37 @@ from typing import Any, TypeVar
 
 from rota.current import CurrentTask
 
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """How an attempt failed, and what follows.
+
+    `reason`: `failed` when there is another attempt, else why the task is dead: `retries`, `dead_on`, `not_retried`,
+    `asked`, `backoff`, or that it could not be run: `garbage`, `unknown_task`, `arguments`, `options`. `error`: what
+    was wrong, in a line. `exception`: what the task raised, None when it could not be run. `retry_in_seconds`: when
+    the next attempt is due, None when the task is dead.
+    """
+
+    reason: str
+    error: str
+    exception: BaseException | None = None
+    retry_in_seconds: float | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether this was the last attempt."""
+        return self.retry_in_seconds is None
+
+
 WorkerHook = Callable[[], object]
 AroundHook = Callable[[CurrentTask], Generator[None, None, None]]
+FailureHook = Callable[[CurrentTask, AttemptFailure], object]
 DeadHook = Callable[[CurrentTask, str], object]
 
 AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
 AnyWorkerHook = TypeVar("AnyWorkerHook", bound=WorkerHook)
 AnyAroundHook = TypeVar("AnyAroundHook", bound=AroundHook)
+AnyFailureHook = TypeVar("AnyFailureHook", bound=FailureHook)
 AnyDeadHook = TypeVar("AnyDeadHook", bound=DeadHook)
 
 
@@ -29,6 +53,7 @@ class Hooks:
     worker_start: list[WorkerHook] = field(default_factory=list)
     worker_stop: list[WorkerHook] = field(default_factory=list)
     around: list[AroundHook] = field(default_factory=list)
+    failure: list[FailureHook] = field(default_factory=list)
     dead: list[DeadHook] = field(default_factory=list)
 
     @contextmanager
@@ -63,6 +88,15 @@ def around_task(function: AnyAroundHook) -> AnyAroundHook:
         raise TypeError(f"@rota.around_task takes a generator function that yields once, got {function!r}")
     _require_takes(function, ("task",))
     return _add(default_hooks.around, function)
+
+
+def on_failure(function: AnyFailureHook) -> AnyFailureHook:
+    """Call the function with the CurrentTask and an AttemptFailure after each attempt that failed, whether the task is
+    tried again or dead: the place for an error tracker. `raise rota.Retry` alone is no failure.
+
+    Attempts that end with their worker, as by a crash or the hard time limit, call nothing: task events tell of them.
+    """
+    return _add_plain(default_hooks.failure, function, ("task", "failure"))
 
 
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:

@@ -79,6 +79,7 @@ class Observer:
         self._dropped = own.counter(m.SERIES_DROPPED)
         self._regions = Regions(memory, self._bound)
         self._queues = settings.queues[: shares.queues]
+        self._strange = shares.strange
         self._zeroes = list(zeroes([queue.name for queue in settings.queues[: shares.zeroed]]))
         for definition, labels in self._zeroes:
             self._bound.keep(definition, labels)
@@ -113,8 +114,16 @@ class Observer:
         held = self._probe.held()
         put_held(samples, held)
         if reading is not None:
-            put_reading(samples, reading)
+            put_reading(samples, reading, self._without_room(reading))
         return Observation(fleet, samples, lags, reading, self._probe.ready(), held)
+
+    def _without_room(self, reading: QueueReading) -> frozenset[str]:
+        """Return the queues for whose gauges the bound has no room, of those that are not configured."""
+        configured = {queue.name for queue in self._queues}
+        shown = reading.shown
+        others = [state.queue for state in shown.queues if state.queue not in configured]
+        first_of_patterns = sorted(others, key=lambda name: name not in shown.pattern_of)
+        return frozenset(first_of_patterns[self._strange :])
 
     def note_lag(self) -> None:
         """Add up what was counted, and remember how the lag stands now if it is time to; to be called every second or
@@ -184,18 +193,20 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
             samples.put(m.PROCESS_OPEN_FDS, labels, usage.open_fds)
 
 
-def put_reading(samples: Samples, reading: QueueReading) -> None:
+def put_reading(samples: Samples, reading: QueueReading, left_out: frozenset[str] = frozenset()) -> None:
     """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
     shown = reading.shown
     for state in shown.queues:
+        if state.queue in left_out:
+            continue
         row = queue_row(state)
         for key, definition in _OF_QUEUES.items():
             samples.put(definition, (state.queue,), row[key])
         samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
-    for label, accepted in shown.accepted.items():
-        samples.put(m.TASKS_ENQUEUED, (label,), accepted)
-    for labels in shown.pattern_of.items():
-        samples.put(m.QUEUE_PATTERN, labels, 1)
+    for label in shown.accepted.keys() - left_out:
+        samples.put(m.TASKS_ENQUEUED, (label,), shown.accepted[label])
+    for queue in shown.pattern_of.keys() - left_out:
+        samples.put(m.QUEUE_PATTERN, (queue, shown.pattern_of[queue]), 1)
     closed = {shown.pattern_of.get(state.queue) for state in shown.queues if state.closed_by}
     for pattern, age_us in shown.oldest_ready_us.items():
         samples.put(m.QUEUE_CLOSED, (pattern,), pattern in closed)

@@ -27,7 +27,6 @@ from rota_supervisor.exporter.samples import Labels, Numbers, Samples, Series
 from rota_supervisor.exporter.series import SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
-_MOST: Final = float(1 << 53)
 _TOGETHER: Final = 64  # records that are compared at once
 _MOST_KEYS: Final = 1 << 18  # that are parsed once and for all; a task can write any number of them
 
@@ -54,7 +53,7 @@ class Total:
         if not self.is_summed:
             return before
         grown = tuple(map(sub, now, before))
-        if min(grown) >= 0.0 and sum(now) <= _MOST:  # nearly always; never when one of them is no number
+        if min(grown) >= 0.0 and sum(now) <= records.MOST:  # nearly always; never when one of them is no number
             return grown
         if not records.is_sound(self.definition, before, now):
             return None

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition, Writer
+from rota_supervisor.exporter.largest import MOST_STRANGE
 from rota_supervisor.exporter.samples import Labels
 
 # Labels whose values nobody knows beforehand. A metric without any of them has a number of series that is fixed.
@@ -22,7 +23,6 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.PROCESS_RESTARTS.name: {"role": label_values.CHILD_ROLES, "reason": label_values.RESTART_REASONS},
     m.CONFIG_RELOADS.name: {"result": label_values.RELOAD_RESULTS},
 }
-_MOST_STRANGE: Final = 500
 
 
 def is_open(definition: Definition) -> bool:
@@ -59,6 +59,9 @@ GAUGES_OF_A_QUEUE: Final = sum(
 )
 
 
+_OTHERS: Final = sum(exposed_series(each) for each in m.ALL if is_open(each))  # the `_other` of each metric
+
+
 class Shares(NamedTuple):
     """What the bound is divided into. `fleet`: series of the fleet's own. `queues`: how many configured queues have
     gauges, and `zeroed`: how many have counters at 0 from the start; those of the highest tiers first. `strange`: how
@@ -75,10 +78,10 @@ class Shares(NamedTuple):
 def shares_of(max_series: int, queues: int, top_queues: int) -> Shares:
     """Divide the bound for so many configured queues; `top_queues`: those of patterns that are shown by name."""
     fleet = max_series // 4
-    left = max_series - fleet
+    left = max(0, max_series - fleet - _OTHERS)
     shown = min(queues, left // GAUGES_OF_A_QUEUE)
     left -= shown * GAUGES_OF_A_QUEUE
-    strange = min(_MOST_STRANGE + top_queues + 1, left // 4 // GAUGES_OF_A_QUEUE)
+    strange = min(MOST_STRANGE + top_queues + 1, left // 4 // GAUGES_OF_A_QUEUE)
     left -= strange * GAUGES_OF_A_QUEUE
     zeroed = min(shown, left // 2 // ZEROES_OF_A_QUEUE)
     return Shares(fleet, shown, zeroed, strange, left - zeroed * ZEROES_OF_A_QUEUE)
@@ -96,16 +99,17 @@ class SeriesBound:
     def __init__(self, fleet: int, recorded: int) -> None:
         self._room = {False: fleet, True: recorded}  # by whether label sets may come without end
         self._admitted: set[tuple[str, Labels]] = set()
-        self.refused = 0
+        self._refused = 0
 
     def admit(self, definition: Definition, labels: Labels) -> Labels:
         """Return these labels, or `_other` for each when there is no room."""
-        cost, is_one_of_many = exposed_series(definition), is_open(definition)
+        is_one_of_many = is_open(definition)
+        cost = exposed_series(definition) + (definition is m.TASK_LAG)  # which is the number of starts too
         others = (label_values.OTHER,) * len(labels)
         if (definition.name, labels) in self._admitted:
             return labels
         if labels != others and cost > self._room[is_one_of_many]:
-            self.refused += 1
+            self._refused += 1
             return self.admit(definition, others)
         self._room[is_one_of_many] -= cost
         self.keep(definition, labels)
@@ -113,7 +117,7 @@ class SeriesBound:
 
     def take_refused(self) -> int:
         """Return how many label sets found no room since the last call."""
-        refused, self.refused = self.refused, 0
+        refused, self._refused = self._refused, 0
         return refused
 
     def keep(self, definition: Definition, labels: Labels) -> None:

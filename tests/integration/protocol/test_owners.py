@@ -4,7 +4,7 @@ import pytest
 
 from clock import TimedFleet
 from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
-from rota.protocol.entry import CrashKind, Kind
+from rota.protocol.entry import CrashKind, Kind, parse_entry
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
@@ -70,12 +70,12 @@ def test_only_the_task_that_ran_is_charged_with_the_crash(fleet: Fleet) -> None:
 
 def test_what_ran_is_due_anew_and_what_was_not_started_is_late_as_it_is(timed: TimedFleet) -> None:
     owner = hold(timed, "ran", "innocent", "unstarted")
-    enqueued_us = timed.clock_us
+    enqueued_us = parse_entry(timed.inflight_entries(owner)[2]).due_us
     timed.clock_us += 5_000_000
     requeued = timed.exit(owner, blame=Blame(ran=(("ran", ACCOUNT), ("innocent", b"")))).requeued
-    told = [(entry.kind, entry.due_us - enqueued_us, entry.ready_us - enqueued_us) for entry in requeued]
-    anew = (Kind.RECOVERED, 5_000_000, 5_000_000)
-    assert told == [anew, anew, (Kind.IMMEDIATE, 0, 0)]
+    anew = (Kind.RECOVERED, timed.clock_us, timed.clock_us)
+    told = [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued]
+    assert told == [anew, anew, (Kind.IMMEDIATE, enqueued_us, enqueued_us)]
     assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1), (0, 1)]
 
 

@@ -6,7 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rota.client.arguments import check_arguments, check_key
 from rota.client.call import Call, why_no_call
@@ -38,6 +39,9 @@ _KEY_HEX_DIGITS = 32
 _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # two of its bits say how a UUID is made
 _UNDECLARED = TaskOptions()
 
+carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
+"""What bodies that are made in this context carry along besides their arguments, as the context of a trace."""
+
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]  # arguments as the function takes them
 
 
@@ -54,15 +58,16 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     task = registry.get(name) if isinstance(name, str) else None
     if task is None:  # the names of those that are declared were checked then
         require_name("task name", name)
+        typed, options = None, _UNDECLARED
+    else:
+        typed, options = task.typed, task.options
     task_id = fresh_id() if call.id is None else require_name("id", call.id)
-    typed = None if task is None else task.typed
     if typed is not None:
         args, kwargs = typed.dump(args, kwargs)
     check_arguments(name, args, kwargs, task)
     bound = (args, kwargs) if task is None else task.bind(args, kwargs)
-    options = _UNDECLARED if task is None else task.options
     queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
-    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), {}))
+    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), carried.get()))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
             f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "

@@ -47,6 +47,11 @@ def encode_body(body: Body) -> bytes:
     return encode_json(fields)
 
 
+def texts_in(extra: dict[str, Any]) -> dict[str, str]:
+    """What a body carries along for whoever traces, or the like: of its other fields those that are texts."""
+    return {name: value for name, value in extra.items() if isinstance(value, str)}
+
+
 def encode_json(value: Any) -> bytes:
     """Write strict JSON, compact, in UTF-8. Raises as `encode_body`."""
     return "".join(_write(value, 0)).encode()

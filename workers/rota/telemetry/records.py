@@ -32,7 +32,7 @@ FIRST_WORD: Final = 2
 HEAD_WORDS: Final = 4  # length, count of numbers, length of the key, checksum
 PEAK_NS: Final = 30 * 10**9  # half of what a peak remembers
 _STAMP_BYTES: Final = 4
-_MOST: Final = float(1 << 53)  # no counter or sum comes near it
+MOST: Final = float(1 << 53)  # no counter or sum comes near it
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,14 @@ def is_sound(definition: Definition, before: Iterable[float], now: Sequence[floa
     """Whether these can be the numbers of a series that had those before. Of a gauge and a peak anything can."""
     if isinstance(definition, GaugeDefinition | PeakDefinition):
         return True
-    return all(map(le, before, now)) and all(0.0 <= number <= _MOST or number == math.inf for number in now)
+    return all(map(le, before, now)) and all(0.0 <= number <= MOST or number == math.inf for number in now)
 
 
 def recent_peak(numbers: Sequence[float], now_ns: int) -> tuple[float]:
     """Return the highest value of a peak's half minutes that are this one or the one before; 0 for nonsense too."""
     recent = (now_ns // PEAK_NS - 1, now_ns // PEAK_NS)
     values = [value for half, value in zip(numbers[::2], numbers[1::2], strict=True) if half in recent]
-    return (max((value for value in values if 0.0 <= value <= _MOST), default=0.0),)
+    return (max((value for value in values if 0.0 <= value <= MOST), default=0.0),)
 
 
 def record_words(key_bytes: int, numbers: int) -> int:

@@ -129,7 +129,7 @@ def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
         raise attempt.exception
     if isinstance(attempt.outcome, RetryOutcome) and not manner.retries:
         attempt.die(DeadReason.RETRIES, attempt.error, OWNER)
-    executor.maker.call_dead_hooks(attempt)
+    executor.maker.call_failure_hooks(attempt)
     return attempt
 
 

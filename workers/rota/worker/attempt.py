@@ -11,6 +11,9 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.current import CurrentTask
 from rota.durations import utc_datetime
+from rota.errors import Retry
+from rota.hooks import AttemptFailure
+from rota.protocol.body import texts_in
 from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
@@ -72,8 +75,14 @@ class Attempt:
                 self._extend,
                 self._report,
                 self.is_cancelled,
+                texts_in(self.prepared.extra) if isinstance(self.prepared, Runnable) else {},
             )
         return self._current
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it is part of, "" for none."""
+        return "" if self._current is None else self._current.trace_id
 
     def called(self, times: Times) -> None:
         """The function is called only now."""
@@ -104,6 +113,18 @@ class Attempt:
         """There is a further attempt, so long from now."""
         self.error = error_line(exception)
         self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
+
+    def failure(self) -> AttemptFailure | None:
+        """How it failed; None when it did not, or asked for another attempt by itself."""
+        match self.outcome:
+            case Done():
+                return None
+            case DeadOutcome():
+                return AttemptFailure(self.reason, self.error, self.exception)
+            case RetryOutcome(delay_us) if not isinstance(self.exception, Retry):
+                return AttemptFailure(FAILED, self.error, self.exception, delay_us / MICROSECONDS)
+            case _:
+                return None
 
     def _account(self, reason: str, trace: str, owner: str) -> bytes:
         seconds, lag = self.runtime_seconds, self.times.lag_seconds

@@ -217,7 +217,7 @@ class Loop(WorkerLoop):
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
-        self.executor.maker.call_dead_hooks(attempt)
+        self.executor.maker.call_failure_hooks(attempt)
         ended_ns = boottime_ns()
         self._slot.beat(ended_ns)
         attempt.record.end()

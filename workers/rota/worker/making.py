@@ -14,7 +14,7 @@ from rota.hooks import Hooks
 from rota.protocol.ends import ran_by
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import NotRunnable, error_line
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Expired, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, Expired, RetryOutcome
 from rota.retry import GiveUp, decide
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.attempt import NO_TASK, Attempt
@@ -97,14 +97,16 @@ class AttemptMaker:
             case _:
                 assert_never(decided)
 
-    def call_dead_hooks(self, attempt: Attempt) -> None:
-        """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death
-        counts. They have a time limit of their own, the fleet's."""
-        if not isinstance(attempt.outcome, DeadOutcome):
+    def call_failure_hooks(self, attempt: Attempt) -> None:
+        """Call the hooks for an attempt that failed, once its outcome is in the slot: if one kills the worker, the
+        outcome counts. They have a time limit of their own, the fleet's."""
+        if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
-        for hook in self.hooks.dead:
-            call_hook(hook, attempt.current(), attempt.error)
+        for told_all in self.hooks.failure:
+            call_hook(told_all, attempt.current(), failure)
+        for told_last in self.hooks.dead if failure.is_dead else ():
+            call_hook(told_last, attempt.current(), attempt.error)
 
     def _decide(self, ready: Runnable, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""

@@ -27,11 +27,12 @@ class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
     `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
     remembered. `verdicts`: what was decided of this task for its master, by failures. `asks_first`: whether Redis is to
-    be asked before its start."""
+    be asked before its start. `extra`: what its body has besides."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    extra: dict[str, Any]
     options: TaskOptions
     limit_ns: int
     soft_limit_ns: int
@@ -90,9 +91,10 @@ class Preparer:
             args, kwargs = task.received(body.args, body.kwargs)
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
-        if fault := body.options and fault_in_options(body.options):
+        enqueued = body.options
+        if enqueued and (fault := fault_in_options(enqueued)):
             return Unfit(NotRunnable.OPTIONS, fault, task.name)
-        return Runnable(task, args, kwargs, *self._options(task, body.options))
+        return Runnable(task, args, kwargs, body.extra, *self._options(task, enqueued))
 
     def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> "_InForce":
         """The options in force, both time limits (without one of its own a task has the fleet's), who runs it, and the

@@ -211,6 +211,8 @@ def _log_attempt(attempt: Attempt) -> None:
         fields["error"] = attempt.error
     if isinstance(attempt.outcome, outcomes.RetryOutcome):
         fields["retry_in_seconds"] = attempt.outcome.delay_us / MICROSECONDS
+    if attempt.trace_id:
+        fields["trace_id"] = attempt.trace_id
     if attempt.exception is not None and not isinstance(attempt.exception, Retry | Cancelled):
         fields["exc_info"] = attempt.exception
     getattr(log.logger(), level)(event, **fields)

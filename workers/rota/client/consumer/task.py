@@ -16,7 +16,7 @@ from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, InvalidArguments, LeaseLost, Retry
 from rota.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds
-from rota.protocol.body import Body, BodyError, decode_body
+from rota.protocol.body import Body, BodyError, decode_body, texts_in
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
@@ -86,6 +86,7 @@ class ClaimedTask:
     due_at: datetime
     lag_seconds: float
     at_most_once: bool
+    carried: Mapping[str, str]
     _entry: Entry = field(repr=False)
     _options: TaskOptions = field(repr=False)
     _typed: "TypedArguments | None" = field(repr=False)
@@ -158,7 +159,8 @@ class LeasedTask(ClaimedTask):
     `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` and `losses`
     are the attempts that ended with their process or node. `due_at` by Redis time; `lag_seconds`, how late it was
     claimed.
-    `at_most_once`: it was declared with `crash_limit=0`.
+    `at_most_once`: it was declared with `crash_limit=0`. `carried`: texts that came along with it besides its
+    arguments, as `traceparent`.
 
     As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
     `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
@@ -252,6 +254,7 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         due_at=utc_datetime(entry.due_us),
         lag_seconds=lag_seconds,
         at_most_once=options.is_started_once,
+        carried=texts_in(body.extra),
         _entry=entry,
         _options=options,
         _typed=None if declared is None else declared.typed,

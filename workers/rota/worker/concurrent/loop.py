@@ -292,7 +292,7 @@ class ConcurrentLoop(WorkerLoop):
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
-        self.maker.call_dead_hooks(attempt)
+        self.maker.call_failure_hooks(attempt)
 
     def _finish(self, settlement: Settlement) -> None:
         packed = self._ledger.finish(settlement)

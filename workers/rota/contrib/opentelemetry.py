@@ -1,0 +1,243 @@
+"""Traces: spans of enqueues and of attempts, by OpenTelemetry's semantic conventions for messaging.
+
+The methods of the clients that enqueue are wrapped, and each attempt by an `around_task` hook: where nobody calls
+`instrument`, nothing is looked up, compared or called for it.
+"""
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Final
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
+from opentelemetry.util.types import AttributeValue
+
+from rota import __version__
+from rota.client.aio.client import AsyncClient
+from rota.client.aio.flow.doing import AsyncFlows
+from rota.client.aio.flow.methods import AsyncFlowing
+from rota.client.call import Call, many
+from rota.client.client import Client
+from rota.client.consumer.task import ClaimedTask
+from rota.client.flow.doing import Flows
+from rota.client.flow.methods import Flowing
+from rota.client.flow.values import Chain, Group
+from rota.client.prepare import carried
+from rota.current import CurrentTask
+from rota.errors import Cancelled, Retry
+from rota.hooks import around_task, default_hooks
+from rota.protocol.entry import Kind
+from rota.registry import default_registry
+
+_SYSTEM: Final = {"messaging.system": "rota"}
+
+_Arguments = tuple[Any, ...]
+_Looked = tuple[_Arguments, Sequence[Call[Any]]]  # the calls in them, as far as they are known; iterators were read
+_Look = Callable[[_Arguments, dict[str, Any]], _Looked]
+
+
+@dataclass(slots=True)
+class _InForce:
+    """What `instrument` asked for. `originals`: the methods that are wrapped, by class and name."""
+
+    tracer: Tracer = field(default_factory=trace.NoOpTracer)
+    as_children: bool = False
+    originals: dict[tuple[type, str], Any] = field(default_factory=dict)
+
+
+_in_force: Final = _InForce()
+
+
+def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bool = False) -> None:
+    """Make a span of each enqueue (`send QUEUE`) and of each attempt (`process QUEUE`), from now on.
+
+    Call it where tasks are declared, in the application and in its workers alike. It starts nothing: without a
+    `tracer_provider` spans go to the global one, also if that is set later, as a worker does it after the fork. The
+    span of an attempt begins a trace of its own that is linked to the span of its enqueue; `as_children` makes it a
+    child of that one instead. A second call changes what the first one asked for.
+    """
+    _in_force.tracer = trace.get_tracer("rota", __version__, tracer_provider)
+    _in_force.as_children = as_children
+    around_task(_around_attempt)
+    for owner, name, calls_in in _SENDING:
+        original = _in_force.originals.setdefault((owner, name), getattr(owner, name))
+        setattr(owner, name, _traced(original, calls_in))
+
+
+def uninstrument() -> None:
+    """Take back what `instrument` did."""
+    if _around_attempt in default_hooks.around:
+        default_hooks.around.remove(_around_attempt)
+    for (owner, name), original in _in_force.originals.items():
+        setattr(owner, name, original)
+    _in_force.originals.clear()
+
+
+# Attempts
+
+
+@contextmanager
+def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
+    """A block in which a task is processed, as a span: what workers do by themselves, for programs with a consumer, as
+    in `with task, processing(task):`. An exception that comes out of it fails the span, and goes on."""
+    sent = propagate.extract(task.carried)
+    producer = trace.get_current_span(sent).get_span_context()
+    is_child = _in_force.as_children
+    with _in_force.tracer.start_as_current_span(
+        f"process {task.queue}",
+        sent if is_child else trace.set_span_in_context(trace.INVALID_SPAN, sent),
+        SpanKind.CONSUMER,
+        _of_attempt(task),
+        [Link(producer)] if producer.is_valid and not is_child else None,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        _tell_what_was_before(span, task)
+        try:
+            yield span
+        except BaseException as error:
+            _tell_how_it_failed(span, error)
+            raise
+
+
+def _around_attempt(task: CurrentTask) -> Generator[None, None, None]:
+    with processing(task) as span:
+        context = span.get_span_context()
+        if context.is_valid:
+            task.trace_id = trace.format_trace_id(context.trace_id)
+        yield
+
+
+def _of_attempt(task: CurrentTask | ClaimedTask) -> dict[str, AttributeValue]:
+    return _operation("process", task.queue) | {
+        "messaging.message.id": task.id,
+        "rota.task.name": task.name,
+        "rota.task.kind": task.kind,
+        "rota.task.attempt": task.attempt,
+        "rota.task.lag_seconds": task.lag_seconds,
+    }
+
+
+def _tell_what_was_before(span: Span, task: CurrentTask | ClaimedTask) -> None:
+    """What ended with its worker left no span: the next attempt tells of it."""
+    if task.kind == Kind.RECOVERED.label:
+        span.add_event("recovered", {"rota.task.crashes": task.crashes})
+    elif task.kind == Kind.RETRY.label:
+        span.add_event("retry", {"rota.task.attempt": task.attempt})
+
+
+def _tell_how_it_failed(span: Span, error: BaseException) -> None:
+    if isinstance(error, Retry | Cancelled):  # asked for, and no fault
+        span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
+        return
+    span.record_exception(error)
+    span.set_status(StatusCode.ERROR, str(error))
+    span.set_attribute("error.type", type(error).__qualname__)
+
+
+# Enqueues
+
+
+def _traced(method: Callable[..., Any], calls_in: _Look) -> Callable[..., Any]:
+    @wraps(method)
+    def sends(self: Any, *given: Any, **options: Any) -> Any:
+        given, calls = calls_in(given, options)
+        with _sending(calls) as span:
+            return _told(span, method(self, *given, **options))
+
+    @wraps(method)
+    async def sends_async(self: Any, *given: Any, **options: Any) -> Any:
+        given, calls = calls_in(given, options)
+        with _sending(calls) as span:
+            return _told(span, await method(self, *given, **options))
+
+    return sends_async if inspect.iscoroutinefunction(method) else sends
+
+
+@contextmanager
+def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
+    """A span of an enqueue. All the tasks of it carry its context: one each would cost more than the tasks do."""
+    queues = {_queue_of(call) for call in calls}
+    queue = queues.pop() if len(queues) == 1 else ""
+    attributes = _operation("send", queue)
+    if len(calls) == 1:
+        attributes["rota.task.name"] = calls[0].name
+    elif calls:
+        attributes["messaging.batch.message_count"] = len(calls)
+    with _in_force.tracer.start_as_current_span(f"send {queue}".rstrip(), None, SpanKind.PRODUCER, attributes) as span:
+        along: dict[str, str] = {}
+        propagate.inject(along)
+        token = carried.set(along)
+        try:
+            yield span
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__qualname__)
+            raise
+        finally:
+            carried.reset(token)
+
+
+def _told(span: Span, answer: Any) -> Any:
+    if isinstance(task_id := getattr(answer, "id", None), str):
+        span.set_attribute("messaging.message.id", task_id)
+    return answer
+
+
+def _operation(name: str, queue: str) -> dict[str, AttributeValue]:
+    named = {"messaging.operation.name": name, "messaging.operation.type": name}
+    return {**_SYSTEM, **named, **({"messaging.destination.name": queue} if queue else {})}
+
+
+def _queue_of(call: Call[Any]) -> str:
+    declared = None if call.queue else default_registry.get(call.name)
+    return call.queue or ("" if declared is None else declared.options.queue)
+
+
+def _in_one(given: _Arguments, options: dict[str, Any]) -> _Looked:
+    match given:
+        case [str(name)]:
+            return given, [Call(name, queue=options.get("queue"))]
+        case [what]:
+            return given, _calls_of(what)
+        case _:
+            return given, ()
+
+
+def _in_many(given: _Arguments, _options: dict[str, Any]) -> _Looked:
+    match given:
+        case [calls]:
+            there = list(many(calls))
+            return (there,), there
+        case _:
+            return given, ()
+
+
+def _in_iterator(given: _Arguments, _options: dict[str, Any]) -> _Looked:
+    return given, ()
+
+
+def _calls_of(what: Any) -> list[Call[Any]]:
+    match what:
+        case Call():
+            return [what]
+        case Chain():
+            return list(what.calls)
+        case Group():
+            return [call for member in what.members for call in _calls_of(member)]
+        case _:
+            return []
+
+
+_SENDING: Final = (
+    (Client, "enqueue", _in_one),
+    (Client, "enqueue_many", _in_many),
+    (Flowing, "map", _in_iterator),
+    (Flows, "add", _in_iterator),
+    (AsyncClient, "enqueue", _in_one),
+    (AsyncClient, "enqueue_many", _in_many),
+    (AsyncFlowing, "map", _in_iterator),
+    (AsyncFlows, "add", _in_iterator),
+)
