@@ -122,7 +122,8 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(folder: Path, troubles: Iterable[str], well_seconds: int = 5) -> Iterator[Bench]:
     """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins."""
     bench = Bench(folder, troubles)
-    scene = bench.scenes[eventful.name] = bench.added(eventful.scene(folder / eventful.name))
+    scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)
+    bench.closing.push(scene.closing)
     with bench, ThreadPoolExecutor() as pool:
         bench.prometheus.wait_for(f"count(timestamp(up) - timestamp(up offset {well_seconds}s) > 0)")
         happening = pool.submit(scene.closing.enter_context, eventful.happens(scene))
