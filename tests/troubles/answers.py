@@ -18,7 +18,7 @@ def _answer(*right: str, also: Iterable[str] = ()) -> Answer:
 
 
 ANSWERS: Final[dict[str, Answer]] = {
-    "crash_loop": _answer("RotaWorkerCrashLoop"),
+    "crash_loop": _answer("RotaWorkerCrashLoop", also=["RotaWorkersMissing"]),
     "hung_task": _answer("RotaTaskHung"),
     "failing_tasks": _answer("RotaDeadLetters", also=["RotaTaskFailing"]),
     "failing_hook": _answer("RotaStartsHeld"),
