@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards import PanelQuery, all_queries
 from prometheus import Answer
-from troubles.scene import STEADY_QUEUE, WORK_QUEUE
+from troubles.scene import WORK_QUEUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Shown:
 
 SHOWN: Final[dict[str, Shown]] = {
     "crash_loop": Shown("fleet", "Restarts", {"role": "worker", "reason": "signal"}, 1),
-    "hung_task": Shown("tasks", "Runs for longest", {"queue": STEADY_QUEUE}, 5),
+    "hung_task": Shown("tasks", "Runs for longest", {"queue": WORK_QUEUE}, 5),
     "failing_tasks": Shown("tasks", "Fails most", {"task": "give_up"}, 0.9, 1),
     "failing_hook": Shown("fleet", "Starts held back", {"role": "worker"}, 1),
     "saturation": Shown("fleet", "Busiest pool", {}, 1, 1),
