@@ -58,9 +58,10 @@ class Tab:
 TabOpener = Callable[..., Tab]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> "Iterator[Browser]":
-    """One browser for all tests of a process."""
+    """One browser for the tests of a module: as long as it is there, an event loop runs in their thread, of which a
+    client that blocks would warn those who come after them."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - 0.3 s, for those who need it
 
     path = binary()
