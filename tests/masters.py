@@ -146,9 +146,9 @@ class Mastered(FleetProcess):
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """The ready lane as it stands."""
-        found = self.redis.lrange(self.keys.ready_lane(queue), 0, -1)
-        assert isinstance(found, list)
+        """Both lanes as they stand; what a worker died under is in the one that is served first."""
+        lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
+        found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]
 
     def inflight(self) -> list[str]:

@@ -197,6 +197,7 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         status = fleet.asked("status")
     scale = fleet.asked("scale", "2")
     reload, quiet = fleet.asked("reload"), fleet.asked("quiet")
+    events = fleet.asked("status")["events"]
     fleet.configure("workers = 3")
     preview = fleet.asked("reload", "--dry-run")
     fleet.configure("workers = 'three'")
@@ -209,6 +210,7 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         "a row of consumers": status["consumers"][0],
         "a row of schedules, of which the first 100 are there": status["schedules"][0],
         "a row of adopts": status["adopts"][0],
+        "a row of events, [the last 100](status.md#events)": events[0],
         "a row of closed: a queue that is paused, or that its condition keeps closed": status["closed"][0],
         "a row of held": held,
         "scale": scale,

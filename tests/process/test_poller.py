@@ -30,7 +30,7 @@ def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    lane = harness.store.keys.ready_lane("default")
+    lane = harness.store.keys.delayed_lane("default")  # of what a worker may have died under
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
 
