@@ -72,6 +72,10 @@ def reader(node: NodeHttp) -> Callable[[], dict[str, Any]]:
 
     def read() -> dict[str, Any]:
         answer = node.get(STATUS)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            raise NoAnswer(
+                f"{node.url} {'refuses that' if node.token else 'asks for a'} token: name its file with --token-file"
+            )
         if answer.status != HTTPStatus.OK:
             raise NoAnswer(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
         try:
