@@ -93,6 +93,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
+        with_(queues=[{**LATE, "state": {**LATE["state"], "inflight": 1}}]),  # the worker is between two tasks
+        "bad",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker is busy (1): more comes than they can do",
+        "queues/mail",
+    ),
+    (
         with_(queues=[LATE]),
         "bad",
         "queue mail is late: 1 m 34 s, its objective is 5.0 s; 0 of 1 places of the workers are busy",

@@ -50,13 +50,20 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
 
 
 def _node(config: Config, url: str | None, token_file: Path | None) -> NodeHttp:
-    token = token_file.read_text(encoding="utf-8").strip() if token_file else ""
+    token = _token_in(token_file) if token_file else ""
     if url is None and not config.http.listen:
         raise Failure(ExitCode.CONFIG, _NO_HTTP)
     try:
         return node_of(config, token) if url is None else node_of_url(url, token)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--url") from None
+
+
+def _token_in(file: Path) -> str:
+    token = file.read_text(encoding="utf-8", errors="replace").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise click.BadParameter("a token is one word of printable ASCII", param_hint="--token-file")
+    return token
 
 
 def read_status(node: NodeHttp) -> dict[str, Any]:
@@ -72,6 +79,10 @@ def reader(node: NodeHttp) -> Callable[[], dict[str, Any]]:
 
     def read() -> dict[str, Any]:
         answer = node.get(STATUS)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            raise NoAnswer(
+                f"{node.url} {'refuses that' if node.token else 'asks for a'} token: name its file with --token-file"
+            )
         if answer.status != HTTPStatus.OK:
             raise NoAnswer(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
         try:

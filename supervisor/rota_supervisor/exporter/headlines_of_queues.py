@@ -71,12 +71,20 @@ def lateness(queue: Row, state: Row) -> tuple[bool, float]:
 def _why_late(status: Row) -> str:
     workers = workers_of(status)
     places = sum(row.get("concurrency") or 1 for row in workers)
-    busy = sum(len(row["tasks"]) for row in workers)
+    busy = max(sum(len(row["tasks"]) for row in workers), _claimed_here(status))
     if not workers:
         return "there is no worker"
     if busy >= places:
         return f"every worker is busy ({places:,}): more comes than they can do"
     return f"{busy} of {places} places of the workers are busy"
+
+
+def _claimed_here(status: Row) -> int:
+    """Return how many tasks this node holds by what Redis says: a worker between two tasks looks idle for a moment. 0
+    where other nodes may hold some of them."""
+    if len(status.get("nodes") or ()) > 1:
+        return 0
+    return sum(int(state["inflight"]) for _, state in _queues(status))
 
 
 def failing(status: Row) -> Iterator[Headline]:

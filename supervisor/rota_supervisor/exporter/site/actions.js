@@ -7,6 +7,13 @@ const TOLD_MS = 6000;
 
 const of = (name) => document.getElementById(name);
 
+let acted = () => {};
+
+// `listener` is called when something was done: what is shown is to be looked at again.
+export function onActed(listener) {
+  acted = listener;
+}
+
 export const ask = {
   pause: (queue) => confirm({ verb: "pause", queue }, `Pause queue ${queue}?`, "What runs goes on. What waits stays, and becomes late, until somebody resumes it.", "Pause"),
   resume: (queue) => confirm({ verb: "resume", queue }, `Resume queue ${queue}?`, "Its tasks may start again at once.", "Resume"),
@@ -20,8 +27,9 @@ function confirm(action, title, text, verb) {
   of("confirm-text").textContent = printable(text);
   of("confirm-do").textContent = verb;
   of("confirm-number").hidden = action.workers === undefined;
-  of("confirm-workers").value = action.workers ?? "";
+  Object.assign(of("confirm-workers"), { value: action.workers ?? "", required: action.workers !== undefined });
   const dialog = of("confirm");
+  of("confirm-leave").onclick = () => dialog.close();
   dialog.onclose = () => {
     if (dialog.returnValue !== "do") return;
     act(action.workers === undefined ? action : { ...action, workers: of("confirm-workers").valueAsNumber });
@@ -36,6 +44,7 @@ async function act(action) {
   } catch (fault) {
     tell(fault.message, "bad");
   }
+  acted();
 }
 
 function tell(text, level) {

@@ -12,10 +12,9 @@ export const post = (address, body) => send(address, { method: "POST", body: JSO
 // Returns the answer as JSON. Throws an Error that says what is wrong.
 async function send(address, options) {
   const token = sessionStorage.getItem(TOKEN);
-  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const answer = await fetch(address, { ...options, headers, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(LIMIT_MS) });
+  const answer = await reach(address, options, token);
   if (answer.status === 401) {
-    await askForToken();
+    if (token === sessionStorage.getItem(TOKEN)) await askForToken(token !== null); // or somebody gave another one meanwhile
     return send(address, options);
   }
   const said = await answer.json().catch(() => null);
@@ -23,14 +22,24 @@ async function send(address, options) {
   return said;
 }
 
+async function reach(address, options, token) {
+  const headers = { ...options.headers, ...(token === null ? {} : { Authorization: `Bearer ${token}` }) };
+  try {
+    return await fetch(address, { ...options, headers, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(LIMIT_MS) });
+  } catch (fault) {
+    throw new Error(fault.name === "TimeoutError" ? `the exporter gave no answer within ${LIMIT_MS / 1000} s` : "the exporter cannot be reached");
+  }
+}
+
 // Whoever needs it meanwhile waits for the same answer.
-function askForToken() {
+function askForToken(wasRefused) {
   asking ??= new Promise((done) => {
     const dialog = document.getElementById("token");
     const field = document.getElementById("token-text");
     field.value = "";
+    document.getElementById("token-refused").hidden = !wasRefused;
     dialog.onclose = () => {
-      if (field.value) sessionStorage.setItem(TOKEN, field.value);
+      if (field.value.trim()) sessionStorage.setItem(TOKEN, field.value.trim());
       asking = null;
       done();
     };

@@ -1,5 +1,6 @@
 // Asks for the state of the fleet while somebody looks, and shows the view that the address names.
 
+import { onActed } from "./actions.js";
 import { onPointed } from "./charts.js";
 import { h, render } from "./dom.js";
 import { get } from "./fetching.js";
@@ -69,7 +70,7 @@ function draw() {
   render(of("live"), [live(isStale)]);
   document.body.classList.toggle("stale", isStale && view.status !== null);
   if (!view.status) {
-    if (view.fault) render(of("main"), [h("p", { class: "headline bad first" }, `The exporter does not answer: ${view.fault}`)]);
+    if (view.fault) render(of("main"), [h("p", { class: "headline bad first" }, `There is nothing to show yet: ${view.fault}`)]);
     return;
   }
   const { fleet, node, version } = view.status;
@@ -138,6 +139,11 @@ function arrive() {
   target.focus({ preventScroll: true });
 }
 
+function lookAgain() {
+  forget();
+  poll();
+}
+
 function showAll() {
   view.showsAll = true;
   redraw();
@@ -181,6 +187,7 @@ function press(event) {
 
 useTheme(THEMES.includes(localStorage.getItem("rota-theme")) ? localStorage.getItem("rota-theme") : "auto");
 onPointed(redraw);
+onActed(lookAgain);
 of("filter").addEventListener("input", () => filterBy(of("filter").value));
 of("theme").addEventListener("click", nextTheme);
 of("help").addEventListener("click", KEYS["?"]);

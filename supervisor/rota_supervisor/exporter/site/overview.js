@@ -52,7 +52,7 @@ function tiles(status) {
     tile("Done a second", brief(status.rate?.done_per_second), "on this node"),
     tile("Lag, p99", words(p99), `p50 ${words(status.lag?.p50_seconds)}`),
     tile("Late queues", count(late), late ? mark("bad", "over their objective") : "none over its objective"),
-    tile("Busy", `${count(busy)} of ${count(places)}`, places && busy >= places ? mark("warn", "no worker is free") : `${count(places - busy)} free`),
+    tile("Busy", `${count(busy)} of ${count(places)}`, !places ? "no worker runs here" : busy >= places ? mark("warn", "no worker is free") : `${count(places - busy)} free`),
     tile("Waiting", total(status, "ready"), `${total(status, "scheduled")} scheduled`),
     tile("Dead", total(status, "dead"), ["0", DASH].includes(total(status, "dead")) ? "tasks set aside" : link("dead", "look at them")));
 }

@@ -1,0 +1,126 @@
+"""What people do on the status page of a real fleet that has a token, a certificate and actions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser import Tab, TabOpener
+from certificates import certificate
+from fleets import RunningFleet
+from masters import ON_ONE_SERVER
+from rota.client.status import State
+from rota_supervisor.node_http import node_at
+from servers import Server
+from waiting import until
+
+# The loop of what drives the browser runs in the thread of the tests, and holds up nobody.
+pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
+
+TOKEN = "a-token-that-nobody-guesses"
+KEPT = "sessionStorage.getItem('rota-token')"
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder: Path = tmp_path_factory.mktemp("actions")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    made = certificate(folder, "fleet")
+    http = {"listen": "127.0.0.1:0", "token_file": "token", "actions": True}
+    http |= {"tls_cert": made.cert.name, "tls_key": made.key.name}
+    running = RunningFleet(server.url, f"actions-{folder.name}", folder, tiers=[["mail", "default"]], http=http)
+    running.launch()
+    until(lambda: running.rota("health", "--ready").returncode == 0, "a fleet that is ready")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
+    """The page, which was given the token."""
+    found = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
+    give(found, TOKEN)
+    found.wait_for("document.getElementById('queues')")
+    return found
+
+
+def give(tab: Tab, token: str) -> None:
+    """Type a token where the page asks for one."""
+    tab.wait_for("document.getElementById('token').open")
+    tab.page.fill("#token-text", token)
+    tab.page.keyboard.press("Enter")
+
+
+def do(tab: Tab, place: str, button: str, said: str, *, typed: str = "") -> None:
+    """Press a button at a place and say yes, with the keyboard where something is `typed`; and read what came of it."""
+    tab.page.evaluate("(place) => { location.hash = place; }", place)
+    tab.page.click(f"main button:has-text('{button}')")
+    if typed:
+        tab.page.fill("#confirm-workers", typed)
+        tab.page.keyboard.press("Enter")
+    else:
+        tab.page.click("#confirm-do")
+    tab.wait_for("(said) => document.getElementById('toast').innerText.includes(said)", said)
+
+
+def test_a_token_is_asked_until_it_is_right_and_kept_in_the_tab(fleet: RunningFleet, open_tab: TabOpener) -> None:
+    tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
+    give(tab, "no Ä")
+    assert tab.page.evaluate("document.getElementById('token').open")  # it can be in no header
+    assert tab.page.is_hidden("#token-refused")
+    give(tab, "another-one-of-them")
+    tab.wait_for("document.getElementById('token').open && !document.getElementById('token-refused').hidden")
+    assert tab.barriers() == []
+    give(tab, f" {TOKEN} ")
+    tab.wait_for("document.getElementById('queues')")
+    assert tab.page.evaluate(KEPT) == TOKEN
+    assert tab.page.evaluate("localStorage.getItem('rota-token')") is None
+    tab.page.reload()
+    tab.wait_for("document.getElementById('queues')")
+    assert not tab.page.evaluate("document.getElementById('token').open")
+    assert [text for text in tab.complaints if "401" not in text] == []
+
+
+def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> None:
+    client = fleet.client
+    do(tab, "#/queues/mail", "Pause", "mail is paused")
+    tab.page.wait_for_selector("main button:has-text('Resume')")
+    waits = client.enqueue("note", args=["waits"], queue="mail")
+    do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
+    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without a press of "Look again"
+    do(tab, "#/queues/mail", "Resume", "mail is open again")
+    dead = client.enqueue("give_up", args=["dies"], queue="mail")
+    dead.wait(30)
+    client.pause("mail")
+    do(tab, "#/dead/mail", "Revive", "waits in its queue again")
+    tab.page.wait_for_selector("#dead :text('There are none.')")
+    assert dead.status().state is State.READY
+    client.resume("mail")
+    do(tab, "#/", "Scale", "3 workers", typed="3")
+    tab.wait_for("document.getElementById('pools/default').innerText.includes('3 of 3')")
+    assert len(fleet.log("exporter.action")) == 5
+
+
+def test_refusals_are_told_in_words(fleet: RunningFleet, tab: Tab) -> None:
+    gone = fleet.client.enqueue("note", args=["gone"], queue="mail", delay=600)
+    tab.page.evaluate("(place) => { location.hash = place; }", f"#/task/{gone.id}")
+    tab.page.click("main button:has-text('Cancel')")
+    fleet.client.cancel(gone.id)
+    tab.page.click("#confirm-do")
+    tab.wait_for("document.querySelector('#toast.bad')?.innerText.includes('waits or runs')")
+    tab.page.evaluate("location.hash = '#/'")
+    tab.page.click("main button:has-text('Scale')")
+    tab.page.fill("#confirm-workers", "")
+    tab.page.keyboard.press("Enter")
+    assert tab.page.evaluate("document.getElementById('confirm').open")  # which number is to be said
+    tab.page.click("#confirm-leave")
+    assert not tab.page.evaluate("document.getElementById('confirm').open")
+
+
+def test_rota_top_says_which_token_it_lacks(fleet: RunningFleet) -> None:
+    assert fleet.rota("top", "--once").returncode == 0
+    url = node_at(str(fleet.status()["listen"]), certificate="fleet.pem").url
+    trusted = {"SSL_CERT_FILE": str(fleet.folder / "fleet.pem")}
+    assert fleet.rota("top", "--once", "--url", url, "--token-file", "token", **trusted).returncode == 0
+    refused = fleet.rota("top", "--once", "--url", url, **trusted)
+    assert (refused.returncode, "--token-file" in refused.stderr) == (69, True), refused.stderr
