@@ -17,6 +17,7 @@ from model.items import UNKNOWN_QUEUE, Serving, Share
 from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.schedules import Kept
@@ -84,6 +85,7 @@ def heard_as(queue: str) -> str:
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
 # So few ends that the memory of them is often full.
+HEARTBEAT: Final = heartbeat_of(1, {})
 KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
@@ -154,7 +156,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, is_told: bool) -> None:
         """While no events are wanted a turn takes a shorter way with what is simply done."""
         self.kept = KEPT if is_told else KEPT._replace(events=0)
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, NAMES, self.kept))
+        self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, HOUR_MS, NAMES, self.kept))
         self.model.announce(self.now, NAMES, HOUR_MS * 1000, self.kept.ends, self.kept.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
         for domain in DOMAINS:  # they ring when they are new

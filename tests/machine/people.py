@@ -10,6 +10,7 @@ from machine.base import (
     DELIVERIES,
     FAST,
     FEW,
+    HEARTBEAT,
     HOUR_MS,
     KEPT,
     NAMES,
@@ -215,7 +216,7 @@ class People(Working):
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
         others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
-        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
+        self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, hours * HOUR_MS, queues, kept))
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 
     def conditions_change(self, data: st.DataObject, delivery: str) -> None:

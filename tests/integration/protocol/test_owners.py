@@ -5,6 +5,7 @@ import pytest
 from clock import TimedFleet
 from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 from rota.protocol.entry import CrashKind, Kind, parse_entry
+from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
@@ -87,6 +88,17 @@ def test_all_that_a_lost_node_held_is_due_anew_as_it_is_charged(timed: TimedFlee
     assert [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued] == [
         (Kind.RECOVERED, timed.clock_us, timed.clock_us)
     ] * 2
+
+
+def test_what_ran_keeps_its_kind_while_a_node_lives_that_would_not_know_another(timed: TimedFleet) -> None:
+    timed.run(timed.store.announce("of now", heartbeat_of(1, {}), 2 * LEASE_MS, ["q"]))
+    timed.run(timed.store.announce("earlier", b'{"pid":1,"pools":{}}', LEASE_MS, ["q"]))
+    [claim] = crash(timed, "a")
+    assert claim.entry.kind is Kind.IMMEDIATE
+
+    timed.clock_us += LEASE_MS * 1000
+    [requeued] = timed.exit(timed.run(timed.store.status("a")).owner, ["a"]).requeued
+    assert requeued.kind is Kind.RECOVERED
 
 
 def test_a_recovered_task_that_fails_is_a_retry(fleet: Fleet) -> None:

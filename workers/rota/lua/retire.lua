@@ -14,7 +14,8 @@
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
 -- What ran, or is charged with the loss, had its start: it is due anew from now, as recovered. What had not been started yet
--- keeps its due time: it is late. What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
+-- keeps its due time: it is late. While a node of an earlier version lives, all keeps kind and due time. What has begun (see
+-- begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
@@ -48,6 +49,16 @@ for queue, of in pairs(by_queue) do
   touched[queue] = true
   credit(share_of(domains, queue), of.released)
 end
+
+-- Whether all nodes that live know the kind of what is due anew: an earlier version takes such an entry for garbage.
+local function is_known_to_all()
+  for _, node in ipairs(redis.pcall('HVALS', PREFIX .. 'nodes')) do -- of another type it stops nothing
+    local ends, heartbeat = string.match(node, '^(%d+) (.*)$')
+    if (whole(ends) or 0) > now and not string.find(heartbeat, '"kinds":"%l*c') then return false end
+  end
+  return true
+end
+local is_due_anew = (next(ran) or reason == 'expired') and is_known_to_all()
 
 -- Charge an entry; returns the account of what it is charged with, and whether this was its last life.
 local function charge(e)
@@ -89,7 +100,7 @@ local function let_go(e)
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
-  if account or ran[e.id] then e.kind, e.due, e.ready = 'c', now, now end
+  if is_due_anew and (account or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end
   local is_back = give_back(e, now)
   table.insert(is_back and requeued or dead, 1, entry_text(e))
   if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(account)) end

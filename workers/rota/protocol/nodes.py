@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rota.protocol.entry import MICROSECONDS
+from rota.protocol.entry import MICROSECONDS, Kind
 from rota.protocol.replies import Raw
 from rota.protocol.tiers import Domain, tier_words
 from rota.protocol.wire import Packed, pack, shown, text_of
@@ -57,10 +57,12 @@ class Node(NamedTuple):
 def heartbeat_of(
     pid: int, pools: Mapping[str, Sequence[Domain]], report: NodeReport | None = None, lease_seconds: float = 0.0
 ) -> bytes:
-    """What a master says of itself, as JSON. Of a report only what it says is told."""
+    """What a master says of itself, as JSON: with the kinds of entries that its scripts know. Of a report only what it
+    says is told."""
     words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
     told = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
-    said = {"pid": pid, "pools": words, "lease_seconds": lease_seconds, "report": told}
+    kinds = "".join(Kind)
+    said = {"pid": pid, "kinds": kinds, "pools": words, "lease_seconds": lease_seconds, "report": told}
     return json.dumps(said, separators=(",", ":")).encode()
 
 
