@@ -131,13 +131,14 @@ class Report:
         """A task's function is about to be called: how late, and why."""
         queue = self.label_of_queue(entry.queue)
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
-        known.lag.observe(times.lag_seconds)
+        lag, worst = times.lag_seconds, known.worst
+        known.lag.observe(lag)
         known.wait.observe(times.wait_seconds)
-        if known.worst is not None:
-            known.worst.observe(times.lag_seconds, times.start_ns)
+        if worst is not None and (lag > worst.highest or times.start_ns >= worst.until_ns):
+            worst.observe(lag, times.start_ns)
         if times.promotion_lag_seconds is not None:
             self._recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
-        if times.lag_seconds > known.objective_seconds:
+        if lag > known.objective_seconds:
             self._recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, queue, entry.kind.label).add()
         if times.early:
             self._recorder.counter(metrics.TASK_EARLY_STARTS, queue).add()
@@ -181,12 +182,12 @@ class Report:
             counter(metrics.TASKS_DEAD, queue, task, attempt.reason).add()
 
     def _is_logged(self, attempt: Attempt) -> bool:
-        outcome = attempt.outcome
-        if not isinstance(outcome, outcomes.Done) or outcome.refused or self._log_tasks == "all":
+        which, outcome = self._log_tasks, attempt.outcome
+        if which == "all" or not isinstance(outcome, outcomes.Done) or outcome.refused:
             return True
-        if self._log_tasks == "late":
+        if which == "late":
             return attempt.times.lag_seconds > self._objective_of(self.label_of_queue(attempt.entry.queue))
-        if self._log_tasks == "failures" or time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
+        if which == "failures" or time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
             return False
         self._sampled_at = time.monotonic()
         return True
