@@ -75,13 +75,20 @@ def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleet
         until(lambda: answers(ask, "/readyz") == 200, "an exporter that reaches Redis")
         scrape = Scrape(ask("/metrics").text)
         assert scrape.total("rota_queue_ready_tasks", queue="default") == 3
-        shown = json.loads(ask("/status.json").text)
-        assert [node["workers"] for node in shown["nodes"]] == [2]
-        assert shown["processes"] == []
+        assert scrape.total("rota_redis_up") == 1
+        told_by_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
+        assert [name for name in told_by_masters if f"{name}{{" in scrape.text] == []
+        # A heartbeat from before the workers began says that there are none.
+        until(lambda: [node["workers"] for node in shown(ask)["nodes"]] == [2], "a node with its workers")
+        assert shown(ask)["processes"] == []
     finally:
         exporter.terminate()
         _, said = exporter.communicate(timeout=DEADLINE_SECONDS)
     assert exporter.returncode == 0, said
+
+
+def shown(ask: Callable[[str], Answered]) -> Any:
+    return json.loads(ask("/status.json").text)
 
 
 def answers(ask: Callable[[str], Answered], path: str) -> int:

@@ -41,6 +41,14 @@ def test_a_task_that_runs_is_the_exemplar_of_the_bucket_of_its_lag_by_redis_time
     assert not others
 
 
+def test_a_task_that_is_seen_again_is_in_no_other_bucket() -> None:
+    exemplars = Exemplars(QueueLabels(["mail"]).of)
+    for clock_offset in (0.03, 0.2):
+        exemplars.take([running(entry("id-1", "mail", "d", NOW_SECONDS), 0.0)], clock_offset, SHOWN)
+    [found] = exemplars.by_series[TASK_LAG.name, ("mail", "delayed")].values()
+    assert found.value == pytest.approx(0.03)
+
+
 def test_a_queue_of_a_pattern_is_shown_as_that() -> None:
     exemplars = Exemplars(QueueLabels(["tenant-*"]).of)
     exemplars.take([running(entry("id-1", "tenant-7", "r", NOW_SECONDS), 0.0)], 0.0, SHOWN)

@@ -1,7 +1,9 @@
 """Asking Redis for the queues: seldom, never for long, and never with an old answer."""
 
+import os
 import threading
 import time
+from contextlib import suppress
 from typing import TypeVar, cast
 
 import pytest
@@ -28,18 +30,33 @@ class Redis:
     def __init__(self) -> None:
         self.connects = 0
         self.overviews = 0
+        self.failed = 0
         self.failure: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
+        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # readable, as a socket is whose other end is closed
 
     def connect(self) -> "Redis":
         self.connects += 1
         if self.failure:
             raise self.failure
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.hung_up)
         return self
+
+    def fileno(self) -> int:
+        return self.hung_up
+
+    def hang_up(self) -> None:
+        """As a server does that is restarted: what is asked over this connection fails from now on."""
+        os.eventfd_write(self.hung_up, 1)
 
     def run(self, call: Command[T]) -> T:
         self.answers.wait(DEADLINE_SECONDS)
+        with suppress(BlockingIOError):
+            if os.eventfd_read(self.hung_up):
+                self.failed += 1
+                raise ConnectionLost("closed")
         if self.failure:
             raise self.failure
         if call.script.name == "audit":
@@ -108,6 +125,20 @@ def test_after_a_failure_there_is_no_reading_until_a_new_connection_answers(fail
     on.failure = None
     read_until(watched, known=True)
     assert on.connects >= 2
+
+
+@pytest.mark.usefixtures("soon_old")
+def test_a_server_that_hung_up_while_nobody_asked_answers_the_next_question() -> None:
+    on = Redis()
+    watched = watch(on)
+    read_until(watched, known=True)
+    on.hang_up()
+    asked = on.overviews
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while on.overviews == asked:  # what was just answered is not asked for anew
+        watched.read()
+        assert time.monotonic() < deadline
+    assert (on.connects, on.failed) == (2, 0)
 
 
 @pytest.mark.usefixtures("soon_old")

@@ -1,5 +1,6 @@
 """What the endpoints do when something fails."""
 
+import json
 import os
 from http import HTTPStatus
 
@@ -8,12 +9,16 @@ import pytest
 from child_settings import exporter_settings
 from rota.child.settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
+from rota.child.slots import MASTER_SLOT
 from rota.telemetry import log
 from rota_supervisor.exporter.client import HttpRequest
 from rota_supervisor.exporter.fleet import Health, Probe
 from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
 from rota_supervisor.exporter.web import Site
 from rota_supervisor.layout import EXPORTER_SLOT
+from rota_supervisor.notice import Board, FleetEvent, Notice
+
+EVENT = FleetEvent(1, 0.0, "info", "fleet.ready", "the fleet is ready", {})
 
 
 class BadProbe(Probe):
@@ -41,4 +46,17 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     logged = "".join(capfd.readouterr())
     assert "exporter.request_failed" in logged
     assert "no slot" in logged
+    os.close(memory.fd)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "x", ""])
+def test_a_number_of_an_event_that_is_none_leaves_out_nothing(number: str) -> None:
+    settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
+    memory = SlotMemory.create(8)
+    Board(memory.slot(MASTER_SLOT).far_spare).put_up(Notice(events=(EVENT,)).to_json(8192))
+    observer = Observer(settings, memory, os.getpid(), lambda: None, OwnSlot.of(memory.slot(EXPORTER_SLOT)))
+    site = Site(settings, Probe(settings, memory, os.getpid()), observer, None, lambda _: True)
+    answer = site.page(HttpRequest("GET", "/status.json", f"events_after={number}", {}))
+    assert answer.status is HTTPStatus.OK
+    assert [event["n"] for event in json.loads(answer.body)["events"]] == [1]
     os.close(memory.fd)

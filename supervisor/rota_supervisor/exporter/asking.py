@@ -5,6 +5,7 @@ So nothing (a stalled server, a resolver without network) holds up a page for lo
 
 import math
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ class Runs(Protocol):
 
     def run(self, call: Command[T]) -> T:
         """Run a script. Raises ServerError."""
+
+    def fileno(self) -> int: ...
 
     def close(self) -> None: ...
 
@@ -83,11 +86,18 @@ class RedisThread:
         except (ServerError, ValueError, IndexError, TypeError):
             # The master logs an outage; here it shows as what is absent, as does a reply of another shape
             # (the last three), which must not end this thread. The next question connects anew.
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _run(self, call: Command[T]) -> T:
+        # Where something is to be read although nothing was asked, the server has hung up since: it was restarted, or
+        # closes who is idle.
+        if self._connection is not None and connection.wait_for(self._connection.fileno(), select.POLLIN, 0.0):
+            self._hang_up()
         if self._connection is None:
             self._connection = self._connect()
         return self._connection.run(call)

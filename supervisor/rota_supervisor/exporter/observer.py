@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import Slot
+from rota.child.slots import MASTER_SLOT, Slot
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
@@ -96,7 +96,8 @@ class Observer:
         self._regions = Regions(memory, self._bound)
         self._queues = settings.queues[: shares.queues]
         self._strange = shares.strange
-        self._zeroes = list(zeroes([queue.name for queue in settings.queues[: shares.zeroed]]))
+        zeroed = [queue.name for queue in settings.queues[: shares.zeroed]]
+        self._zeroes = [] if settings.alone else list(zeroes(zeroed))
         for definition, labels in self._zeroes:
             self._bound.keep(definition, labels)
         self._exemplars = Exemplars(QueueLabels(queue.name for queue in settings.queues).of)
@@ -125,9 +126,10 @@ class Observer:
         reading = self._read_queues()
         fleet, samples = self._read_slots()
         put_settings(samples, self._queues, __version__, self._settings.forgotten_seconds)
-        put_fleet(samples, fleet, self._queues)
         now, notice = now_seconds(), self._probe.notice()
-        put_held(samples, held_at(now, notice))
+        if not self._settings.alone:
+            put_fleet(samples, fleet, self._queues)
+            put_held(samples, held_at(now, notice))
         if reading is not None:
             put_reading(samples, reading, self._without_room(reading))
         recent = self._history.recent(samples, began)
@@ -153,7 +155,8 @@ class Observer:
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
-        samples = self._regions.read({member.slot for member in fleet if member.has_begun})
+        living = {MASTER_SLOT} if self._settings.alone else {member.slot for member in fleet if member.has_begun}
+        samples = self._regions.read(living)
         self._dropped.add(self._bound.take_refused())
         for labels, count in starts(samples):
             samples.put(m.TASK_STARTS, labels, count)

@@ -33,6 +33,7 @@ _FAILED: Final = text_answer(
 )
 _FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 and saves a third
 _GZIP: Final = 31  # wbits
+_MOST_DIGITS: Final = 16  # of the number of an event
 _Endpoint = Callable[[HttpRequest], Answer]
 
 
@@ -139,7 +140,7 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
 def _events_after(asked: HttpRequest) -> int:
     """The number of the last event that whoever asks has; 0 when it says none."""
     [number] = parse_qs(asked.query).get("events_after", ["0"])[:1]
-    return int(number) if number.isdecimal() else 0
+    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
 
 
 def _health(found: fleet.Health, request: HttpRequest) -> Answer:

@@ -1,12 +1,10 @@
 """Every metric of Rota: name, type, help, labels, buckets, and which process computes it. Names are public.
 
-`docs/metrics.md` carries the same table, compared with this module by a test. A process counts with a
-`recorder.Recorder` over its own slot; the exporter reads all slots and asks Redis for the queues:
+A process counts with a `recorder.Recorder` over its own slot; the exporter reads all and asks Redis for the queues:
 
 * WORKER and POLLER write the definitions marked so into their own slot;
 * MASTER writes its own into slot 0, the fleet's gauges among them;
-* EXPORTER computes the rest at each scrape (from Redis, slot headers, its settings and /proc). Nobody
-  records those.
+* EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
 """
 
 from typing import Final
@@ -290,15 +288,12 @@ BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the p
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting and writing this answer took.")
 SERIES_DROPPED = _counter(
-    "rota_metrics_series_dropped_total",
-    (Writer.MASTER, Writer.WORKER, Writer.POLLER, Writer.EXPORTER),
-    'Times a label set found no room and was counted under "_other".',
+    "rota_metrics_series_dropped_total", tuple(Writer), 'Times a label set found no room and was counted as "_other".'
 )
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(
     "rota_log_lines_dropped_total", _ALL_WITH_REDIS, "Log lines lost because they could not be written at once."
 )
-
 
 ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))
 BY_NAME: Final = {definition.name: definition for definition in ALL}
