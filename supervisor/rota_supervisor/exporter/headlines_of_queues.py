@@ -69,14 +69,18 @@ def lateness(queue: Row, state: Row) -> tuple[bool, float]:
 
 
 def _why_late(status: Row) -> str:
-    workers = workers_of(status)
-    places = sum(row.get("concurrency") or 1 for row in workers)
-    busy = sum(len(row["tasks"]) for row in workers)
-    if not workers:
+    places, busy = Counter[str](), Counter[str]()
+    for row in workers_of(status):
+        pool = row.get("pool") or ""  # until its master has told of it
+        places[pool] += row.get("concurrency") or 1
+        busy[pool] += len(row["tasks"])
+    if not places:
         return "there is no worker"
-    if busy >= places:
-        return f"every worker is busy ({places:,}): more comes than they can do"
-    return f"{busy} of {places} places of the workers are busy"
+    if busy.total() >= places.total():
+        return f"every worker is busy ({places.total():,}): more comes than they can do"
+    if full := sorted(pool for pool in places if pool and busy[pool] >= places[pool]):
+        return f"every worker of {' and '.join(f'pool {pool}' for pool in full)} is busy"
+    return f"{busy.total()} of {places.total()} places of the workers are busy"
 
 
 def failing(status: Row) -> Iterator[Headline]:
