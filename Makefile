@@ -97,7 +97,7 @@ dashboards: $(VENV)/.installed-dev ## Build grafana/dashboards anew from the cod
 board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
 	$(BIN)/pytest -q tests/unit/test_dashboard_types.py $(PYTEST_ARGS)
 
-pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw the dashboards into docs/images/, from real fleets in all troubles; ten minutes
+pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and status pages into docs/images/, from real fleets in all troubles; ten minutes
 	PYTHONPATH=tests $(BIN)/python -m pictures --node $(NODE) --folder docs/images
 
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push

@@ -1,7 +1,7 @@
 """A fleet in which everything happens that a dashboard has a panel for and none of the troubles brings about."""
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,12 +119,18 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 
 
 @contextmanager
-def beside(folder: Path, troubles: Iterable[str], well_seconds: int = 5) -> Iterator[Bench]:
-    """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins."""
+def beside(
+    folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
+) -> Iterator[Bench]:
+    """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins.
+
+    `before` is called with the bench while all is well.
+    """
     bench = Bench(folder, troubles)
     scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)
     bench.closing.push(scene.closing)
     with bench, ThreadPoolExecutor() as pool:
+        before(bench)
         bench.prometheus.wait_for(f"count(timestamp(up) - timestamp(up offset {well_seconds}s) > 0)")
         happening = pool.submit(scene.closing.enter_context, eventful.happens(scene))
         list(pool.map(bench.begin, troubles))

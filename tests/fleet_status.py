@@ -13,7 +13,7 @@ def task(name: str = "mail.send", queue: str = "mail", **changes: Any) -> dict[s
 
 
 def process(slot: int, role: str = "worker", *tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    row = {"slot": slot, "role": role, "pid": 4000 + slot, "phase": "idle", "beat_age_seconds": 0.1}
+    row = {"slot": slot, "role": role, "pool": "default", "pid": 4000 + slot, "phase": "idle", "beat_age_seconds": 0.1}
     return row | {"concurrency": 1, "tasks": list(tasks)} | changes
 
 

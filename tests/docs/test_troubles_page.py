@@ -1,4 +1,5 @@
-"""docs/troubles.md tells of every trouble of the bench, in its order, and of the alerts that it raises."""
+"""docs/troubles.md tells of every trouble of the bench, in its order: the alerts, the first line of the status page and
+of `rota top`, and pictures."""
 
 import re
 
@@ -6,9 +7,23 @@ from prose import ROOT
 from troubles.answers import ANSWERS
 from troubles.catalogue import TROUBLES
 
+TEXT = (ROOT / "docs" / "troubles.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| [A-Z].*$", TEXT, re.MULTILINE)
+
 
 def test_the_page_names_the_alerts_of_every_trouble() -> None:
-    text = (ROOT / "docs" / "troubles.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| [A-Z].*$", text, re.MULTILINE)
-    told = [tuple(re.findall(r"\[(Rota\w+)\]\(runbook\.md#(?:rota\w+)\)", row)) for row in rows]
+    told = [tuple(re.findall(r"\[(Rota\w+)\]\(runbook\.md#(?:rota\w+)\)", row)) for row in ROWS]
     assert told == [ANSWERS[name].right + ANSWERS[name].also for name in TROUBLES]
+
+
+def test_the_page_has_the_line_that_the_status_page_begins_with() -> None:
+    said = [row.split(" | ")[-1].replace("*", "") for row in ROWS]
+    assert [
+        name for name, line in zip(TROUBLES, said, strict=True) if not re.search(ANSWERS[name].headline, line)
+    ] == []
+
+
+def test_each_trouble_has_pictures_of_a_dashboard_and_of_the_status_page() -> None:
+    shown = re.findall(r"\(images/([\w-]+)\.png\)", TEXT)
+    assert shown == [f"{kind}-{name}" for name in TROUBLES for kind in ("page", "trouble")]
+    assert set(shown) <= {path.stem for path in (ROOT / "docs" / "images").iterdir()}

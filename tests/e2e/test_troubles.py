@@ -4,6 +4,8 @@ Fleets, windows and ages are at a twentieth of their times. All troubles go on s
 that is well.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,12 +55,34 @@ def test_the_panel_that_is_there_for_it_shows_it(bench: Bench, name: str) -> Non
     )
 
 
+@pytest.mark.parametrize("name", [name for name in TROUBLES if ANSWERS[name].headline])
+def test_the_status_page_and_top_begin_with_the_cause(bench: Bench, name: str) -> None:
+    said: list[str] = []
+
+    def is_said() -> bool:
+        said.append(first_line(bench, name))
+        return re.match(ANSWERS[name].headline, said[-1]) is not None
+
+    until(is_said, lambda: set(said), DEADLINE_SECONDS, pause_seconds=1)
+
+
+def test_of_a_fleet_that_is_well_nothing_is_said(bench: Bench) -> None:
+    until(lambda: first_line(bench, WELL).startswith("all is well: "), lambda: first_line(bench, WELL))
+
+
 def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
     fired = {name: set(alerts(bench, name)) for name in bench.scenes}
     assert fired.pop(WELL) == set()
     assert {name: found - {*ANSWERS[name].right, *ANSWERS[name].also} for name, found in fired.items()} == {
         name: set() for name in TROUBLES
     }
+
+
+def first_line(bench: Bench, name: str) -> str:
+    """What both begin with, of the node that is looked at."""
+    _, body = bench.scenes[name].fleet.get("/status.json")
+    line: str = json.loads(body)["headlines"][0]["text"]
+    return line
 
 
 def alerts(bench: Bench, name: str) -> list[str]:

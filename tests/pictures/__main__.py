@@ -1,7 +1,7 @@
 """Draw the dashboards from what a real Prometheus answers beside real fleets: `make pictures` writes docs/images/.
 
 Each dashboard is drawn whole, of a fleet in which much happens; and for each trouble the first screen of the dashboard
-that shows it.
+that shows it, and that of the status page in a browser that had it open before.
 """
 
 import argparse
@@ -21,10 +21,11 @@ from dashboards import SCREEN, STEP_SECONDS, PanelQuery, ask, boards
 from eventful import beside, eventful
 from prometheus import Prometheus
 from trouble_panels import SHOWN
+from troubles.bench import Bench
 from troubles.catalogue import TROUBLES
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 HERE: Final = Path(__file__).parent
 FILES: Final = ("page.html", "style.css", "units.js", "draw.js")
@@ -33,6 +34,7 @@ TROUBLED_SECONDS: Final = 60
 SHOWN_SECONDS: Final = 120
 SCALE: Final = 0.75
 SCALE_OF_WHOLE_BOARDS: Final = 0.55  # so that each picture is below 300 kB
+SCALE_OF_PAGES: Final = 0.75
 AT_ONCE: Final = 5  # fleets, so that a small machine has time for them
 
 
@@ -55,10 +57,35 @@ def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
         yield Picture(f"trouble-{name}", f"{SHOWN[name].board}.json", name, TROUBLES[name].summary, SCREEN)
 
 
-def gathered(troubles: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What the page draws, by the name of each picture."""
-    with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS) as bench:
+class Onlooker:
+    """Somebody who has the status pages of these troubles open."""
+
+    def __init__(self, troubles: Iterable[str]) -> None:
+        self._troubles = troubles
+        self._pages: dict[str, Page] = {}
+
+    def look(self, bench: Bench) -> None:
+        """Open them."""
+        self._playwright = sync_playwright().start()
+        chromium = self._playwright.chromium.launch(executable_path=binary())
+        for name in self._troubles:
+            page = chromium.new_page(viewport={"width": 1280, "height": 860}, device_scale_factor=SCALE_OF_PAGES)
+            page.goto(f"http://{bench.scenes[name].fleet.target()}/")
+            self._pages[name] = page
+
+    def take(self, images: Path) -> None:
+        """Take a picture of each, and go: troubles are ended by calls that wait, which no event loop has time for."""
+        for name, page in self._pages.items():
+            page.screenshot(path=images / f"page-{name}.png")
+        self._playwright.stop()
+
+
+def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]:
+    """What is to be drawn, by the name of each picture. Those of the status pages are written here."""
+    onlooker = Onlooker(troubles)
+    with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS, onlooker.look) as bench:
         time.sleep(TROUBLED_SECONDS)
+        onlooker.take(images)
         return {picture.name: answered(bench.prometheus, picture) for picture in pictures(troubles)}
 
 
@@ -106,7 +133,7 @@ def main() -> None:
     arguments.folder.mkdir(exist_ok=True)
     data: dict[str, dict[str, Any]] = {}
     for start in range(0, len(TROUBLES), AT_ONCE):
-        data |= gathered([*TROUBLES][start : start + AT_ONCE])
+        data |= gathered([*TROUBLES][start : start + AT_ONCE], arguments.folder)
     with sync_playwright() as playwright, closing(playwright.chromium.launch(executable_path=binary())) as chromium:
         for name, each in data.items():
             draw(chromium, site, each, arguments.folder / f"{name}.png")

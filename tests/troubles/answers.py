@@ -1,4 +1,4 @@
-"""Which alerts each trouble raises."""
+"""Which alerts each trouble raises, and what the status page and `rota top` begin with."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,29 +7,58 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alerts that name the cause, of which one fires first, and what else is told of the same cause."""
+    """The alerts that name the cause, of which one fires first, and what else is told of the same cause.
+
+    `headline`: a pattern of the first line of the node that is looked at; "" where nobody is there to say it.
+    """
 
     right: tuple[str, ...]
     also: tuple[str, ...]
+    headline: str
 
 
-def _answer(*right: str, also: Iterable[str] = ()) -> Answer:
-    return Answer(right, tuple(also))
+def _answer(*right: str, also: Iterable[str] = (), headline: str) -> Answer:
+    return Answer(right, tuple(also), headline)
 
 
 ANSWERS: Final[dict[str, Answer]] = {
-    "crash_loop": _answer("RotaWorkerCrashLoop", also=["RotaWorkersMissing"]),
-    "hung_task": _answer("RotaTaskHung"),
-    "failing_tasks": _answer("RotaDeadLetters", also=["RotaTaskFailing"]),
-    "failing_hook": _answer("RotaStartsHeld"),
-    "saturation": _answer("RotaLagBurn1h"),
-    "rare_late_queue": _answer("RotaLagBurn1h"),
-    "unserved_queue": _answer("RotaQueueUnserved"),
-    "forgotten_queue": _answer("RotaQueueForgotten"),
-    "pollers_stuck": _answer("RotaPollerBehind", "RotaWorkerCrashLoop"),
-    "redis_away": _answer("RotaRedisDown"),
-    "node_lost": _answer("RotaNodeLost"),
-    "fleet_absent": _answer("RotaAbsent"),
-    "bad_reload": _answer("RotaConfigReloadFailed"),
-    "log_blocked": _answer("RotaLogLinesDropped"),
+    "crash_loop": _answer(
+        "RotaWorkerCrashLoop",
+        also=["RotaWorkersMissing"],
+        headline=r"\d+ processes died in the last 5 m, \d+ of them in task crash; the last: ",
+    ),
+    "hung_task": _answer(
+        "RotaTaskHung", headline=r"worker \d+ has run hold for .+, usually at most .+; its limit is 1 h"
+    ),
+    "failing_tasks": _answer(
+        "RotaDeadLetters",
+        also=["RotaTaskFailing"],
+        headline=r"queue work: (\d+) of \1 attempts failed in the last 5 m, \d+ dead task",
+    ),
+    "failing_hook": _answer(
+        "RotaStartsHeld", headline=r"pool default is in \w+: \d+ failures in a row, .+; last: .+\.connect raised"
+    ),
+    "saturation": _answer(
+        "RotaLagBurn1h",
+        headline=r"queue work is late: .+, its objective is 1.5 s; every worker is busy \(2\): more comes than they",
+    ),
+    "rare_late_queue": _answer("RotaLagBurn1h", headline=r"queue rare (is|was) late.*: .+, its objective is 50 ms"),
+    "unserved_queue": _answer(
+        "RotaQueueUnserved", headline=r"queue wrok: nobody serves it, 5 tasks waiting, the oldest for "
+    ),
+    "forgotten_queue": _answer(
+        "RotaQueueForgotten", headline=r"queue work has been paused for .+, 5 tasks waiting, the oldest for "
+    ),
+    "pollers_stuck": _answer(
+        "RotaPollerBehind",
+        "RotaWorkerCrashLoop",
+        headline=r"the poller is in \w+: |\d of \d pollers serve.*: what is scheduled is late|\d+ processes died",
+    ),
+    "redis_away": _answer("RotaRedisDown", headline=r"Redis does not answer for .+: no task starts"),
+    "node_lost": _answer("RotaNodeLost", headline=r"node .+ has been silent for .+: the others run what it held"),
+    "fleet_absent": _answer("RotaAbsent", headline=""),
+    "bad_reload": _answer(
+        "RotaConfigReloadFailed", headline=r"the last reload was refused .+ ago: .*workers: expected a whole number"
+    ),
+    "log_blocked": _answer("RotaLogLinesDropped", headline=r"\d+ log lines? lost: whoever reads the log is too slow"),
 }

@@ -105,6 +105,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
+        with_(queues=[LATE], processes=[process(8, "worker", task()), process(9, "worker") | {"pool": "fast"}]),
+        "bad",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker of pool default is busy",
+        "queues/mail",
+    ),
+    (
         with_(queues=[WAS_LATE]),
         "warn",
         "queue mail was late in the last 5 m: 42 s, its objective is 5.0 s",

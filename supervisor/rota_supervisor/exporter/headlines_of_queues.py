@@ -69,14 +69,19 @@ def lateness(queue: Row, state: Row) -> tuple[bool, float]:
 
 
 def _why_late(status: Row) -> str:
-    workers = workers_of(status)
-    places = sum(row.get("concurrency") or 1 for row in workers)
-    busy = max(sum(len(row["tasks"]) for row in workers), _claimed_here(status))
-    if not workers:
+    places, busy = Counter[str](), Counter[str]()
+    for row in workers_of(status):
+        pool = row.get("pool") or ""  # until its master has told of it
+        places[pool] += row.get("concurrency") or 1
+        busy[pool] += len(row["tasks"])
+    taken = max(busy.total(), _claimed_here(status))
+    if not places:
         return "there is no worker"
-    if busy >= places:
-        return f"every worker is busy ({places:,}): more comes than they can do"
-    return f"{busy} of {places} places of the workers are busy"
+    if taken >= places.total():
+        return f"every worker is busy ({places.total():,}): more comes than they can do"
+    if full := sorted(pool for pool in places if pool and busy[pool] >= places[pool]):
+        return f"every worker of {' and '.join(f'pool {pool}' for pool in full)} is busy"
+    return f"{taken} of {places.total()} places of the workers are busy"
 
 
 def _claimed_here(status: Row) -> int:
