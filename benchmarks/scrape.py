@@ -18,7 +18,7 @@ from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import MAX_SERIES, Recorder
-from rota_supervisor.exporter.exposition import Wanted
+from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
@@ -65,7 +65,7 @@ def scrape(observer: Observer, what: str) -> None:
     seconds: list[float] = []
     for _ in range(SCRAPES):
         began = time.process_time()
-        text = observer.scrape(Wanted(ACCEPT)).body
+        text = observer.scrape(ScrapeOptions(ACCEPT)).body
         zlib.compress(text, 1, wbits=31)
         seconds.append(time.process_time() - began)
     lines = sum(not line.startswith(b"#") for line in text.splitlines())

@@ -5,18 +5,20 @@ Not by urllib: a proxy in the environment has no part in this.
 
 import contextlib
 import http.client
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 ANSWER_SECONDS: Final = 5.0
+_UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes: self-signed, or of an authority that is not known here
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
 
 
-class NoAnswer(Exception):
+class NodeSilent(Exception):
     """Nothing answers there; the message says where, and why."""
 
 
-class Answered(NamedTuple):
+class NodeAnswer(NamedTuple):
     """An answer: its HTTP status, and its text."""
 
     status: int
@@ -38,16 +40,16 @@ class NodeHttp(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
-    def get(self, path: str) -> Answered:
-        """Ask for a path, and wait ANSWER_SECONDS for its answer at most. Raises NoAnswer."""
+    def get(self, path: str) -> NodeAnswer:
+        """Ask for a path, and wait ANSWER_SECONDS for its answer at most. Raises NodeSilent."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         with contextlib.closing(self._connection()) as connection:
             try:
                 connection.request("GET", path, headers=headers)
                 answer = connection.getresponse()
-                return Answered(answer.status, answer.read().decode(errors="replace"))
+                return NodeAnswer(answer.status, answer.read().decode(errors="replace"))
             except (OSError, http.client.HTTPException) as error:
-                raise NoAnswer(f"nothing answers at {self.url}{path}: {error}") from None
+                raise NodeSilent(f"nothing answers at {self.url}{path}: {error}{_what_to_do(error)}") from None
 
     def _connection(self) -> http.client.HTTPConnection:
         if self.scheme == "http":
@@ -59,6 +61,24 @@ class NodeHttp(NamedTuple):
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return http.client.HTTPSConnection(self.host, self.port, timeout=ANSWER_SECONDS, context=context)
+
+
+def token_in(file: Path) -> str:
+    """Return the bearer token in a file. Raises OSError, and ValueError where what is in it is no token."""
+    text = file.read_bytes()
+    if not text.isascii() or len(text.split()) != 1:
+        raise ValueError("expected one word of ASCII characters, the token")
+    return text.decode("ascii").strip()
+
+
+def _what_to_do(error: Exception) -> str:
+    if getattr(error, "verify_code", None) in _UNKNOWN_ISSUER:
+        return ": name the file with its certificate, or with that of its authority, in SSL_CERT_FILE"
+    if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":
+        return ": it has no TLS, ask it by http://"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return ": is it to be asked by https://?"
+    return ""
 
 
 def node_at(listen: str, token: str = "", certificate: str = "") -> NodeHttp:
@@ -73,5 +93,5 @@ def node_of_url(url: str, token: str = "") -> NodeHttp:
     """Return how to ask the node at this URL. Raises ValueError for one that is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"expected a URL as http://host:9750, got {url!r}")
+        raise ValueError(f"expected a URL as http://host:9477, got {url!r}")
     return NodeHttp(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), token)

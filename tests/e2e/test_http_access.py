@@ -16,7 +16,7 @@ from fleet_process import DEADLINE_SECONDS, ROTA, environment, toml
 from fleet_process import rota as run_rota
 from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
-from rota_supervisor.node_http import Answered, NoAnswer, node_at
+from rota_supervisor.node_http import NodeAnswer, NodeSilent, node_at
 from servers import free_port
 from waiting import until
 
@@ -49,6 +49,11 @@ def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Flee
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     shown = fleet.rota("top", "--json")
     assert json.loads(shown.stdout)["actions"] is True, shown.stderr
+    (tmp_path / "other").write_text("a-token-of-somebody-else")
+    refused_top = fleet.rota("top", "--once", "--token-file", "other")
+    assert (refused_top.returncode, "has another token: say --token-file" in refused_top.stderr) == (69, True)
+    untold = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
+    assert (untold.returncode, "asks for a token: say --token-file" in untold.stderr) == (69, True), untold.stderr
 
 
 def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path: Path) -> None:
@@ -59,6 +64,8 @@ def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path:
     assert fleet.rota("top", "--once").returncode == 0
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
         fleet.get("/livez")  # in plain text
+    by_name = fleet.rota("top", "--once", "--url", f"https://{fleet.status()['listen']}")
+    assert (by_name.returncode, "in SSL_CERT_FILE" in by_name.stderr) == (69, True), by_name.stderr
 
 
 def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleets, tmp_path: Path) -> None:
@@ -87,15 +94,15 @@ def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleet
     assert exporter.returncode == 0, said
 
 
-def shown(ask: Callable[[str], Answered]) -> Any:
+def shown(ask: Callable[[str], NodeAnswer]) -> Any:
     return json.loads(ask("/status.json").text)
 
 
-def answers(ask: Callable[[str], Answered], path: str) -> int:
+def answers(ask: Callable[[str], NodeAnswer], path: str) -> int:
     """The status of the answer, 0 while nobody gives one."""
     try:
         return ask(path).status
-    except NoAnswer:
+    except NodeSilent:
         return 0
 
 
@@ -106,7 +113,7 @@ def answers(ask: Callable[[str], Answered], path: str) -> int:
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),
         ({"token_file": "short"}, "short holds no token"),
         ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS takes both, tls_cert and tls_key"),
-        ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "http.tls_cert and http.tls_key cannot be used together"),
+        ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "tls_key cannot be used together, as PEM files"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_a_start(fleets: Fleets, tmp_path: Path, http: Any, message: str) -> None:

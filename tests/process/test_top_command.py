@@ -13,8 +13,8 @@ from fleet_process import rota
         (["--once"], {"http": {"listen": ""}}, 78, "HTTP, which is turned off: set [http] listen, or say --url"),
         (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "nothing answers at http://127.0.0.1:1/status.json"),
         ([], {}, 2, "there is none: say --once or --json"),
-        (["--once", "--url", "ftp://x"], {}, 2, "expected a URL as http://host:9750"),
-        (["--once", "--token-file", "rota.toml"], {}, 2, "a token is one word of printable ASCII"),
+        (["--once", "--token-file", "rota.toml"], {}, 2, "rota.toml cannot be used: expected one word of ASCII"),
+        (["--once", "--url", "ftp://x"], {}, 2, "expected a URL as http://host:9477"),
     ],
 )
 def test_without_a_fleet_to_ask_it_says_what_to_do(

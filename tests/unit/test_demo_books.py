@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from fleet_status import busy
-from rota_supervisor.demo.books import Books, read_books
-from rota_supervisor.demo.lines import Lines
+from rota_supervisor.demo.books import FleetBooks, read_books
+from rota_supervisor.demo.lines import PlainLines
 from rota_supervisor.demo.picture import Acts
 
 
-def books() -> Books:
+def books() -> FleetBooks:
     told = {"restarts": [{"role": "worker", "reason": "signal", "count": 1}], "recovered": 1, "early_starts": 0}
     return read_books(busy() | told, ["sold-email", "reports"])
 
@@ -38,7 +38,7 @@ def test_without_redis_the_counts_are_not_known_and_nothing_is_idle() -> None:
 
 def test_lines_have_no_escapes_and_come_every_two_seconds() -> None:
     stream = io.StringIO()
-    view = Lines(Console(file=stream, highlight=False))
+    view = PlainLines(Console(file=stream, highlight=False))
     view.happened(0.0, "kill -9 77 [bold]")
     for tenth in range(50):
         view.show(tenth / 10, books())

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rota_supervisor.demo.books import Books, QueueNumbers
+from rota_supervisor.demo.books import FleetBooks, QueueNumbers
 from rota_supervisor.demo.checks import Evidence, check_run
 from rota_supervisor.demo.journal import Accepted, Mark, What
 
@@ -30,7 +30,7 @@ MARKS = (
     mark(What.START, "three", 10, 101.5),
     mark(What.DONE, "three", 10, 102.0),
 )
-BOOKS = Books(
+BOOKS = FleetBooks(
     queues={
         "mail": QueueNumbers(0, 0, 0, accepted=2, done=2),
         "reports": QueueNumbers(0, 0, 0, accepted=1, done=1),

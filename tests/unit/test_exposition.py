@@ -11,20 +11,20 @@ from prometheus_client.samples import Exemplar, Sample
 
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, HistogramDefinition
-from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
+from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.samples import Samples
 
 ACCEPT = "application/openmetrics-text;version=1.0.0"
-PLAIN, OPENMETRICS = Wanted(), Wanted(ACCEPT)
+PLAIN, OPENMETRICS = ScrapeOptions(), ScrapeOptions(ACCEPT)
 NOWHERE = Origins(lambda *_: None, {})
 PARSERS: dict[str, Callable[[str], Iterable[Metric]]] = {"": parse_plain, ACCEPT: parse_openmetrics}
 
 
-def written(samples: Samples, wanted: Wanted = PLAIN, origins: Origins = NOWHERE, fleet: str = "shop") -> str:
+def written(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOWHERE, fleet: str = "shop") -> str:
     return exposition(samples, fleet, wanted, origins, 0.0).body.decode()
 
 
-def read(samples: Samples, wanted: Wanted = PLAIN, origins: Origins = NOWHERE) -> dict[str, list[Sample]]:
+def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOWHERE) -> dict[str, list[Sample]]:
     """Samples by their names."""
     found: dict[str, list[Sample]] = {}
     for family in PARSERS[wanted.accept](written(samples, wanted, origins)):
@@ -41,8 +41,8 @@ def every_metric() -> Samples:
     return samples
 
 
-@pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS, Wanted(ACCEPT, created=True)], ids=str)
-def test_every_metric_is_read_back_as_it_is_declared(wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS, ScrapeOptions(ACCEPT, created=True)], ids=str)
+def test_every_metric_is_read_back_as_it_is_declared(wanted: ScrapeOptions) -> None:
     text = written(every_metric(), wanted, Origins(lambda *_: 1.5, {}))
     families = {family.name: family for family in PARSERS[wanted.accept](text)}
     for definition in m.ALL:
@@ -78,7 +78,7 @@ def test_a_histogram_is_cumulative_and_ends_with_its_count_and_sum() -> None:
 
 @pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS], ids=str)
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-9, 123456789.5, 1e300, math.inf, -math.inf])
-def test_a_number_is_read_back_as_it_was(value: float, wanted: Wanted) -> None:
+def test_a_number_is_read_back_as_it_was(value: float, wanted: ScrapeOptions) -> None:
     samples = Samples()
     samples.put(m.REDIS_CLOCK_OFFSET, (), value)
     (sample,) = read(samples, wanted)[m.REDIS_CLOCK_OFFSET.name]
@@ -117,12 +117,12 @@ def test_exemplars_stand_behind_their_bucket_in_openmetrics_alone() -> None:
 def test_a_series_whose_beginning_nobody_knows_says_none() -> None:
     samples = Samples()
     samples.put(m.TASKS_ENQUEUED, ("mail",), 1)
-    assert "_created" not in written(samples, Wanted(ACCEPT, created=True))
+    assert "_created" not in written(samples, ScrapeOptions(ACCEPT, created=True))
 
 
 @pytest.mark.parametrize("name", ["rota_task_lag_seconds", "rota_task_lag_seconds_bucket", "rota_claims_total"])
 def test_who_asks_for_some_names_gets_those(name: str) -> None:
-    found = read(every_metric(), Wanted(names=frozenset([name])))
+    found = read(every_metric(), ScrapeOptions(names=frozenset([name])))
     assert {sample.removesuffix("_total").partition("_seconds")[0] for sample in found} == {
         name.removesuffix("_total").partition("_seconds")[0]
     }

@@ -21,9 +21,9 @@ from rota.telemetry import events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.lines import Lines, show_checks
+from rota_supervisor.demo.lines import PlainLines, show_checks
 from rota_supervisor.exits import say_crash
-from rota_supervisor.exporter.exposition import Origins, Wanted, exposition
+from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
@@ -151,7 +151,7 @@ def _notified() -> str:
 def _metrics() -> str:
     samples = Samples()
     samples.put(m.QUEUE_READY, (HOSTILE,), 1)
-    text = exposition(samples, HOSTILE, Wanted(), Origins(lambda *_: None, {}), 0.0).body.decode()
+    text = exposition(samples, HOSTILE, ScrapeOptions(), Origins(lambda *_: None, {}), 0.0).body.decode()
     ready, _ = text_string_to_metric_families(text)
     assert [sample.labels for sample in ready.samples] == [{"fleet": printable(HOSTILE), "queue": printable(HOSTILE)}]
     return text
@@ -159,7 +159,7 @@ def _metrics() -> str:
 
 def _demo() -> str:
     console = Console(file=io.StringIO(), width=4000, highlight=False, color_system=None)
-    Lines(console).happened(1.0, HOSTILE)
+    PlainLines(console).happened(1.0, HOSTILE)
     show_checks(console, [Check("name", False, HOSTILE)])
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().count("[red]") == 2

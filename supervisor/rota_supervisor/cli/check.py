@@ -48,7 +48,9 @@ def _check_certificate(config: Config) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.http.tls_cert, config.http.tls_key)
     except OSError as error:
-        raise Failure(ExitCode.CONFIG, f"http.tls_cert and http.tls_key cannot be used together: {error}") from error
+        raise Failure(
+            ExitCode.CONFIG, f"http.tls_cert and http.tls_key cannot be used together, as PEM files: {error}"
+        ) from error
 
 
 def _checked_server(config: Config, counts: str) -> str:

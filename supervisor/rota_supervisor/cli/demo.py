@@ -102,14 +102,14 @@ def _folder() -> Iterator[Path]:
 def _perform(
     fleet: Fleet, state: command.CliState, console: Console, interrupts: Interrupts, seconds: float
 ) -> run.Outcome:
-    shown = lines.Lines(console)
+    shown = lines.PlainLines(console)
     with rota.Client(fleet.place.redis_url, NAMESPACE) as client:
         if not _has_screen(state):
             return run.Demo(fleet, client, shown, interrupts, seconds).run()
-        from rota_supervisor.demo.picture import Picture  # noqa: PLC0415 - it takes long to import
+        from rota_supervisor.demo.picture import LiveView  # noqa: PLC0415 - it takes long to import
 
         top.respect_no_color(state)
-        picture = Picture(fleet, client, interrupts, seconds)
+        picture = LiveView(fleet, client, interrupts, seconds)
         try:
             return picture.outcome()
         finally:

@@ -12,7 +12,7 @@ from rota.telemetry import log
 from rota_supervisor.cli import command
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.access import Door
-from rota_supervisor.exporter.serving import BEAT_SECONDS, Place, serve
+from rota_supervisor.exporter.serving import BEAT_SECONDS, ExporterPlace, serve
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.master.core.settings import exporter_settings
 from rota_supervisor.master.effects.listen_socket import ListenSocket
@@ -51,4 +51,4 @@ def _serve(settings: ExporterSettings, door: Door, listening: ListenSocket) -> i
     own.begin(_NONCE)
     own.enter(_NONCE, os.getpid())
     assert listening.fd is not None
-    return serve(settings, door, Place(memory, os.getpid(), own), os.dup(listening.fd))
+    return serve(settings, door, ExporterPlace(memory, os.getpid(), own), os.dup(listening.fd))

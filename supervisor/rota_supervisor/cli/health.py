@@ -11,7 +11,7 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.node_http import NoAnswer, NodeHttp, node_at
+from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
 from rota_supervisor.notice import sentence
 
 LIVE = "/livez"
@@ -42,7 +42,7 @@ def _ask_http(config: Config, path: str) -> tuple[bool, str]:
     fault."""
     try:
         answer = node_of(config).get(path)
-    except NoAnswer as error:
+    except NodeSilent as error:
         raise Failure(ExitCode.UNREACHABLE, str(error)) from None
     return answer.status == http.client.OK, answer.text.strip()
 
@@ -58,7 +58,7 @@ def node_of(config: Config, token: str = "") -> NodeHttp:
 
 def _token_in(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8").strip() if file else ""
+        return token_in(Path(file)) if file else ""
     except (OSError, ValueError):  # of another user, perhaps: health needs none, and who needs one is told so
         return ""
 

@@ -16,7 +16,7 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.health import node_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.node_http import NoAnswer, NodeHttp, node_of_url
+from rota_supervisor.node_http import NodeHttp, NodeSilent, node_of_url, token_in
 from rota_supervisor.top.plain import plain
 
 STATUS: Final = "/status.json"
@@ -25,11 +25,13 @@ _NO_HTTP: Final = (
     "rota top asks the fleet's HTTP, which is turned off: set [http] listen, or say --url of a node that has it; "
     "rota status asks the master itself"
 )
+_NO_TOKEN: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
+_OTHER_TOKEN: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
 _COLUMNS: Final = 160  # of text that no terminal shows
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--url", help="The node to ask, as http://host:9750 [else http.listen].")
+@click.option("--url", help="The node to ask, as http://host:9477 [else http.listen].")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its bearer token.")
 @click.option("--once", is_flag=True, help="Write it once, as text, and leave.")
 def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
@@ -50,9 +52,9 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
 
 
 def _node(config: Config, url: str | None, token_file: Path | None) -> NodeHttp:
-    token = _token_in(token_file) if token_file else ""
     if url is None and not config.http.listen:
         raise Failure(ExitCode.CONFIG, _NO_HTTP)
+    token = _token_in(token_file) if token_file else ""
     try:
         return node_of(config, token) if url is None else node_of_url(url, token)
     except ValueError as error:
@@ -60,35 +62,33 @@ def _node(config: Config, url: str | None, token_file: Path | None) -> NodeHttp:
 
 
 def _token_in(file: Path) -> str:
-    token = file.read_text(encoding="utf-8", errors="replace").strip()
-    if not (token.isascii() and token.isprintable()):
-        raise click.BadParameter("a token is one word of printable ASCII", param_hint="--token-file")
-    return token
+    try:
+        return token_in(file)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{file} cannot be used: {error}", param_hint="--token-file") from None
 
 
 def read_status(node: NodeHttp) -> dict[str, Any]:
     """Return what the node's `/status.json` says. Raises Failure 69."""
     try:
         return reader(node)()
-    except NoAnswer as error:
+    except NodeSilent as error:
         raise Failure(ExitCode.UNREACHABLE, str(error)) from None
 
 
 def reader(node: NodeHttp) -> Callable[[], dict[str, Any]]:
-    """Return what asks the node for its `/status.json`, and raises NoAnswer."""
+    """Return what asks the node for its `/status.json`, and raises NodeSilent."""
 
     def read() -> dict[str, Any]:
         answer = node.get(STATUS)
         if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise NoAnswer(
-                f"{node.url} {'refuses that' if node.token else 'asks for a'} token: name its file with --token-file"
-            )
+            raise NodeSilent(_OTHER_TOKEN.format(node.url) if node.token else _NO_TOKEN.format(node.url))
         if answer.status != HTTPStatus.OK:
-            raise NoAnswer(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
+            raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
         try:
             status: dict[str, Any] = json.loads(answer.text)
         except ValueError:
-            raise NoAnswer(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
+            raise NodeSilent(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
         return status
 
     return read

@@ -26,7 +26,7 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class FleetBooks:
     """One answer. `restarts` by role and reason, those that happened; `missing` by the audit; `early`: how many tasks
     the workers counted that started before they were due."""
 
@@ -54,10 +54,10 @@ class Books:
         return all(queue.ready == queue.scheduled == queue.inflight == 0 for queue in self.queues.values())
 
 
-def read_books(status: Mapping[str, Any], queues: Iterable[str]) -> Books:
+def read_books(status: Mapping[str, Any], queues: Iterable[str]) -> FleetBooks:
     """Read what `/status.json` answered. Raises KeyError when it is not of these queues' fleet."""
     rows = {row["name"]: row for row in status["queues"]}
-    return Books(
+    return FleetBooks(
         queues={queue: _queue(rows[queue]) for queue in queues},
         running=sum(pool["workers"].get("running", 0) for pool in status["pools"]),
         desired=sum(pool["desired"] for pool in status["pools"]),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota_supervisor.demo.books import Books
+from rota_supervisor.demo.books import FleetBooks
 from rota_supervisor.demo.journal import Accepted, Mark, What
 
 _NAMED: Final = 3  # how many tasks a fault names; the journals have them all
@@ -28,7 +28,7 @@ class Evidence:
     accepted: Sequence[Accepted]
     marks: Sequence[Mark]
     kills: Sequence[Mark]
-    books: Books
+    books: FleetBooks
 
 
 @dataclass(slots=True)

@@ -23,9 +23,9 @@ from typing import Any, Final, Self
 import psutil
 
 from rota_supervisor.demo import scenario
-from rota_supervisor.demo.books import Books, read_books
+from rota_supervisor.demo.books import FleetBooks, read_books
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.node_http import NoAnswer, NodeHttp
+from rota_supervisor.node_http import NodeHttp, NodeSilent
 
 READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 45.0  # above the fleet's own drain limit and its server's
@@ -151,7 +151,7 @@ class Fleet:
         except ValueError:  # of a fleet that is ending, or of whoever has its port now
             return None
 
-    def books(self) -> Books | None:
+    def books(self) -> FleetBooks | None:
         """What is in it for the demo; None likewise."""
         status = self.status()
         try:
@@ -163,7 +163,7 @@ class Fleet:
         """What is answered with 200; None for everything else."""
         try:
             answer = NodeHttp("http", "127.0.0.1", self.place.http_port).get(path)
-        except NoAnswer:
+        except NodeSilent:
             return None
         return answer.text if answer.status == http.client.OK else None
 

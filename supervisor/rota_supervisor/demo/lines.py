@@ -8,13 +8,13 @@ from rich.text import Text
 
 from rota.durations import in_words
 from rota.printable import printable
-from rota_supervisor.demo.books import Books, LagNumbers
+from rota_supervisor.demo.books import FleetBooks, LagNumbers
 from rota_supervisor.demo.checks import Check
 
 STATUS_EVERY_SECONDS: Final = 2.0
 
 
-class Lines:
+class PlainLines:
     """Says what happens at once, and how it goes every two seconds."""
 
     def __init__(self, console: Console) -> None:
@@ -25,14 +25,14 @@ class Lines:
         """Say what just happened."""
         self._console.print(f"{elapsed_seconds:5.1f} s  {printable(what)}", markup=False, soft_wrap=True)
 
-    def show(self, elapsed_seconds: float, books: Books) -> None:
+    def show(self, elapsed_seconds: float, books: FleetBooks) -> None:
         """Say how it goes, if it is time to."""
         if elapsed_seconds >= self._next_seconds:
             self._next_seconds = elapsed_seconds + STATUS_EVERY_SECONDS
             self._console.print(f"{elapsed_seconds:5.1f} s  {_status_line(books)}", markup=False, soft_wrap=True)
 
 
-def _status_line(books: Books) -> str:
+def _status_line(books: FleetBooks) -> str:
     queues = books.queues.values()
     ready = _sum(queue.ready for queue in queues)
     scheduled = _sum(queue.scheduled for queue in queues)

@@ -8,11 +8,11 @@ from typing import Any
 from textual import work
 
 import rota
-from rota_supervisor.demo.books import Books
+from rota_supervisor.demo.books import FleetBooks
 from rota_supervisor.demo.fleet import Fleet, Interrupts
 from rota_supervisor.demo.run import Demo, Outcome
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.node_http import NoAnswer
+from rota_supervisor.node_http import NodeSilent
 from rota_supervisor.top.app import Top
 
 
@@ -26,7 +26,7 @@ class Acts:
         """Take down what just happened."""
         self.done.append((time.time(), elapsed_seconds, what))
 
-    def show(self, elapsed_seconds: float, books: Books) -> None:
+    def show(self, elapsed_seconds: float, books: FleetBooks) -> None:
         """Nothing: the picture shows how it goes."""
 
     def beside(self, status: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Acts:
             yield {"n": -number, "at": at, "level": "info", "event": "demo", "text": what, "fields": {}}
 
 
-class Picture(Top):
+class LiveView(Top):
     """Runs the demo in a thread while it shows its fleet, and leaves when that has ended."""
 
     def __init__(self, fleet: Fleet, client: rota.Client, interrupts: Interrupts, seconds: float) -> None:
@@ -102,5 +102,5 @@ def _raising(error: BaseException) -> Callable[[], Outcome]:
 def _status_of(fleet: Fleet) -> Mapping[str, Any]:
     status = fleet.status()
     if status is None:
-        raise NoAnswer("the fleet does not answer yet")
+        raise NodeSilent("the fleet does not answer yet")
     return status

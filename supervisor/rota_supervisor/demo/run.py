@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, assert_never
 import rota
 from rota.durations import seconds as in_seconds
 from rota_supervisor.demo import journal, scenario
-from rota_supervisor.demo.books import Books, LagNumbers
+from rota_supervisor.demo.books import FleetBooks, LagNumbers
 from rota_supervisor.demo.checks import Check, Evidence, check_run
 from rota_supervisor.demo.fleet import READY_SECONDS, Fleet, Interrupts
 from rota_supervisor.demo.scenario import Act
@@ -46,7 +46,7 @@ class View(Protocol):
 
     def happened(self, elapsed_seconds: float, what: str) -> None: ...
 
-    def show(self, elapsed_seconds: float, books: Books) -> None: ...
+    def show(self, elapsed_seconds: float, books: FleetBooks) -> None: ...
 
 
 class Demo:
@@ -62,7 +62,7 @@ class Demo:
         self._accepted: set[str] = set()
         self._runs = journal.JournalRuns(fleet.place.folder / journal.RUNS_FILE)
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
-        self._books: Books | None = None
+        self._books: FleetBooks | None = None
         self._idle_since: float | None = None
         self._shown_at = 0.0
         self._started_at = time.monotonic()
@@ -238,7 +238,7 @@ class Demo:
         return self._idle_since is not None and time.monotonic() - self._idle_since > _IDLE_SECONDS
 
     @property
-    def _now(self) -> Books:
+    def _now(self) -> FleetBooks:
         assert self._books is not None, "the fleet has answered before it was called ready"
         return self._books
 

@@ -8,7 +8,7 @@ from rota.child import life, slot_memory
 from rota.telemetry import log
 from rota_supervisor import child, layout
 from rota_supervisor.exporter.access import Door
-from rota_supervisor.exporter.serving import Place, serve
+from rota_supervisor.exporter.serving import ExporterPlace, serve
 from rota_supervisor.exporter.settings import exporter_settings
 from rota_supervisor.process import show_title
 
@@ -27,7 +27,7 @@ def main() -> int:
     except OSError as error:
         child.leave_last_words(layout.STACK_FD if first.has_stack_file else None, f"[http] cannot be used: {error}")
         return EXIT_NO_DOOR
-    place = Place(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: life.ring(layout.BELL_FD))
+    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: life.ring(layout.BELL_FD))
     return serve(settings, door, place, layout.LISTEN_FD)
 
 

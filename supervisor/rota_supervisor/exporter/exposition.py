@@ -16,7 +16,7 @@ _FLEET: Final = "fleet"
 _END: Final = b"# EOF\n"  # of OpenMetrics
 
 
-class Wanted(NamedTuple):
+class ScrapeOptions(NamedTuple):
     """What a scrape asks for. `accept`: that header. `names` of samples, empty for all; `created`: when each
     series began, which is a line for each, and a series of its own to a Prometheus that is not set up to read it."""
 
@@ -49,7 +49,7 @@ class _Families(NamedTuple):
         return self.families
 
 
-def exposition(samples: Samples, fleet: str, wanted: Wanted, origins: Origins, began: float) -> Exposition:
+def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins, began: float) -> Exposition:
     """Return all metrics that have samples. Every series has the label `fleet`: without it two fleets that one job
     scrapes would be one. The last one says how long it all took since `began`, of the monotonic clock."""
     encode, content_type = choose_encoder(wanted.accept)
@@ -60,7 +60,7 @@ def exposition(samples: Samples, fleet: str, wanted: Wanted, origins: Origins, b
     return Exposition(content_type, body.removesuffix(_END) + last)
 
 
-def _families(samples: Samples, fleet: str, wanted: Wanted, origins: Origins) -> Iterator[prometheus.Metric]:
+def _families(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins) -> Iterator[prometheus.Metric]:
     """Yield one family a metric that has samples, and of whose names one is asked for."""
     for definition in m.ALL:
         series = sorted(samples.series(definition))
@@ -74,7 +74,11 @@ def _names(definition: Definition) -> tuple[str, ...]:
 
 
 def _family(
-    definition: Definition, series: Iterable[tuple[Labels, Numbers]], fleet: str, wanted: Wanted, origins: Origins
+    definition: Definition,
+    series: Iterable[tuple[Labels, Numbers]],
+    fleet: str,
+    wanted: ScrapeOptions,
+    origins: Origins,
 ) -> prometheus.Metric:
     names = (_FLEET, *definition.labels)
     shown = (((fleet, *map(printable, labels)), labels, numbers) for labels, numbers in series)

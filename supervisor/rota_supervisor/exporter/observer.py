@@ -18,7 +18,7 @@ from rota.telemetry.definition import Definition, Writer
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exemplars import Exemplars
-from rota_supervisor.exporter.exposition import Exposition, Origins, Wanted, exposition
+from rota_supervisor.exporter.exposition import Exposition, Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.fleet import Health, Member, Probe, held_at, now_seconds
 from rota_supervisor.exporter.history import History, Recent
 from rota_supervisor.exporter.queues import QueueReading, queue_row
@@ -102,7 +102,7 @@ class Observer:
             self._bound.keep(definition, labels)
         self._exemplars = Exemplars(QueueLabels(queue.name for queue in settings.queues).of)
 
-    def scrape(self, wanted: Wanted) -> Exposition:
+    def scrape(self, wanted: ScrapeOptions) -> Exposition:
         """Return what a scrape is answered."""
         began = time.monotonic()
         seen = self.observe()

@@ -28,7 +28,7 @@ _SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at e
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExporterPlace:
     """Where an exporter stands: the slots of the fleet whose master is `master_pid`, its own `slot`, and the descriptor
     that becomes readable when the master is gone, -1 where none is. `started` is called when clients can come."""
 
@@ -39,7 +39,7 @@ class Place:
     started: Callable[[], None] = lambda: None
 
 
-def serve(settings: ExporterSettings, door: access.Door, place: Place, listen_fd: int) -> int:
+def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, listen_fd: int) -> int:
     """Serve at a listening socket until TERM or INT, and leave at once when the master is gone; return the code."""
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -54,7 +54,7 @@ def serve(settings: ExporterSettings, door: access.Door, place: Place, listen_fd
         return _serve(server, place, signals_fd)
 
 
-def _site(settings: ExporterSettings, place: Place, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
+def _site(settings: ExporterSettings, place: ExporterPlace, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
     redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
     read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
     own = observer.OwnSlot.of(place.slot)
@@ -98,7 +98,7 @@ def _catch_signals() -> int:
     return fd
 
 
-def _serve(server: Server, place: Place, signals_fd: int) -> int:
+def _serve(server: Server, place: ExporterPlace, signals_fd: int) -> int:
     while True:
         place.slot.beat()
         woken = server.turn(BEAT_SECONDS)
@@ -109,7 +109,7 @@ def _serve(server: Server, place: Place, signals_fd: int) -> int:
             return _drain(server, place, signals_fd)
 
 
-def _drain(server: Server, place: Place, signals_fd: int) -> int:
+def _drain(server: Server, place: ExporterPlace, signals_fd: int) -> int:
     """Finish the answers begun; clients who come now wait for the next exporter."""
     server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS

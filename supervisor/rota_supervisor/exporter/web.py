@@ -13,7 +13,7 @@ from rota_supervisor.exporter import fleet, nodes, status
 from rota_supervisor.exporter.asking import RedisThread
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
-from rota_supervisor.exporter.exposition import Wanted
+from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 
@@ -121,7 +121,7 @@ class Site:
         began."""
         query = parse_qs(request.query, keep_blank_values=True)
         accept, names = request.headers.get("accept", ""), frozenset(query.get("name[]", ()))
-        content_type, body = self._observer.scrape(Wanted(accept, names, "created" in query))
+        content_type, body = self._observer.scrape(ScrapeOptions(accept, names, "created" in query))
         headers = [("Content-Type", content_type)]
         if "gzip" in request.headers.get("accept-encoding", ""):
             body = zlib.compress(body, _FASTEST, wbits=_GZIP)

@@ -19,7 +19,7 @@ from rota.client.peek import QueuedTask
 from rota.client.status import State
 from rota.printable import printable
 from rota_supervisor.layout import Role
-from rota_supervisor.node_http import NoAnswer
+from rota_supervisor.node_http import NodeSilent
 from rota_supervisor.top import summary, views
 from rota_supervisor.top.drawing import FleetTable, drawn
 from rota_supervisor.top.screens import Confirm, Tasks, Words, fields
@@ -43,7 +43,7 @@ _TALL: Final = 40  # lines of the terminal from which more than one thing that i
 
 
 class Top(App[None]):
-    """The view of a fleet. `read` returns the answer of /status.json or raises NoAnswer, and is called in a thread;
+    """The view of a fleet. `read` returns the answer of /status.json or raises NodeSilent, and is called in a thread;
     `client` steers the fleet, and shows its tasks."""
 
     CSS_PATH = Path(__file__).with_name("top.tcss")
@@ -110,7 +110,7 @@ class Top(App[None]):
     def _ask_node(self) -> None:
         try:
             status = self._read()
-        except NoAnswer as error:
+        except NodeSilent as error:
             self.call_from_thread(self._show, None, str(error))
         else:
             self.call_from_thread(self._show, status, "")

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.text import Text
 from textual.widgets import DataTable
 
-from rota_supervisor.top.tables import Cell, Line, Table
+from rota_supervisor.top.tables import Cell, Table, TextLine
 
 _STYLES: Final = {
     "bad": "bold red", "warn": "yellow", "good": "green", "soft": "dim", "strong": "bold", "chart": "cyan", "": "",
@@ -66,10 +66,10 @@ class FleetTable(DataTable[Text]):
             self.move_cursor(row=keys.index(key), scroll=False)
         self.scroll_to(y=scrolled, animate=False)
 
-    def _shown_lines(self) -> tuple[Line, ...]:
+    def _shown_lines(self) -> tuple[TextLine, ...]:
         return self.table.lines if self.table else ()
 
-    def current(self) -> Line | None:
+    def current(self) -> TextLine | None:
         """Return the row under the cursor."""
         lines = self._shown_lines()
         return lines[self.cursor_row] if 0 <= self.cursor_row < len(lines) else None

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     level: str = ""
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A row of a table. `key`: what it is about, `row`: what the cells were made of."""
 
     key: str
@@ -42,7 +42,7 @@ class Table:
     heads: tuple[str, ...]
     right: tuple[bool, ...]
     widths: tuple[int, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
 
     def filtered(self, wanted: str) -> "Table":
         """Return it with the rows alone in which the text occurs."""
@@ -109,7 +109,9 @@ def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str
     widths = [_width(column, [cells[at] for *_, cells in made]) for at, column in enumerate(columns)]
     shown = _fitting(columns, widths, width)
     cut = _cut(columns, widths, shown, width)
-    lines = tuple(Line(key, tuple(_shortened(cells[at], cut.get(at)) for at in shown), row) for key, row, cells in made)
+    lines = tuple(
+        TextLine(key, tuple(_shortened(cells[at], cut.get(at)) for at in shown), row) for key, row, cells in made
+    )
     heads, right = tuple(columns[at].head for at in shown), tuple(columns[at].right for at in shown)
     return Table(name, heads, right, tuple(cut.get(at, widths[at]) for at in shown), lines)
 

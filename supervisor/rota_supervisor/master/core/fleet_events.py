@@ -65,7 +65,7 @@ _WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
     names.REDIS_BACK: "Redis answers again".format_map,
     names.REDIS_EVICTS_KEYS: "Redis is set to drop keys when its memory is full: {policy}".format_map,
     names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
-    names.FLEET_READY: "the fleet is ready, {workers} workers so far".format_map,
+    names.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     names.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
     names.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
     names.FLEET_RESUMED: "resumed: workers claim again".format_map,
