@@ -45,6 +45,20 @@ def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
     assert (sum(numbers[:-1]), numbers[-1]) == (2, 7)
 
 
+def test_adding_up_says_how_much_has_changed() -> None:
+    memory = SlotMemory.create(8)
+    regions = regions_of(memory)
+    recorders = [recorder(memory, slot) for slot in (2, 5)]
+    regions.add_up()
+    for each in recorders:
+        each.counter(m.CLAIMS, "q").add()
+        each.counter(m.CLAIMS_EMPTY).add()
+    assert regions.add_up() == 4
+    recorders[0].counter(m.CLAIMS, "q").add()
+    assert regions.add_up() == 1
+    assert regions.add_up() == 0
+
+
 def test_a_gauge_counts_only_from_a_living_slot() -> None:
     memory = SlotMemory.create(8)
     for slot in (2, 3, 5):
@@ -73,6 +87,16 @@ def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> N
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 0.0
     recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(1.0, now_ns + PEAK_NS)
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 1.0
+
+
+def test_a_peak_goes_on_from_what_the_process_before_saw_in_its_half_minute() -> None:
+    memory = SlotMemory.create(8)
+    now_ns = boottime_ns() // PEAK_NS * PEAK_NS
+    recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(3.0, now_ns)
+    peak = recorder(memory, 5).peak(m.TASK_LAG_WORST, "q")
+    peak.observe(2.0, now_ns + 1)
+    assert (peak.highest, peak.until_ns) == (3.0, now_ns + PEAK_NS)
+    assert read_peak(memory, 5, now_ns) == 3.0
 
 
 def read_peak(memory: SlotMemory, slot: int, now_ns: int) -> float:

@@ -25,8 +25,8 @@ _NO_HTTP: Final = (
     "rota top asks the fleet's HTTP, which is turned off: set [http] listen, or say --url of a node that has it; "
     "rota status asks the master itself"
 )
-_NO_TOKEN: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
-_OTHER_TOKEN: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
+_ASKS: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
+_REFUSES: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
 _COLUMNS: Final = 160  # of text that no terminal shows
 
 
@@ -82,7 +82,7 @@ def reader(node: NodeHttp) -> Callable[[], dict[str, Any]]:
     def read() -> dict[str, Any]:
         answer = node.get(STATUS)
         if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise NodeSilent(_OTHER_TOKEN.format(node.url) if node.token else _NO_TOKEN.format(node.url))
+            raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
         if answer.status != HTTPStatus.OK:
             raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
         try:

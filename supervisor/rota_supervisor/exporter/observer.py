@@ -44,6 +44,9 @@ _OF_QUEUES: Final = {
     "closed_age_seconds": m.QUEUE_CLOSED_AGE,
 }
 
+# An idle fleet counts less than this within a step.
+_FEW_CHANGED: Final = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -93,6 +96,7 @@ class Observer:
         self._bound = SeriesBound(shares.fleet, shares.recorded)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
         self._board = own.board
+        self._is_busy = False  # as it was when it was last added up
         self._regions = Regions(memory, self._bound)
         self._queues = settings.queues[: shares.queues]
         self._strange = shares.strange
@@ -144,11 +148,13 @@ class Observer:
         return frozenset(first_of_patterns[self._strange :])
 
     def note_history(self) -> None:
-        """Add up what was counted, and remember how things stand now if a step is over; to be called every second or
-        so."""
-        self._regions.add_up()
+        """Remember how things stand now if a step is over, and add up before where so much is counted that it is to be
+        spread; to be called every second or so."""
         now = time.monotonic()
-        if self._history.is_due(now):
+        is_due = self._history.is_due(now)
+        if is_due or self._is_busy:
+            self._is_busy = self._regions.add_up() > _FEW_CHANGED
+        if is_due:
             samples = self._regions.read(())
             self._history.note(samples, now)
             self._board.put_up(pace_of(self._history.recent(samples, now), now_seconds()).to_json())
