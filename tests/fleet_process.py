@@ -35,8 +35,9 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """This process's environment without settings of Rota, its control sockets in the folder."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
+    """This process's environment without settings of Rota and of a terminal, its control sockets in the folder."""
+    of_others = ("ROTA_", "REDIS_", "COLUMNS", "LINES")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(of_others)}
     return inherited | {"XDG_RUNTIME_DIR": str(folder)} | more
 
 

@@ -77,9 +77,12 @@ def hold(label: str) -> None:
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
     """Run until it is cancelled, and tell when. Then let that out, fail, return, or go on."""
-    write("start", label)
+    has_begun = False
     while True:
         try:
+            if not has_begun:  # in here, as who reads it cancels at once
+                has_begun = True
+                write("start", label)
             time.sleep(600)
         except rota.Cancelled:
             write("cancelled", label)
