@@ -53,7 +53,7 @@ def main() -> None:
     except ModuleNotFoundError as error:  # of ours: the application's code is imported elsewhere
         missing = (error.name or "").partition(".")[0]
         what = _INSTALL.get(missing, "rota")
-        sys.stderr.write(f"error: this command needs {missing}, which is not installed: pip install {what}\n")
+        sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install {what}\n")
         code = ExitCode.CONFIG
     sys.exit(code)
 

@@ -31,4 +31,4 @@ def test_a_command_whose_packages_are_not_there_says_what_to_install(missing: st
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (78, "")
-    assert done.stderr == f"error: this command needs {missing}, which is not installed: pip install {install}\n"
+    assert done.stderr == f"rota: error: this command needs {missing}, which is not installed: pip install {install}\n"
