@@ -404,7 +404,7 @@ def test_awaited_a_cancel_ends_all_members(server: Server, namespace: str) -> No
 
 def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program(link: FaultyLink) -> None:
-        async with rota.AsyncClient(link.url, namespace, timeout_seconds=1) as client:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=3) as client:
             await client.enqueue(rota.group([], id="warm"))
             link.lose_replies(2)
             with pytest.raises(rota.Uncertain) as caught:
