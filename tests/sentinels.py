@@ -137,10 +137,13 @@ class Sentinels:
         return said
 
     def replicated(self, primary: Server) -> bool:
-        """Whether all that the primary had when this was called is on every replica now."""
-        with redis.Redis(port=primary.port) as asking:
-            asking.incr("written")
-            have_it: int = asking.wait(REPLICAS, 100)
+        """Whether all that the primary had when this was called is on every replica now; False while it is none."""
+        try:
+            with redis.Redis(port=primary.port) as asking:
+                asking.incr("written")
+                have_it: int = asking.wait(REPLICAS, 100)
+        except redis.ReadOnlyError:  # on a loaded machine the sentinels may have chosen another one meanwhile
+            return False
         return have_it == REPLICAS
 
     # Doing

@@ -268,8 +268,8 @@ def test_the_old_primary_comes_back_as_a_replica_and_can_be_the_primary_again(
     fleet.wait_for("end", label="at the second")
     first.start()  # a primary by its own files, with what it had when it died
     until(lambda: service.role(first) == "slave", "the old primary as a replica")
-    until(lambda: service.replicated(second), "replicas that have all")
-    second.kill()
+    until(lambda: service.replicated(service.primary()), "replicas that have all")
+    second = service.kill_primary()
     third = service.wait_for_another(second)
     until(lambda: _taken(fleet, "at the third"), "an enqueue to the third")
     until(lambda: fleet.journal("end", label="at the third"), "work that goes on", AFTER_FAILOVER_SECONDS)
