@@ -45,6 +45,19 @@ def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
     assert (sum(numbers[:-1]), numbers[-1]) == (2, 7)
 
 
+def test_an_exporter_that_comes_later_adds_up_the_same_to_the_last_bit() -> None:
+    memory = SlotMemory.create(8)
+    early = regions_of(memory)
+    histograms = [recorder(memory, slot).histogram(m.TASK_LAG, "q", "retry") for slot in (2, 3, 5)]
+    for number in range(300):
+        histograms[number % 3].observe(0.1 + number / 7)
+        early.add_up()
+    early_sum, late_sum = (each.read(()).get(m.TASK_LAG, "q", "retry") for each in (early, regions_of(memory)))
+    assert early_sum == late_sum
+    assert early_sum is not None
+    assert early_sum[-1] == pytest.approx(sum(0.1 + number / 7 for number in range(300)))
+
+
 def test_adding_up_says_how_much_has_changed() -> None:
     memory = SlotMemory.create(8)
     regions = regions_of(memory)

@@ -22,7 +22,7 @@ from rota_supervisor.exporter.exposition import Exposition, Origins, ScrapeOptio
 from rota_supervisor.exporter.fleet import Health, Member, Probe, held_at, now_seconds
 from rota_supervisor.exporter.history import History, Recent
 from rota_supervisor.exporter.queues import QueueReading, queue_row
-from rota_supervisor.exporter.regions import Regions, starts
+from rota_supervisor.exporter.regions import Regions, exact, starts
 from rota_supervisor.exporter.samples import Labels, Samples
 from rota_supervisor.exporter.series import SeriesBound, shares_of, zeroes
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
@@ -267,7 +267,7 @@ class CpuTotals:
         """Add those who live to the dead in `samples`. They are to be looked at after the dead were read: who dies in
         between is missing then, and not counted twice."""
         for member, usage in usages.items():
-            samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (usage.cpu_seconds,))
+            samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))
         for labels, (seconds,) in samples.series(m.PROCESS_CPU):
             self._shown[labels] = max(seconds, self._shown.get(labels, 0.0))
         for labels, seconds in self._shown.items():

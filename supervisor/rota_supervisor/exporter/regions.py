@@ -28,6 +28,9 @@ from rota_supervisor.exporter.series import SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
 _TOGETHER: Final = 64  # records that are compared at once
+# Seconds are added up in multiples of 2**-20, whose sums are exact in whatever order. What an exporter that comes later
+# adds up would else be less by a rounding, and for Prometheus the counter would have begun anew.
+_PARTS: Final = float(1 << 20)
 _MOST_KEYS: Final = 1 << 18  # that are parsed once and for all; a task can write any number of them
 
 
@@ -52,7 +55,7 @@ class Total:
         """Return by how much what a slot says has grown; None when it cannot have been counted."""
         if not self.is_summed:
             return before
-        grown = tuple(map(sub, now, before))
+        grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
         if min(grown) >= 0.0 and sum(now) <= records.MOST:  # nearly always; never when one of them is no number
             return grown
         if not records.is_sound(self.definition, before, now):
@@ -146,6 +149,11 @@ class RegionReader:
 
     def _numbers(self, place: int, of: bytes) -> Numbers:
         return _UNPACK[self._totals[place].definition.numbers](of, self._begins[place])
+
+
+def exact(seconds: float) -> float:
+    """Return seconds as sums of them are exact."""
+    return math.floor(seconds * _PARTS) / _PARTS if math.isfinite(seconds) else seconds
 
 
 class Regions:
