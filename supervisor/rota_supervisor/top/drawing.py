@@ -21,7 +21,7 @@ def drawn(cell: Cell) -> Text:
 class FleetTable(DataTable[Text]):
     """A table of what `make` makes of what was read, as wide as there is room; the cursor stays with what it was on."""
 
-    def __init__(self, name: str, make: Callable[[Any, int], Table], classes: str = "") -> None:
+    def __init__(self, name: str, make: Callable[[Any], Table], classes: str = "") -> None:
         super().__init__(id=name, classes=classes, cursor_type="row", cell_padding=1)
         self._make = make
         self._seen: Any = None
@@ -43,7 +43,7 @@ class FleetTable(DataTable[Text]):
         if self._seen is None or not self.size.width:
             return
         key, scrolled = self.current_key(), self.scroll_y
-        made = self._make(self._seen, self.size.width)
+        made = self._make(self._seen).fitted(self.size.width, self.sort_head)
         shown = self.table = made.filtered(self.wanted).sorted(self.sort_head, reverse=self.is_reversed)
         self._put_columns(shown)
         for line in shown.lines:

@@ -15,7 +15,7 @@ def plain(status: Row, width: int) -> str:
     """Return all that is known, as text of lines of about `width` columns."""
     said = ("".join(cell.text for cell in line) for line in summary.lines(status, width, _MOST_HEADLINES))
     head = [line for each in said for line in textwrap.wrap(each, width, drop_whitespace=False)]
-    tables = [make(status, width) for make in TABLES.values()]
+    tables = [make(status).fitted(width) for make in TABLES.values()]
     return "\n".join([*head, *(line for table in tables if table.lines for line in ("", *_table(table, width)))])
 
 

@@ -33,16 +33,46 @@ class TextLine(NamedTuple):
     row: Row
 
 
+class Column(NamedTuple):
+    """`rank`: where there is no room for all columns those of the highest rank are left out first, 0 never."""
+
+    head: str
+    cell: Callable[[Row], Cell]
+    rank: int = 0
+    right: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their heads. `right` and `widths`: of each column whether its cells stand to the right, and how wide
-    it is."""
+    """Rows under their heads. `widths`: how wide each column is."""
 
     name: str
-    heads: tuple[str, ...]
-    right: tuple[bool, ...]
+    columns: tuple[Column, ...]
     widths: tuple[int, ...]
     lines: tuple[TextLine, ...]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return tuple(column.head for column in self.columns)
+
+    @property
+    def right(self) -> tuple[bool, ...]:
+        """Whether the cells of each column stand to the right."""
+        return tuple(column.right for column in self.columns)
+
+    def fitted(self, width: int, kept: str = "") -> "Table":
+        """Return it with as many of its columns as `width` has room for; the column `kept` is not left out."""
+        shown = _fitting(self, width, kept)
+        cut = _cut(self, shown, width)
+        lines = (
+            line._replace(cells=tuple(_shortened(line.cells[at], cut.get(at)) for at in shown)) for line in self.lines
+        )
+        return Table(
+            self.name,
+            tuple(self.columns[at] for at in shown),
+            tuple(cut.get(at, self.widths[at]) for at in shown),
+            tuple(lines),
+        )
 
     def filtered(self, wanted: str) -> "Table":
         """Return it with the rows alone in which the text occurs."""
@@ -58,15 +88,6 @@ class Table:
         known = [line for line in self.lines if line.cells[at].value is not None]
         known.sort(key=lambda line: line.cells[at].value, reverse=reverse)
         return replace(self, lines=(*known, *(line for line in self.lines if line.cells[at].value is None)))
-
-
-class Column(NamedTuple):
-    """`rank`: where there is no room for all columns those of the highest rank are left out first, 0 never."""
-
-    head: str
-    cell: Callable[[Row], Cell]
-    rank: int = 0
-    right: bool = True
 
 
 def spark(values: Iterable[float | None], width: int = _SPARK_WIDTH, top: float | None = None) -> str:
@@ -103,17 +124,11 @@ def time_cell(value: float | None, level: str = "") -> Cell:
     return Cell(NONE) if value is None else Cell(in_words(value, 1), value, level)
 
 
-def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str, width: int) -> Table:
-    """Return the table with as many of its columns as `width` has room for."""
-    made = [(str(row[key]), row, [column.cell(row) for column in columns]) for row in rows]
-    widths = [_width(column, [cells[at] for *_, cells in made]) for at, column in enumerate(columns)]
-    shown = _fitting(columns, widths, width)
-    cut = _cut(columns, widths, shown, width)
-    lines = tuple(
-        TextLine(key, tuple(_shortened(cells[at], cut.get(at)) for at in shown), row) for key, row, cells in made
-    )
-    heads, right = tuple(columns[at].head for at in shown), tuple(columns[at].right for at in shown)
-    return Table(name, heads, right, tuple(cut.get(at, widths[at]) for at in shown), lines)
+def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str) -> Table:
+    """Return the table with all its columns."""
+    lines = tuple(TextLine(str(row[key]), tuple(column.cell(row) for column in columns), row) for row in rows)
+    widths = (_width(column, [line.cells[at] for line in lines]) for at, column in enumerate(columns))
+    return Table(name, tuple(columns), tuple(widths), lines)
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
@@ -122,25 +137,26 @@ def _width(column: Column, cells: Sequence[Cell]) -> int:
     return max(len(column.head), *(len(cell.text) for cell in cells), 0) if is_needed else 0
 
 
-def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+def _fitting(table: Table, width: int, kept: str) -> list[int]:
     """Return the places of the columns that are shown."""
-    shown = [at for at, needed in enumerate(widths) if needed]
-    while sum(widths[at] + _GAP for at in shown) > width:
-        worst = max(shown, key=lambda at: columns[at].rank)
-        if not columns[worst].rank:
+    shown = [at for at, needed in enumerate(table.widths) if needed]
+    ranks = [0 if column.head == kept else column.rank for column in table.columns]
+    while sum(table.widths[at] + _GAP for at in shown) > width:
+        worst = max(shown, key=lambda at: ranks[at])
+        if not ranks[worst]:
             break
         shown.remove(worst)
     return shown
 
 
-def _cut(columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int], width: int) -> Mapping[int, int]:
+def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
     """Return to how many letters which column of words is cut, where the last ones are still too wide."""
-    over = sum(widths[at] + _GAP for at in shown) - width
-    words = [at for at in shown if not columns[at].right]
+    over = sum(table.widths[at] + _GAP for at in shown) - width
+    words = [at for at in shown if not table.columns[at].right]
     if over <= 0 or not words:
         return {}
-    widest = max(words, key=lambda at: widths[at])
-    return {widest: max(_LEAST, widths[widest] - over)}
+    widest = max(words, key=lambda at: table.widths[at])
+    return {widest: max(_LEAST, table.widths[widest] - over)}
 
 
 def _shortened(cell: Cell, most: int | None) -> Cell:

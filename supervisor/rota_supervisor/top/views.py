@@ -28,13 +28,13 @@ from rota_supervisor.top.tables import (
 _LATELY_SECONDS: Final = 10.0
 
 
-def queues(status: Row, width: int) -> Table:
+def queues(status: Row) -> Table:
     """The queues, by tier."""
     tiers = {name: tier["number"] for tier in status.get("tiers") or () for name in tier["queues"]}
     step = step_of(status)
     rows = [{"tier": tiers.get(row["name"]), **row, "step_seconds": step} for row in status["queues"]]
     rows.sort(key=lambda row: (row["tier"] is None, row["tier"]))
-    return table_of("queues", _QUEUES, rows, "name", width)
+    return table_of("queues", _QUEUES, rows, "name")
 
 
 def step_of(status: Row) -> float:
@@ -123,11 +123,11 @@ _QUEUES: Final = (
 # Processes
 
 
-def workers(status: Row, width: int) -> Table:
+def workers(status: Row) -> Table:
     """The workers, a row for each task of one that runs several, and the other processes behind them."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
     rows = [row for process in processes for row in _with_tasks(process)]
-    return table_of("workers", _WORKERS, rows, "where", width)
+    return table_of("workers", _WORKERS, rows, "where")
 
 
 def _with_tasks(process: Row) -> list[Row]:
@@ -177,13 +177,13 @@ _WORKERS: Final = (
 # Pools, nodes, events
 
 
-def pools(status: Row, width: int) -> Table:
+def pools(status: Row) -> Table:
     """The pools of this node; of one whose starts are held back, why."""
     held = {row["pool"]: row for row in status["held"] if row["role"] == Role.WORKER}
     rows = [{**row, "held": held.get(row["name"])} for row in status["pools"]]
     others = [row for row in status["held"] if row["role"] != Role.WORKER]
     rows += [{"name": row["role"], "state": row["state"], **_NO_POOL, "held": row} for row in others]
-    return table_of("pools", _POOLS, rows, "name", width)
+    return table_of("pools", _POOLS, rows, "name")
 
 
 def _held_because(pool: Row) -> Cell:
@@ -204,9 +204,9 @@ _POOLS: Final = (
 )
 
 
-def nodes(status: Row, width: int) -> Table:
+def nodes(status: Row) -> Table:
     """All nodes of the fleet, by their heartbeats."""
-    return table_of("nodes", _NODES, status.get("nodes") or (), "node", width)
+    return table_of("nodes", _NODES, status.get("nodes") or (), "node")
 
 
 def _node_state(node: Row) -> Cell:
@@ -233,9 +233,9 @@ _NODES: Final = (
 )
 
 
-def events(status: Row, width: int) -> Table:
+def events(status: Row) -> Table:
     """What happened, the newest first."""
-    return table_of("events", _EVENTS, reversed(status.get("events") or ()), "n", width)
+    return table_of("events", _EVENTS, reversed(status.get("events") or ()), "n")
 
 
 _OF_EVENT: Final = {"error": "bad", "critical": "bad", "warning": "warn"}
@@ -256,12 +256,12 @@ _EVENTS: Final = (
 # The tasks of a queue
 
 
-def tasks(found: Iterable[QueuedTask], width: int) -> Table:
+def tasks(found: Iterable[QueuedTask]) -> Table:
     """Tasks where they stand: those that run first, then as they come."""
     order = (State.RUNNING, State.DEAD, State.READY, State.SCHEDULED)
     shown = sorted(found, key=lambda task: order.index(task.state))
     rows = [{"id": task.id, "state": str(task.state), "task": task} for task in shown]
-    return table_of("tasks", _TASKS, rows, "id", width)
+    return table_of("tasks", _TASKS, rows, "id")
 
 
 def _age_of(row: Row) -> Cell:
