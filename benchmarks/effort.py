@@ -33,7 +33,7 @@ class Effort:
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 
-SLOW = frozenset({"limits", "work", "lag", "burst", "idle", "memory", "crash", "growth"})
+SLOW = frozenset({"limits", "work", "steady", "held", "lag", "burst", "idle", "memory", "crash", "growth"})
 
 FULL = Effort(
     rounds=3,
@@ -49,7 +49,7 @@ FULL = Effort(
     steady_tasks=2000,
     steady_rate=400.0,
     idle_seconds=10.0,
-    crash_seconds=70.0,
+    crash_seconds=30.0,
     crash_kills=2,
     depths=(1_000, 10_000, 100_000, 1_000_000),
     worker_counts=(1, 2, 4, 8, 16),

@@ -36,35 +36,41 @@ def _worker(script: str) -> list[list[str]]:
     return [["node", str(SCRIPTS / script)]]
 
 
-def _extra(at_once: int, **more: str) -> dict[str, str]:
-    return {"NODE_PATH": str(MODULES), "BENCH_AT_ONCE": str(at_once)} | more
+def _extra(at_once: int) -> dict[str, str]:
+    return {"NODE_PATH": str(MODULES), "BENCH_AT_ONCE": str(at_once)}
 
 
 BEE_QUEUE = OnNode(
     name="bee-queue",
     app=str(SCRIPTS / "bee_queue_app.js"),
     argv=_worker("bee_queue_app.js"),
-    settings="on Node.js, a process a worker, one job at a time, 2 retries, `removeOnSuccess`, no events",
-    extra=_extra(1, BENCH_DEBOUNCE_MS="1000"),
+    settings=(
+        "on Node.js, a process a worker, one job at a time, 2 retries, `removeOnSuccess`, no events, `delayedDebounce` "
+        "1 ms instead of a second"
+    ),
+    extra=_extra(1),
 )
 BEE_QUEUE_AT_ONCE = dataclasses.replace(
     BEE_QUEUE,
     name="bee-queue-c100",
-    settings="as bee-queue, concurrency 100 (32 are slower), `delayedDebounce` 1 ms instead of a second",
-    measures=AT_ONCE | {"drain", "lag", "burst"},
-    extra=_extra(100, BENCH_DEBOUNCE_MS="1"),
+    settings="as bee-queue, concurrency 100 (10 and 32 are slower, 200 and 400 no faster)",
+    measures=AT_ONCE | {"drain", "burst"},
+    extra=_extra(100),
 )
 BULLMQ = OnNode(
     name="bullmq",
     app=str(SCRIPTS / "bullmq_app.js"),
     argv=_worker("bullmq_app.js"),
-    settings="on Node.js, a process a worker, one job at a time, 3 attempts, `removeOnComplete`",
+    settings=(
+        "on Node.js, a process a worker, one job at a time, 3 attempts, `removeOnComplete`, `lockDuration` and "
+        "`stalledInterval` 5 s as by bee-queue instead of 30 s"
+    ),
     extra=_extra(1),
 )
 BULLMQ_WIDE = dataclasses.replace(
     BULLMQ,
     name="bullmq-c50",
-    settings="as bullmq, concurrency 50 (10 and 100 are slower)",
+    settings="as bullmq, concurrency 50 (10, 32 and 100 are slower)",
     measures=frozenset({"drain", "burst"}),
     extra=_extra(50),
 )

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from benchmarks.contender import ROOT, Contender, Plain
+from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
 
 SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
 OPTIONS = "--yjit -W:no-experimental"  # Ruby 3.1 calls the shared memory of its standard library experimental
@@ -46,6 +46,7 @@ def _worker(threads: int) -> list[list[str]]:
 
 SIDEKIQ = OnRuby(
     name="sidekiq",
+    measures=UNSCHEDULED,
     app=str(SCRIPTS / "sidekiq_app.rb"),
     argv=_worker(1),
     settings=(
@@ -59,7 +60,7 @@ SIDEKIQ_AT_ONCE = dataclasses.replace(
     name="sidekiq-c10",
     argv=_worker(10),
     settings="as sidekiq, 10 threads a process, each process looks for due jobs every 50 ms instead of 5 s",
-    measures=frozenset({"drain", "wake", "lag", "burst", "idle"}),
+    measures=frozenset({"drain", "lag", "burst", "idle"}),
     extra=EXTRA | {"BENCH_POLL_SECONDS": "0.05"},
 )
 RUBY_PEERS: tuple[Contender, ...] = (SIDEKIQ, SIDEKIQ_AT_ONCE)

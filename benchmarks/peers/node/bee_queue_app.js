@@ -1,5 +1,5 @@
-// bee-queue: two retries, no events, nothing kept of what succeeded. As a program this is one worker, which runs as many jobs
-// at once, and gathers delayed ones for as long, as its environment says.
+// bee-queue: two retries, no events, nothing kept of what succeeded, delayed jobs started each at its time. As a program this is
+// one worker, which runs as many jobs at once as its environment says.
 "use strict";
 
 const Queue = require("bee-queue");
@@ -29,7 +29,7 @@ function work() {
     ...quiet,
     removeOnSuccess: true,
     activateDelayedJobs: true,
-    delayedDebounce: Number(process.env.BENCH_DEBOUNCE_MS),
+    delayedDebounce: 1, // ms, for which it gathers delayed jobs: a second by default
     stallInterval: STALL_MS,
   });
   worker.on("error", (error) => console.error(error));

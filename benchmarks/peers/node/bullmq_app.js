@@ -1,11 +1,12 @@
-// BullMQ: up to three attempts, nothing kept of what succeeded. As a program this is one worker, which runs as many jobs at
-// once as its environment says.
+// BullMQ: up to three attempts, nothing kept of what succeeded, stalled jobs found as soon as by bee-queue. As a program this is
+// one worker, which runs as many jobs at once as its environment says.
 "use strict";
 
 const { Queue, Worker } = require("bullmq");
 const { tasks } = require("./probe");
 
 const NAME = "bench";
+const STALL_MS = 5000; // 30,000 by default
 const connection = { url: process.env.BENCH_URL };
 const opts = { attempts: 3, removeOnComplete: true };
 let queue = null;
@@ -26,8 +27,12 @@ function enqueueManyAt(name, rows) {
 }
 
 function work() {
-  const concurrency = Number(process.env.BENCH_AT_ONCE);
-  const worker = new Worker(NAME, (job) => tasks[job.name](job.data), { connection, concurrency });
+  const worker = new Worker(NAME, (job) => tasks[job.name](job.data), {
+    connection,
+    concurrency: Number(process.env.BENCH_AT_ONCE),
+    lockDuration: STALL_MS,
+    stalledInterval: STALL_MS,
+  });
   worker.on("error", (error) => console.error(error));
   worker.on("failed", (job, error) => console.error(error));
 }
