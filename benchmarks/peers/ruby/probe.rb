@@ -7,6 +7,7 @@ module Probe
   WORK_SECONDS = 0.010
   LOOK_SECONDS = 0.005
   NAMES = %w[nothing work mark linger meet hold].freeze
+  JOURNAL = File.open(File.join(FOLDER, "journal"), "a")
 
   # A thread's two words in the shared table: calls, and microseconds in them.
   class Count
@@ -32,8 +33,7 @@ module Probe
   def now_ns = Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond)
 
   def write(event, label)
-    line = "#{event} #{label} #{now_ns} #{Process.pid}\n"
-    File.open(path("journal"), "a") { |file| file.syswrite(line) }
+    JOURNAL.syswrite("#{event} #{label} #{now_ns} #{Process.pid}\n")
   end
 
   def wait_for(name) = (sleep LOOK_SECONDS until File.exist?(path(name)))
