@@ -115,7 +115,7 @@ TARGETS = (
         "drain with a log line a task, to the classic loop", ratio("drain", "rate", "classic", LOGGING), True, 2.5, "x"
     ),
     Target("drain, to the best rival", ratio_to_best(every, "drain", "rate"), True, 3, "x"),
-    Target("tasks of 10 ms: time in them, to a worker that pings", ratio("work", "share", "pinging"), True, 0.99, "x"),
+    Target("tasks of 10 ms: time in them, to workers that ping", ratio("work", "share", "pinging"), True, 0.99, "x"),
     Target("waits, 100 at once to one at a time", ratio("waits", "rate", "rota", AT_ONCE), True, 20, "x"),
     Target("waits, 100 at once, to the best rival", ratio_to_best(every, "waits", "rate", AT_ONCE), True, 1, "x"),
     Target(

@@ -4,13 +4,14 @@ from collections.abc import Collection
 
 from benchmarks.contenders.classic import CLASSIC
 from benchmarks.contenders.node import NODE_PEERS
+from benchmarks.contenders.pinging import PINGING
 from benchmarks.contenders.python import PYTHON_PEERS
 from benchmarks.contenders.raw import RAW
 from benchmarks.contenders.rota import ROTA, ROTA_AT_ONCE, ROTA_FORGETTING, ROTA_LOGGING
 from benchmarks.contenders.ruby import RUBY_PEERS
 from benchmarks.targets import Rivals
 
-OWN = (ROTA, ROTA_AT_ONCE, ROTA_FORGETTING, ROTA_LOGGING, CLASSIC, RAW)
+OWN = (ROTA, ROTA_AT_ONCE, ROTA_FORGETTING, ROTA_LOGGING, CLASSIC, PINGING, RAW)
 PEERS = (*PYTHON_PEERS, *NODE_PEERS, *RUBY_PEERS)
 CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}
 
