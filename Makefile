@@ -139,11 +139,11 @@ $(NODE)/.installed: tests/pictures/package.json
 	npm install --prefix $(NODE) --silent --no-package-lock --no-audit --no-fund
 	@touch $@
 
-BENCH_NEEDS := requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/peers/bullmq/package.json \
+BENCH_NEEDS := requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/peers/node/package.json \
 	benchmarks/install.sh benchmarks/install_node.sh
 
 $(BENCH_VENV)/.installed: $(BENCH_NEEDS) | $(BIN)/python
 	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/peers requirements/benchmarks.txt
 	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/older requirements/benchmarks-older.txt
-	sh benchmarks/install_node.sh $(BENCH_VENV)/node benchmarks/peers/bullmq/package.json
+	sh benchmarks/install_node.sh $(BENCH_VENV)/node benchmarks/peers/node/package.json
 	@touch $@

@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth, limits, targets
+from benchmarks import growth, limits, page, targets
 from benchmarks.contender import ROOT, Contender
-from benchmarks.contenders import CONTENDERS, OWN
-from benchmarks.contenders.peers import PEERS, PEERS_PYTHON, is_installed
+from benchmarks.contenders import CONTENDERS, OWN, PEERS, rivals
+from benchmarks.contenders.python import PEERS_PYTHON
 from benchmarks.contenders.raw import RAW
 from benchmarks.contenders.rota import ROTA
 from benchmarks.effort import FULL, QUICK, Effort
@@ -54,7 +54,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of the fast measurements; slow ones have a third")
     parser.add_argument("--server", choices=sorted(server_binaries()), help="default: redis when it is on the PATH")
     parser.add_argument(
-        "--publish", action="store_true", help="keep the numbers as benchmarks/results/reference.json, plots in docs"
+        "--publish",
+        action="store_true",
+        help="keep the numbers as benchmarks/results/reference.json, tables and plots in docs",
     )
     return parser.parse_args()
 
@@ -78,15 +80,16 @@ def main() -> None:
             server.stop()
     stamp = f"{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
     if wanted.publish:
-        _keep(recorded, RESULTS / "reference.json", ROOT / "docs" / "performance")
+        _keep(recorded, page.REFERENCE, ROOT / "docs" / "performance")
+        page.write(page.REFERENCE)
     else:
         _keep(recorded, RESULTS / f"{stamp}.json", RESULTS / stamp)
 
 
 def _installed(chosen: Iterable[Contender]) -> Iterator[Contender]:
     for one in chosen:
-        if one in PEERS and not is_installed(one):
-            say(f"{one.name}: left out, it is not installed; `make bench` does that")
+        if one in PEERS and one.package not in one.versions():
+            say(f"{one.name}: left out, it is not installed; benchmarks/README.md says how")
         else:
             yield one
 
@@ -104,8 +107,7 @@ def _run(place: Place, contenders: list[Contender], measures: list[str], effort:
         print(_table(name, contenders, results, effort), end="\n\n", flush=True)
     for one in failures:
         print(f"failed: {one.measure}, round {one.round + 1}, {one.contender}: {one.why.splitlines()[0]}")
-    peers = [one.name for one in contenders if one in PEERS and one.at_least_once]
-    print(targets.table(results, peers), flush=True)
+    print(targets.table(results, rivals([one.name for one in contenders])), flush=True)
     return record(results, failures, contenders, effort, _server_version(place, kind))
 
 

@@ -26,6 +26,10 @@ class Contender(Protocol):
         """What it is called in tables and plots."""
 
     @property
+    def package(self) -> str:
+        """The package that has to be installed for it."""
+
+    @property
     def measures(self) -> frozenset[str]:
         """What it can be measured in."""
 
@@ -71,17 +75,17 @@ _INSTALLED = (
 )
 
 
-def package(name: str) -> str:
-    """The package of a contender's name: what goes on after - or + says how it is set up."""
-    return re.split("[-+]", name)[0]
-
-
 class OnPython:
     """A contender with a module that has its tasks and its producer, in an interpreter that has it."""
 
     name: str
     python: Path
     app: str
+
+    @property
+    def package(self) -> str:
+        """The package of its name: -c and a number, -ends and +log say how it is set up."""
+        return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
         """Drives the module."""
@@ -91,7 +95,7 @@ class OnPython:
         """What its interpreter tells."""
         if not self.python.exists():
             return {}
-        wanted = [package(self.name), "redis", "hiredis", "kombu", "taskiq-redis"]
+        wanted = [self.package, "redis", "hiredis", "kombu", "taskiq-redis"]
         asked = subprocess.run([self.python, "-c", _INSTALLED, *wanted], capture_output=True, text=True, check=True)
         found: dict[str, str] = json.loads(asked.stdout)
         return found

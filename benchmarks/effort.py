@@ -33,7 +33,7 @@ class Effort:
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 
-SLOW = frozenset({"limits", "work", "lag", "burst", "idle", "memory", "crash", "growth"})
+SLOW = frozenset({"limits", "work", "steady", "held", "lag", "burst", "idle", "memory", "crash", "growth"})
 
 FULL = Effort(
     rounds=3,

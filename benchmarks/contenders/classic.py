@@ -7,7 +7,10 @@ CLASSIC: Contender = Plain(
     app="benchmarks.apps.classic_app",
     argv=[["{python}", "-m", "benchmarks.apps.classic_app"]],
     copies=True,
-    settings="RPUSH; BLPOP, decode, look up, call, through redis-py without a socket timeout; loses what it holds",
+    settings=(
+        "`RPUSH`; `BLPOP`, decode, look up, call, through redis-py with `socket_timeout=None`. It loses what a killed "
+        "worker holds, and schedules nothing"
+    ),
     at_least_once=False,
     measures=UNSCHEDULED,
 )

@@ -98,20 +98,20 @@ def _status(path: Path) -> dict[str, Any]:
 
 ROTA: Contender = Rota(
     name="rota",
-    settings='defaults, metrics on; log.tasks = "failures", log.level = "warning"',
+    settings='the defaults and all metrics, with `log.tasks = "failures"` and `log.level = "warning"`',
     log_tasks="failures",
     log_level="warning",
 )
 ROTA_LOGGING: Contender = Rota(
     name="rota+log",
-    settings='as rota, with log.tasks = "all": one line of JSON a task',
+    settings='as rota, with `log.tasks = "all"`: a line of JSON for each task',
     log_tasks="all",
     log_level="info",
     measures=frozenset({"drain"}),
 )
 ROTA_FORGETTING: Contender = Rota(
     name="rota-ends",
-    settings="as rota, with ended.keep = 0: it remembers no end",
+    settings="as rota, with `ended.keep = 0`: it remembers of no task how it ended",
     log_tasks="failures",
     log_level="warning",
     measures=frozenset({"drain"}),
@@ -119,7 +119,7 @@ ROTA_FORGETTING: Contender = Rota(
 )
 ROTA_AT_ONCE: Contender = Rota(
     name="rota-c100",
-    settings="as rota, with concurrency = 100 in its pool",
+    settings="as rota, with `concurrency = 100`: one worker that runs 100 coroutines at once",
     log_tasks="failures",
     log_level="warning",
     measures=AT_ONCE,

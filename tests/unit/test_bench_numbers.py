@@ -1,5 +1,7 @@
 """What becomes of the numbers of a benchmark: medians, ratios within a round, targets, tables."""
 
+import dataclasses
+import json
 import sys
 from typing import Any
 
@@ -9,11 +11,15 @@ from prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 
-from benchmarks import growth, targets
+from benchmarks import growth, page, targets
+from benchmarks.contenders import CONTENDERS, rivals
 from benchmarks.effort import FULL
 from benchmarks.measures import MEASURES
 from benchmarks.numbers import Result, Spread, of, quantile, ratios, read_results, rotated, spread, summary
 from benchmarks.report import table
+from benchmarks.targets import Rivals, every, python, ratio_to_best
+
+ALONE = Rivals(every=[], python=[])
 
 
 def drained(turn: int, contender: str, rate: float) -> Result:
@@ -61,39 +67,44 @@ def test_recorded_results_read_back_as_they_were() -> None:
     assert read_results(recorded) == [drained(0, "rota", 1.5)]
 
 
-def test_the_best_peer_is_the_one_with_the_highest_median() -> None:
+def test_the_best_rival_is_the_one_with_the_highest_median() -> None:
     results = [drained(turn, "rota", 60) for turn in range(3)]
     results += [drained(turn, "steady", 10) for turn in range(3)]
     results += [drained(0, "lucky", 30), drained(1, "lucky", 1), drained(2, "lucky", 1)]
-    results += [drained(turn, "loses", 50) for turn in range(3)]
-    assert targets.ratio_to_best_peer("drain", "rate")(results, ["steady", "lucky"]) == 6.0
-    assert targets.ratio_to_best_peer("drain", "rate")(results, []) is None
+    results += [drained(turn, "elsewhere", 50) for turn in range(3)]
+    measured = Rivals(every=["steady", "lucky", "elsewhere"], python=["steady", "lucky"])
+    assert ratio_to_best(python, "drain", "rate")(results, measured) == 6.0
+    assert ratio_to_best(every, "drain", "rate")(results, measured) == 1.2
+    assert ratio_to_best(every, "drain", "rate")(results, ALONE) is None
 
 
-def test_of_lags_the_best_peer_is_the_one_with_the_lowest_median() -> None:
+def test_of_lags_the_best_rival_is_the_one_with_the_lowest_median() -> None:
     lags = {"rota-c100": 3.0, "quick": 2.0, "slow": 9.0}
     results = [Result("steady", 0, name, {"lag_ms_p99": lag}) for name, lag in lags.items()]
-    find = targets.ratio_to_best_peer("steady", "lag_ms_p99", "rota-c100", less_is_better=True)
-    assert find(results, ["slow", "quick"]) == 1.5
+    find = ratio_to_best(every, "steady", "lag_ms_p99", "rota-c100", least=True)
+    assert find(results, Rivals(every=["slow", "quick"], python=[])) == 1.5
+
+
+def test_rivals_of_python_are_those_that_run_a_task_again() -> None:
+    assert rivals(["rota", "classic", "huey", "saq", "sidekiq"]) == Rivals(
+        every=["huey", "saq", "sidekiq"], python=["saq"]
+    )
 
 
 def test_the_steepest_growth_is_that_of_the_worst_axis() -> None:
     costs = {"depth 1000": 10.0, "depth 1000000": 11.0, "queues 1": 10.0, "queues 100": 14.0, "queues 100 all": [14.0]}
     results = [Result("growth", 0, "rota", {key: value}) for key, value in costs.items()]
-    assert targets.steepest("depth")(results, []) == pytest.approx(1.1)
-    assert targets.steepest("depth", "queues")(results, []) == pytest.approx(1.4)
-    assert targets.steepest("delayed")(results, []) is None
+    assert targets.steepest("depth")(results, ALONE) == pytest.approx(1.1)
+    assert targets.steepest("depth", "queues")(results, ALONE) == pytest.approx(1.4)
+    assert targets.steepest("delayed")(results, ALONE) is None
 
 
 def test_a_target_says_whether_it_is_kept_and_nothing_of_what_was_not_measured() -> None:
-    target = targets.Target("drain", targets.ratio("drain", "rate", "classic"), at_least=True, limit=3, unit="x")
-    kept = target.line([drained(0, "rota", 60), drained(0, "classic", 20)], [])
-    missed = target.line([drained(0, "rota", 50), drained(0, "classic", 20)], [])
-    assert kept is not None
-    assert kept.startswith("  yes")
-    assert missed is not None
-    assert missed.startswith("  NO")
-    assert target.line([], []) is None
+    kept = targets.table([drained(0, "rota", 80), drained(0, "classic", 20)], ALONE).splitlines()
+    missed = targets.table([drained(0, "rota", 79), drained(0, "classic", 20)], ALONE).splitlines()
+    assert [line.split()[0] for line in kept] == ["targets", "yes"]
+    assert [line.split()[0] for line in missed] == ["targets", "NO"]
+    assert "none of them" in targets.table([], ALONE)
 
 
 def test_a_table_shows_medians_and_ratios_and_only_who_was_measured() -> None:
@@ -119,3 +130,27 @@ def test_every_point_of_growth_is_told_relative_to_the_first_of_its_axis() -> No
 
 def test_slow_measurements_are_made_in_every_third_round() -> None:
     assert (FULL.rounds_of("drain"), FULL.rounds_of("idle")) == (3, 1)
+
+
+def test_the_tables_of_the_page_are_those_of_the_published_run() -> None:
+    text = page.PAGE.read_text()
+    assert set(page.names(text)) == set(page.TABLES)
+    assert page.rewritten(text, json.loads(page.REFERENCE.read_text())) == text, (
+        "python -m benchmarks.page writes them anew"
+    )
+
+
+def test_a_table_of_the_page_has_who_was_measured_and_says_what_never_came() -> None:
+    crashed = Result("crash", 0, "huey", {"rerun_ms": None})
+    text = "before\n<!-- table: times -->\nold\n<!-- table: end -->\nafter"
+    written = page.rewritten(text, {"results": [dataclasses.asdict(crashed)]})
+    rows = [line for line in written.splitlines() if line.startswith("|")][2:]
+    assert [[cell.strip() for cell in row.split("|")[1:-1] if cell.strip()] for row in rows] == [
+        ["huey", "not in time"]
+    ]
+    assert "old" not in written
+    assert written.endswith("<!-- table: end -->\nafter")
+
+
+def test_every_contender_says_how_it_is_set_up_and_is_measured_in_something() -> None:
+    assert all(one.settings and one.measures <= set(MEASURES) for one in CONTENDERS.values())

@@ -1,8 +1,11 @@
 """What a benchmark reads: journals, counts, MONITOR, redis-benchmark; and what its tasks write."""
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -15,6 +18,16 @@ from benchmarks.measures.monitor import of_clients
 from benchmarks.place import Line, parse_journal
 from benchmarks.probe import WORDS
 
+_NODE_TASKS = """
+const { tasks } = require("./node/probe");
+for (let number = 0; number < 3; number++) tasks.nothing(number);
+tasks.mark(5);
+"""
+_RUBY_TASKS = """
+require "./ruby/probe"
+3.times { |number| Probe.nothing(number) }
+Probe.mark(5)
+"""
 _TASKS = """
 import os
 from benchmarks import probe
@@ -52,12 +65,44 @@ def test_rates_are_read_from_what_redis_benchmark_prints() -> None:
     assert limits.parse(shown) == {"RPUSH": 15276.5, "LPOP": 17088.0}
 
 
-def test_each_process_counts_in_words_of_its_own_after_a_fork_too(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What a task finds of a place."""
     for name, size in (("journal", 0), ("places", 0), ("counts", WORDS * 8)):
         (tmp_path / name).write_bytes(bytes(size))
-    env = {"BENCH_FOLDER": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    return tmp_path
+
+
+def _calls(folder: Path) -> list[int]:
+    words = memoryview((folder / "counts").read_bytes()).cast("Q").tolist()
+    return [word for word in words[0::2] if word]
+
+
+def test_each_process_counts_in_words_of_its_own_after_a_fork_too(folder: Path) -> None:
+    env = {"BENCH_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", _TASKS], env=env, check=True, timeout=30)
-    words = memoryview((tmp_path / "counts").read_bytes()).cast("Q").tolist()
-    assert [words[0], words[2]] == [2, 3]
-    assert (tmp_path / "places").stat().st_size == 2
-    assert [line.label for line in parse_journal((tmp_path / "journal").read_text())] == [5]
+    assert _calls(folder) == [2, 3]
+    assert (folder / "places").stat().st_size == 2
+    assert [line.label for line in parse_journal((folder / "journal").read_text())] == [5]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param(["node", "-e", _NODE_TASKS], marks=pytest.mark.skipif(not which("node"), reason="no Node.js")),
+        pytest.param(
+            ["ruby", "-W:no-experimental", "-e", _RUBY_TASKS],
+            marks=pytest.mark.skipif(not which("ruby"), reason="no Ruby"),
+        ),
+    ],
+    ids=["node", "ruby"],
+)
+def test_tasks_in_other_languages_count_and_write_as_those_of_python(folder: Path, argv: list[str]) -> None:
+    env = os.environ | {"BENCH_FOLDER": str(folder)}
+    began = time.time()
+    for started in [subprocess.Popen(argv, env=env, cwd=ROOT / "benchmarks" / "peers") for _ in range(2)]:
+        assert started.wait(timeout=30) == 0
+    assert _calls(folder) == [3, 3]
+    lines = parse_journal((folder / "journal").read_text())
+    assert [line.label for line in lines] == [5, 5]
+    assert all(began - 0.001 < line.at / 1_000_000 < time.time() + 0.001 for line in lines)

@@ -6,8 +6,7 @@ nothing but the standard library.
 
 import dataclasses
 
-from benchmarks.contender import AT_ONCE, EVERYTHING, ROOT, Contender, Plain, package
-from benchmarks.contenders.bullmq import BULLMQ
+from benchmarks.contender import AT_ONCE, EVERYTHING, ROOT, Contender, Plain
 
 ENVIRONMENTS = ROOT / ".venv-bench"
 PEERS_PYTHON = ENVIRONMENTS / "peers" / "bin" / "python"
@@ -17,7 +16,10 @@ RQ: Contender = Plain(
     name="rq",
     app="benchmarks.peers.rq_app",
     argv=[["{bin}/rq", "worker-pool", "-c", "benchmarks.peers.rq_app", "-n", "{workers}", "-l", "WARNING", "bench"]],
-    settings="worker-pool, its default worker (a process a job), Retry(max=3), no results, tasks imported before forks",
+    settings=(
+        "`worker-pool` with its default worker (a process a job), `Retry(max=3)`, no results, tasks imported before "
+        "forks"
+    ),
     python=PEERS_PYTHON,
 )
 CELERY: Contender = Plain(
@@ -29,22 +31,34 @@ CELERY: Contender = Plain(
             *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"),
         ]
     ],
-    settings="prefork, acks_late, reject_on_worker_lost, prefetch multiplier 64, no results, no gossip",
+    settings=(
+        "prefork, `acks_late`, `reject_on_worker_lost`, prefetch multiplier 64 (its documentation's advice for short "
+        "tasks), no results, without gossip"
+    ),
     python=PEERS_PYTHON,
 )
-DRAMATIQ: Contender = Plain(
+DRAMATIQ = Plain(
     name="dramatiq",
     app="benchmarks.peers.dramatiq_app",
     argv=[["{bin}/dramatiq", "benchmarks.peers.dramatiq_app", "-p", "{workers}", "-t", "1"]],
-    settings="processes of one thread, prefetch 64",
+    settings="processes of one thread, a prefetch of 64",
     python=PEERS_PYTHON,
     extra={"dramatiq_queue_prefetch": "64"},
+)
+DRAMATIQ_AT_ONCE = dataclasses.replace(
+    DRAMATIQ,
+    name="dramatiq-c8",
+    argv=[["{bin}/dramatiq", "benchmarks.peers.dramatiq_app", "-p", "{workers}", "-t", "8"]],
+    settings="as dramatiq, 8 threads a process as by default",
+    measures=frozenset({"drain", "burst"}),
 )
 HUEY: Contender = Plain(
     name="huey",
     app="benchmarks.peers.huey_app",
     argv=[["{bin}/huey_consumer", "benchmarks.peers.huey_app.huey", "-w", "{workers}", "-k", "process", "-q"]],
-    settings="consumer -k process, Redis storage with blocking pops, no results; loses what it holds",
+    settings=(
+        "consumer with processes, Redis storage with blocking pops, no results. It loses what a killed worker holds"
+    ),
     at_least_once=False,
     python=PEERS_PYTHON,
 )
@@ -52,7 +66,9 @@ ARQ = Plain(
     name="arq",
     app="benchmarks.peers.arq_app",
     argv=[["{bin}/arq", "benchmarks.peers.arq_app.WorkerSettings"]],
-    settings="a process a worker, max_jobs 10 as by default (with 1 it starts two a second), no results",
+    settings=(
+        "a process a worker, ten tasks at once in each as by default (with one it starts two a second), no results"
+    ),
     measures=EVERYTHING - {"work"},  # ten at once: its processes' time in tasks is another thing
     python=OLDER_PYTHON,
     copies=True,
@@ -61,7 +77,10 @@ SAQ = Plain(
     name="saq",
     app="benchmarks.peers.saq_app",
     argv=[["{bin}/saq", "benchmarks.peers.saq_app.settings", "--workers", "{workers}", "--quiet"]],
-    settings="--workers, concurrency 1, retries 3, no results",
+    settings=(
+        "`--workers`, one task at a time in each, 3 retries, no results. Its schedule knows whole seconds: the next "
+        "one is asked for"
+    ),
     python=OLDER_PYTHON,
 )
 TASKIQ = Plain(
@@ -77,20 +96,23 @@ TASKIQ = Plain(
             *("--update-interval", "1"),
         ],
     ],
-    settings="Redis streams (acknowledged), max-async-tasks 1; its scheduler looks each second",
+    settings=(
+        "taskiq-redis with streams, which are acknowledged; one task at a time in each process; a scheduler that looks "
+        "each second"
+    ),
     python=PEERS_PYTHON,
 )
 ARQ_AT_ONCE = dataclasses.replace(
     ARQ,
     name="arq-c100",
-    settings="max_jobs 100, poll_delay 2 ms instead of half a second, no results",
-    measures=AT_ONCE,
+    settings="as arq, `max_jobs` 100, a `poll_delay` of 2 ms instead of half a second",
+    measures=AT_ONCE | {"drain", "burst"},
     extra={"BENCH_AT_ONCE": "100", "BENCH_POLL_SECONDS": "0.002"},
 )
 SAQ_AT_ONCE = dataclasses.replace(
     SAQ,
     name="saq-c100",
-    settings="concurrency 100, retries 3, no results",
+    settings="as saq, concurrency 100",
     measures=AT_ONCE,
     extra={"BENCH_AT_ONCE": "100"},
 )
@@ -103,16 +125,11 @@ TASKIQ_AT_ONCE: Contender = Plain(
             *("--max-async-tasks", "100", "--max-prefetch", "100", "--log-level", "WARNING"),
         ]
     ],
-    settings="Redis streams (acknowledged), max-async-tasks 100, max-prefetch 100, no results",
+    settings="as taskiq, 100 tasks at once, 100 fetched ahead",
     python=PEERS_PYTHON,
     measures=AT_ONCE,
 )
-PEERS: tuple[Contender, ...] = (
+PYTHON_PEERS: tuple[Contender, ...] = (
     *(RQ, CELERY, DRAMATIQ, HUEY, ARQ, SAQ, TASKIQ),
-    *(ARQ_AT_ONCE, SAQ_AT_ONCE, TASKIQ_AT_ONCE, BULLMQ),
+    *(DRAMATIQ_AT_ONCE, ARQ_AT_ONCE, SAQ_AT_ONCE, TASKIQ_AT_ONCE),
 )
-
-
-def is_installed(contender: Contender) -> bool:
-    """Whether the package of a peer's name is there."""
-    return package(contender.name) in contender.versions()

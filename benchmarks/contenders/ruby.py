@@ -1,0 +1,68 @@
+"""Sidekiq, whose workers and producer run on Ruby. Debian has it; `make bench` installs none."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
+
+SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
+# YJIT of Ruby 3.1 writes over 256 MB for its code as it begins, by default. That Ruby calls the shared memory of its
+# standard library experimental.
+OPTIONS = "--yjit --yjit-exec-mem-size=16 -W:no-experimental"
+EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # so that threads hold less memory, as Sidekiq advises
+_INSTALLED = """
+require "hiredis"; require "redis"; require "sidekiq"
+print({sidekiq: Sidekiq::VERSION, redis: Redis::VERSION, hiredis: Hiredis::VERSION, ruby: RUBY_VERSION}.to_json)
+"""
+
+
+@dataclass(frozen=True)
+class OnRuby(Plain):
+    """A contender whose `app` is a file that Ruby loads."""
+
+    copies: bool = True
+    at_least_once: bool = False
+
+    def producer(self) -> list[str]:
+        """Speaks what `benchmarks.drive` does."""
+        return ["ruby", str(SCRIPTS / "drive.rb"), self.app]
+
+    def versions(self) -> dict[str, str]:
+        """What Ruby tells, where it has YJIT and all that is needed."""
+        ruby = shutil.which("ruby")
+        if ruby is None:
+            return {}
+        asked = subprocess.run(
+            [ruby, *OPTIONS.split(), "-rjson", "-e", _INSTALLED], capture_output=True, text=True, check=False
+        )
+        found: dict[str, str] = json.loads(asked.stdout) if asked.returncode == 0 else {}
+        return found
+
+
+def _worker(threads: int) -> list[list[str]]:
+    return [["sidekiq", "-q", "bench", "-c", str(threads), "-r", str(SCRIPTS / "sidekiq_app.rb")]]
+
+
+SIDEKIQ = OnRuby(
+    name="sidekiq",
+    measures=UNSCHEDULED,
+    app=str(SCRIPTS / "sidekiq_app.rb"),
+    argv=_worker(1),
+    settings=(
+        "on Ruby with YJIT (in 16 MB) and hiredis, a process a worker of one thread, 3 retries. It loses what a killed "
+        "worker holds"
+    ),
+    extra=EXTRA,
+)
+SIDEKIQ_AT_ONCE = dataclasses.replace(
+    SIDEKIQ,
+    name="sidekiq-c10",
+    argv=_worker(10),
+    settings="as sidekiq, 10 threads a process, each process looks for due jobs every 50 ms instead of 5 s",
+    measures=frozenset({"drain", "lag", "burst", "idle"}),
+    extra=EXTRA | {"BENCH_POLL_SECONDS": "0.05"},
+)
+RUBY_PEERS: tuple[Contender, ...] = (SIDEKIQ, SIDEKIQ_AT_ONCE)

@@ -1,0 +1,145 @@
+"""The tables of docs/performance.md, so that none is typed: `PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`.
+
+What stands on the page between `<!-- table: NAME -->` and `<!-- table: end -->` is written anew: what is compared from
+the code, the rest from a recorded run, without a path from benchmarks/results/reference.json.
+"""
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import targets
+from benchmarks.contender import EVERYTHING, ROOT, Contender
+from benchmarks.contenders import CONTENDERS, rivals
+from benchmarks.measures import MEASURES, Metric
+from benchmarks.numbers import Result, of, read_results, shown
+
+_FEW = 2  # measurements that are named as missing; with more missing, those that are made are named
+PAGE = ROOT / "docs" / "performance.md"
+REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
+
+# The columns of each table: what stands above, the measurement and its number.
+Columns = Sequence[tuple[str, str, str]]
+RATES: Columns = (
+    ("drain, 1/s", "drain", "rate"),
+    ("processor a task, µs", "drain", "cpu_us"),
+    ("10 ms: time in tasks, %", "work", "share"),
+    ("enqueue, one a call, 1/s", "enqueue", "single"),
+    ("500 a call, 1/s", "enqueue", "bulk"),
+)
+TIMES: Columns = (
+    ("wake p50, ms", "wake", "wake_ms_p50"),
+    ("p99", "wake", "wake_ms_p99"),
+    ("lag p50, ms", "lag", "lag_ms_p50"),
+    ("p99", "lag", "lag_ms_p99"),
+    ("early", "lag", "early"),
+    ("burst, last start, ms", "burst", "lag_ms_max"),
+    ("killed: runs again, ms", "crash", "rerun_ms"),
+)
+UPKEEP: Columns = (
+    ("idle, commands/s", "idle", "commands"),
+    ("idle, % of a processor", "idle", "cpu_percent"),
+    ("memory, fleet of 8 / 8, MB", "memory", "pss_mb"),
+    ("the next worker, MB", "memory", "uss_mb"),
+)
+AT_ONCE: Columns = (
+    ("tasks that wait, 1/s", "waits", "rate"),
+    ("processor a task, µs", "waits", "cpu_us"),
+    ("400/s: lag p50, ms", "steady", "lag_ms_p50"),
+    ("p99", "steady", "lag_ms_p99"),
+    ("process with 100 in it, MB", "held", "uss_mb"),
+    ("each task, kB", "held", "task_kb"),
+)
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def contenders(_results: Sequence[Result]) -> str:
+    """How each is set up, and what it is measured in."""
+    rows = [(one.name, one.settings, _measured_in(one)) for one in CONTENDERS.values()]
+    return _markdown(("contender", "set up as", "measured in"), rows)
+
+
+def _measured_in(contender: Contender) -> str:
+    missing, more = EVERYTHING - contender.measures, contender.measures - EVERYTHING
+    if len(missing) > _FEW:
+        return _names(contender.measures)
+    return "all" + (f" but {_names(missing)}" if missing else "") + (f", and {_names(more)}" if more else "")
+
+
+def _names(measures: frozenset[str]) -> str:
+    return ", ".join(name for name in MEASURES if name in measures)
+
+
+def goals(results: Sequence[Result]) -> str:
+    """What Rota sets itself, and what the run shows of it."""
+    shown_of = targets.findings(results, rivals({one.contender for one in results}))
+    rows = [
+        (target.text, f"{found:.3g} {target.unit}".rstrip(), target.goal, "" if target.is_kept(found) else "**missed**")
+        for target, found in shown_of
+    ]
+    return _markdown(("", "found", "goal", ""), rows)
+
+
+def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
+    """A line for each contender that was measured in one of these."""
+
+    def write(results: Sequence[Result]) -> str:
+        rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]
+        measured = [row for row in rows if any(row[1:])]
+        return (
+            _markdown(("", *(title for title, *_ in columns)), measured) if measured else "The run did not measure it."
+        )
+
+    return write
+
+
+def _cell(results: Sequence[Result], name: str, measure: str, key: str) -> str:
+    if (measure, name) not in {(one.measure, one.contender) for one in results}:
+        return ""
+    numbers = of(results, measure, name, key).values()
+    if not numbers:
+        return "not in time" if key == "rerun_ms" else "-"
+    return shown(statistics.median(numbers), _metric(measure, key).digits)
+
+
+def _metric(measure: str, key: str) -> Metric:
+    return next(metric for metric in MEASURES[measure].metrics if metric.key == key)
+
+
+TABLES: dict[str, Callable[[Sequence[Result]], str]] = {
+    "contenders": contenders,
+    "goals": goals,
+    "rates": _beside(RATES),
+    "times": _beside(TIMES),
+    "upkeep": _beside(UPKEEP),
+    "at once": _beside(AT_ONCE),
+}
+_TABLE = re.compile(r"(<!-- table: (?P<name>[\w ]+) -->\n).*?(<!-- table: end -->)", re.DOTALL)
+
+
+def rewritten(page: str, recorded: dict[str, Any]) -> str:
+    """The page with all its tables as the code and this run have them."""
+    results = read_results(recorded)
+    return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found['name']](results)}\n\n{found[3]}", page)
+
+
+def names(page: str) -> Iterator[str]:
+    """Which tables stand on it."""
+    return (found["name"] for found in _TABLE.finditer(page))
+
+
+def write(recorded_at: Path) -> None:
+    """Write the page's tables anew."""
+    PAGE.write_text(rewritten(PAGE.read_text(), json.loads(recorded_at.read_text())))
+
+
+if __name__ == "__main__":
+    write(Path(*sys.argv[1:2]) if sys.argv[1:] else REFERENCE)
