@@ -69,10 +69,10 @@ class TaskFields(NamedTuple):
     deadline_ns: int = 1
     claimed_ns: int = 1
     unstarted: int = 1
-    entry: int = 1 + _ENTRY_WORDS
-    name: int = 1 + _NAME_WORDS
     soft_deadline_ns: int = 1
     verdict: int = 1
+    entry: int = 1 + _ENTRY_WORDS
+    name: int = 1 + _NAME_WORDS
     unused: int = 1
 
 

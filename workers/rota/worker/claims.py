@@ -84,7 +84,7 @@ class InFlight(Outcomes):
     asked: bool = False
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
-    _fresh: bool = False
+    _start_by_ns: int = 0
 
     @property
     def unconfirmed(self) -> bool:
@@ -93,7 +93,7 @@ class InFlight(Outcomes):
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
-        return bool(self.waiting) and at_ns > self._start_by_ns()
+        return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
@@ -109,16 +109,16 @@ class InFlight(Outcomes):
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
         if reply.claims and not self.waiting:
-            self._anchor = anchor
-            self._fresh = True
+            # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
+            self._anchor, self._start_by_ns = anchor, _ALWAYS
         self.waiting.extend(reply.claims)
 
     def next(self) -> Claimed:
         """Take the entry to be started next. Raises IndexError when none waits."""
-        start_by_ns = self._start_by_ns()
         entry, body = self.waiting.popleft()
-        self._fresh = False
-        return Claimed(entry, body, self._anchor, len(self.waiting), start_by_ns)
+        anchor, start_by_ns = self._anchor, self._start_by_ns
+        self._start_by_ns = anchor.received_ns + CLAIM_NS
+        return Claimed(entry, body, anchor, len(self.waiting), start_by_ns)
 
     def put_back(self, claimed: Claimed) -> None:
         """It was not started after all."""
@@ -134,10 +134,6 @@ class InFlight(Outcomes):
     def was_given_back(self, text: bytes) -> bool:
         """Whether the entry is among those given back: that the master had done so before is no surprise."""
         return text in self._given_back
-
-    def _start_by_ns(self) -> int:
-        # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
-        return _ALWAYS if self._fresh else self._anchor.received_ns + CLAIM_NS
 
 
 @dataclass(slots=True)
@@ -157,7 +153,8 @@ class ClaimTimes:
         self.at_ns = at_ns
         self.tasks += 1
         self.total_ns += took_ns
-        self.longest_ns = max(self.longest_ns, took_ns)
+        if took_ns > self.longest_ns:
+            self.longest_ns = took_ns
 
 
 @dataclass(slots=True)

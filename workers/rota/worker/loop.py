@@ -190,9 +190,12 @@ class Loop(WorkerLoop):
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
-        while self._in_flight.waiting and (ended_ns := self._run_next(batch.at_ns)):
+        for _ in range(min(len(self._in_flight.waiting), self.recycling.left(self._attempts))):
+            ended_ns = self._run_next(batch.at_ns)
+            if not ended_ns:
+                break
             batch.ended(ended_ns)
-            if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
+            if self.signals.asked or self.fence.is_up(ended_ns):
                 break
         self._prefetch.learn(batch)
         self.report.running(0)
