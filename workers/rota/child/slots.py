@@ -226,10 +226,6 @@ class Slot(RosterPart):
         count, length = (left >> _COUNT_SHIFT) - count, (left & _OUTCOMES_MASK) - size
         self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
 
-    def clear_outcomes(self) -> None:
-        """Forget what was left: it is settled."""
-        self._words[_OUTCOMES] = 0
-
     @property
     def has_outcomes(self) -> bool:
         """Whether any are left here."""
