@@ -1,8 +1,9 @@
 """Slots: the shared memory through which children tell the master and the exporter what they do.
 
 Only aligned 8-byte words are written through `memoryview.cast("q")`, so that a reader never sees half a number
-(struct.pack_into writes zeros first: it is for what nobody reads yet). Bytes are written beside the words and published by a word written last. Counters
-are never zeroed: a slot is reused only after its predecessor was retired, and they go on.
+(struct.pack_into writes zeros first: it is for what nobody reads yet). Bytes are written beside the words and published
+by a word written last. Counters are never zeroed: a slot is reused only after its predecessor was retired, and they go
+on.
 
 Whatever runs in a worker can write over its region. So a reader takes nothing from there that could harm anybody else:
 texts and lengths are bounded, looks end, and nothing is believed of a region without its seal.

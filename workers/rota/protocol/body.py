@@ -89,7 +89,8 @@ def _parse(raw: bytes) -> Any:
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise BodyError(f"the body is not JSON: {error}") from None
     # A short body cannot be deep, nor one with few brackets: most bodies are never walked.
-    if len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper_than(parsed, MAX_DEPTH):
+    may_be_deep = len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
+    if may_be_deep and _is_deeper_than(parsed, MAX_DEPTH):
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
     return parsed
 

@@ -93,19 +93,21 @@ def parse_entry(text: bytes) -> Entry:
     if len(fields) != FIELDS:
         raise ValueError(f"not an entry: {text!r}")
     task_id, queue, kind, due, ready, failures, crashes, losses, releases, flag = fields
-    return _entry_of((
-        text,
-        task_id,
-        queue,
-        _KINDS[kind],
-        int(due),
-        int(ready),
-        int(failures),
-        int(crashes),
-        int(losses),
-        int(releases),
-        flag,
-    ))
+    return _entry_of(
+        (
+            text,
+            task_id,
+            queue,
+            _KINDS[kind],
+            int(due),
+            int(ready),
+            int(failures),
+            int(crashes),
+            int(losses),
+            int(releases),
+            flag,
+        )
+    )
 
 
 # `Entry(...)` goes through a function of Python's: without it each entry is read in three quarters of the time.

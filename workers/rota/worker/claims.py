@@ -213,8 +213,7 @@ class ClaimTimes:
         self.at_ns = at_ns
         self.tasks += 1
         self.total_ns += took_ns
-        if took_ns > self.longest_ns:
-            self.longest_ns = took_ns
+        self.longest_ns = max(self.longest_ns, took_ns)
 
 
 @dataclass(slots=True)
