@@ -36,7 +36,7 @@ def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
 def turn_of(
     settlements: Iterable[Settlement],
     limit: int,
-    held: Sequence[str] = (),
+    held: Sequence[str] | None = (),
     tokens: Sequence[str] = (),
     limits: Packed = NO_LIMITS,
 ) -> Turn:

@@ -9,6 +9,9 @@ import pytest
 
 from rota.child.settings import LogSettings
 from rota.child.slot_memory import SlotMemory
+from rota.protocol.replies import TurnWord
+from rota.protocol.store import Store, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.server.address import parse_address
 from rota.server.connection import DEFAULT_OPTIONS
 from rota.server.link import Link
@@ -55,3 +58,38 @@ def test_a_connection_outlives_a_server_that_pushes_back(link: Link, logged: int
     link.failed(PushedBack("OOM", "oom"))
     assert link.connection() is first
     assert _events(logged)[0]["reason"] == "oom"
+
+
+# Calls whose answers are read later
+
+_LOST: Any = Store("link").turn("nobody", pack_tiers([domain_of([QueueShare("q")])]), Turn(0))
+
+
+def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_asked_meanwhile(link: Link) -> None:
+    connection = link.connection()
+    connection.run(_LOST)
+    pipelined = link.pipeline(_LOST)
+    assert pipelined is not None
+    assert link.connection().execute("PING") == b"PONG"
+    assert link.connection() is connection
+    assert pipelined.answer().word is TurnWord.LOST
+    assert connection.execute("ECHO", "in order") == b"in order"
+
+
+def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -> None:
+    link.connection().execute("SCRIPT", "FLUSH")
+    pipelined = link.pipeline(_LOST)
+    assert pipelined is not None
+    assert pipelined.answer().word is TurnWord.LOST
+
+
+def test_the_answer_of_a_pipelined_call_is_lost_with_its_connection_and_with_nothing_else(link: Link) -> None:
+    assert link.pipeline(_LOST) is None
+    first = link.connection()
+    pipelined = link.pipeline(_LOST)
+    first.close()
+    assert pipelined is not None
+    with pytest.raises(ConnectionLost):
+        pipelined.answer()
+    link.failed(ConnectionLost("gone", "network"))
+    assert link.connection().execute("PING") == b"PONG"

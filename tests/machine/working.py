@@ -99,12 +99,13 @@ class Working(Polling):
     @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
     def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
+        names_held = bool(worker.tokens) or data.draw(st.booleans())  # with a token it has just been idle
         self.bring_if_few(data)
         for claim in list(worker.claims):
             if data.draw(st.booleans()):
                 worker.claims.remove(claim)
                 worker.pending.append((claim, OUTCOMES[data.draw(VERBS)]))
-        self.take_turn(worker, limit, limits, delivery, picks)
+        self.take_turn(worker, limit, limits, delivery, picks, names_held=names_held)
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
@@ -124,16 +125,20 @@ class Working(Polling):
         limits: dict[str, int] | None = None,
         delivery: str = ANSWERED,
         picks: int = 1,
+        *,
+        names_held: bool = True,
     ) -> TurnReply | None:
         """What the worker has no answer for it tells again in its next turn."""
-        held = [claim.entry.id for claim in worker.claims]
+        held = [claim.entry.id for claim in worker.claims] if names_held else None
+        least_held = 0 if names_held else len(worker.claims)
         settled = [Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
-        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=worker.alone.decode())
+        alone = worker.alone.decode()
+        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=alone, least_held=least_held)
         check = self._turn_check(ask, held, reported)
         command = self.fleet.store.turn(
-            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone)
+            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone, holding=least_held)
         )
         reply = self.call(command, check, delivery, worker.owner)
         if reply:
@@ -141,7 +146,7 @@ class Working(Polling):
         return reply
 
     def _turn_check(
-        self, ask: Ask, held: list[str], reported: list[tuple[Claim, Outcome]]
+        self, ask: Ask, held: list[str] | None, reported: list[tuple[Claim, Outcome]]
     ) -> Callable[[TurnReply], None]:
         def check(reply: TurnReply) -> None:
             expected = self.model.turn(self.now, ask, held, modelled(reported))

@@ -14,7 +14,8 @@ from model.turns import SHUT, Turns, is_pattern, share_in
 @dataclass(frozen=True)
 class Ask:
     """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue; or with several
-    `picks` as many turns of one. `alone`: the entry for which it empties its hands."""
+    `picks` as many turns of one. `alone`: the entry for which it empties its hands. `least_held`: how many it says to
+    hold, where it names none."""
 
     owner: str
     serving: Serving
@@ -23,6 +24,7 @@ class Ask:
     holding: int = 0
     picks: int = 1
     alone: str = ""
+    least_held: int = 0
 
 
 @dataclass

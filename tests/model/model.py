@@ -117,7 +117,9 @@ class Model(Schedules, Sweeping, Throttling):
 
     # Working
 
-    def turn(self, now: int, ask: Ask, held: Sequence[str], outcomes: Sequence[tuple[str, Outcome]]) -> TurnAnswer:
+    def turn(
+        self, now: int, ask: Ask, held: Sequence[str] | None, outcomes: Sequence[tuple[str, Outcome]]
+    ) -> TurnAnswer:
         self.places.at(now)
         settled = self._settle(ask.owner, outcomes, ask.serving)
         self._look_where_there_may_be_room(settled, ask.serving)
@@ -126,9 +128,11 @@ class Model(Schedules, Sweeping, Throttling):
             answer.word = "lost"
             return answer
         holds = self.places.inflight.get(ask.owner, [])
-        unnamed = [(task.text, task.told_body) for task in holds if task.id not in held]
+        unnamed = [(task.text, task.told_body) for task in holds if held is not None and task.id not in held]
         if unnamed:
             answer.word, answer.claims = "again", unnamed
+        elif ask.limit > 0 and len(holds) < ask.least_held:
+            answer.word = "more"
         elif ask.limit > 0:
             self._claim(ask, holds, answer)
         return answer

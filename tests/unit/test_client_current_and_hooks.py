@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.current import CurrentTask, Running
+from rota.current import CurrentTask, reset_running, set_running
 from rota.errors import NoCurrentTask
 from rota.hooks import Hooks, default_hooks
 
@@ -35,12 +35,14 @@ def test_outside_a_task_there_is_none() -> None:
 
 
 def test_inside_it_answers_the_task_that_runs() -> None:
-    with Running(lambda: TASK):
-        assert rota.current_task() is TASK
-        other = CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)
-        with Running(lambda: other):
-            assert rota.current_task() is other
-        assert rota.current_task() is TASK
+    outer = set_running(lambda: TASK)
+    assert rota.current_task() is TASK
+    other = CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)
+    inner = set_running(lambda: other)
+    assert rota.current_task() is other
+    reset_running(inner)
+    assert rota.current_task() is TASK
+    reset_running(outer)
     with pytest.raises(NoCurrentTask):
         rota.current_task()
 

@@ -19,7 +19,7 @@ def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, byte
     for count, data in added:
         slot.add_outcomes(count, data)
     assert slot.outcomes() == (sum(count for count, _ in added), b"".join(data for _, data in added))
-    slot.clear_outcomes()
+    slot.drop_outcomes(sum(count for count, _ in added), sum(len(data) for _, data in added))
     assert slot.outcomes() == (0, b"")
 
 

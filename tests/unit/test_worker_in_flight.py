@@ -5,7 +5,8 @@ from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
-from rota.worker.claims import CLAIM_NS, InFlight
+from rota.protocol.tiers import NO_LIMITS
+from rota.worker.claims import CLAIM_NS, InFlight, InSlot
 from rota.worker.times import Anchor
 
 RECEIVED_NS = 1_000
@@ -44,6 +45,7 @@ def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
 
 def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
     in_flight = _with_outcomes()
+    in_flight.turn(1)
     in_flight.answered(_reply(TurnWord.OK, _claim("c")), ANCHOR)
     assert not in_flight.unconfirmed
     assert in_flight.turn(0) == Turn(0, held=("c",))
@@ -95,3 +97,65 @@ def test_an_answer_without_claims_makes_nothing_fresh_that_was_claimed_before() 
     assert in_flight.is_overrun(LATE_NS)
     in_flight.answered(_reply(TurnWord.AGAIN, _claim("c")), Anchor(0, LATE_NS, LATE_NS))
     assert in_flight.is_overrun(LATE_NS)
+
+
+# Turns that are sent while tasks of a claim are still to be run
+
+
+def _while_two_are_left() -> InFlight:
+    """Of three tasks one has ended, and the next turn is under way."""
+    in_flight = _in_flight("a", "b", "c")
+    _end(in_flight)
+    assert in_flight.pipelined(1, NO_LIMITS) == Turn(1, None, plain=(_lines("a"),), holding=2)
+    return in_flight
+
+
+def _end(in_flight: InFlight) -> None:
+    in_flight.left_in_slot(in_flight.finish(Settlement(in_flight.next().entry, DONE, ACCOUNT)))
+
+
+def _lines(task_id: str) -> bytes:
+    return b"\n" + _claim(task_id).entry.text + b"\n" + ACCOUNT
+
+
+def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one_and_stays_in_the_slot() -> None:
+    in_flight = _while_two_are_left()
+    _end(in_flight)
+    _end(in_flight)
+    named = in_flight.answered(_reply(TurnWord.OK, _claim("d")), ANCHOR)
+    assert in_flight.turn(1) == Turn(1, ("d",), plain=(_lines("b"), _lines("c")))
+    later = in_flight.answered(_reply(TurnWord.OK), ANCHOR)
+    assert (named.args, later) == (ARGS_PER_SETTLEMENT, InSlot(2 * ARGS_PER_SETTLEMENT, 2 * named.size))
+    assert not in_flight.unconfirmed
+
+
+def test_without_an_answer_the_next_turn_tells_all_that_ended_and_asks_what_is_held() -> None:
+    in_flight = _while_two_are_left()
+    _end(in_flight)
+    assert in_flight.asked
+    assert in_flight.turn(1) == Turn(1, ("c",), plain=(_lines("a"), _lines("b")))
+
+
+def test_behind_the_last_task_of_a_claim_more_may_wait_while_a_turn_is_under_way() -> None:
+    in_flight = _while_two_are_left()
+    assert [in_flight.next().unstarted for _ in range(2)] == [1, 1]
+
+
+def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_not_started() -> None:
+    last_ns = RECEIVED_NS + 2 * CLAIM_NS
+    for read_ns, is_too_late in ((last_ns, False), (last_ns + 1, True)):
+        in_flight = _while_two_are_left()
+        _end(in_flight)
+        _end(in_flight)
+        in_flight.answered(_reply(TurnWord.OK, _claim("d"), _claim("e")), Anchor(0, 0, read_ns))
+        assert in_flight.is_overrun(read_ns) == is_too_late
+        assert (in_flight.next().start_by_ns >= read_ns) != is_too_late
+
+
+def test_a_claim_that_waits_for_an_ordinary_turn_is_good_however_late_that_is_answered() -> None:
+    in_flight = _while_two_are_left()
+    _end(in_flight)
+    _end(in_flight)
+    in_flight.turn(1)
+    in_flight.answered(_reply(TurnWord.OK, _claim("d")), Anchor(0, 0, 2 * LATE_NS))
+    assert in_flight.next().start_by_ns > 2 * LATE_NS

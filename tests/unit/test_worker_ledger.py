@@ -4,7 +4,8 @@ from rota.child.life import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.worker.concurrent.ledger import InSlot, Ledger
+from rota.worker.claims import InSlot
+from rota.worker.concurrent.ledger import Ledger
 
 FIRST, SECOND = (parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % number) for number in (1, 2))
 

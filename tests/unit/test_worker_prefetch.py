@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rota.protocol.tiers import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.claims import CLAIM_NS, MOST, ClaimTimes, Prefetch
+from rota.worker.claims import CLAIM_NS, MOST, PIPELINED_NS, ClaimTimes, Prefetch
 
 MILLISECOND_NS = 1_000_000
 
@@ -80,3 +80,19 @@ def test_a_claim_of_which_nothing_was_started_teaches_nothing() -> None:
     prefetch = Prefetch()
     prefetch.learn(ClaimTimes("q", 0))
     assert prefetch.limits == NO_LIMITS
+
+
+@given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS), st.integers(min_value=0, max_value=MOST))
+def test_the_next_turn_is_sent_before_at_most_half_of_a_claim_and_little_work_and_never_before_one(
+    took_ns: int, tasks: int
+) -> None:
+    prefetch, _ = _settled([took_ns])
+    left = prefetch.left_at_turn("q", tasks)
+    assert left != 1
+    assert 2 * left <= tasks
+    assert left * took_ns <= PIPELINED_NS
+    assert left or min(tasks // 2, PIPELINED_NS // took_ns) < 2
+
+
+def test_of_a_queue_that_was_never_met_the_next_turn_is_sent_behind_the_claim() -> None:
+    assert Prefetch().left_at_turn("q", 10) == 0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from rota.errors import NoCurrentTask
 from rota.habits import OF_THE_CURRENT_TASK, KnowsHabits
@@ -68,17 +69,7 @@ def current_task() -> CurrentTask:
         ) from None
 
 
-class Running:
-    """A block of code in which the task that `ask` returns is the current one. A class, as it stands round each
-    attempt: a generator costs three times as much."""
-
-    __slots__ = ("_ask", "_token")
-
-    def __init__(self, ask: Callable[[], CurrentTask]) -> None:
-        self._ask = ask
-
-    def __enter__(self) -> None:
-        self._token = _running.set(self._ask)
-
-    def __exit__(self, *_: object) -> None:
-        _running.reset(self._token)
+# Round each attempt: from `set_running`, which takes what returns the task and gives back a token, to `reset_running`,
+# which takes the token, that task is the current one. No context manager, whose two methods cost three times as much.
+set_running: Final = _running.set
+reset_running: Final = _running.reset

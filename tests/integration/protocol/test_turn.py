@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
+from protocol import SECOND_US, Fleet, body_of, one_tier, pack_settlements, tiers
 from rota.protocol.entry import Kind
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome, Settlement
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, pack_limits
@@ -371,6 +371,27 @@ def test_a_queue_whose_limit_is_named_is_claimed_up_to_it_and_others_up_to_the_t
         for queue, held in (("5", ()), ("7", ("a", "b")))
     ]
     assert [[claim.entry.id for claim in each] for each in claims] == [["a", "b"], ["d"]]
+
+
+def test_a_worker_that_holds_as_many_as_it_says_claims_more_without_naming_them(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    done, *_ = fleet.turn(owner, Q, limit=2).claims
+    told = Turn(1, None, settlements=pack_settlements([Settlement(done.entry, Done())]), holding=1)
+    reply = fleet.run(fleet.store.turn(owner, Q, told))
+    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["c"])
+    assert fleet.inflight(owner) == ["b", "c"]
+
+
+def test_a_worker_that_holds_fewer_than_it_says_claims_nothing_and_is_to_ask_again(fleet: Fleet) -> None:
+    fleet.push("running", "behind", "next")
+    owner = fleet.register()
+    running, _ = fleet.turn(owner, Q, limit=2).claims
+    fleet.run(fleet.store.recall(owner, running.entry.text, Q))
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(2, None, holding=2)))
+    assert (reply.word, reply.claims, fleet.inflight(owner)) == (TurnWord.MORE, (), ["running"])
+    claims = fleet.turn(owner, Q, held=["running"], limit=2).claims
+    assert [claim.entry.id for claim in claims] == ["behind", "next"]
 
 
 def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:

@@ -69,10 +69,10 @@ class TaskFields(NamedTuple):
     deadline_ns: int = 1
     claimed_ns: int = 1
     unstarted: int = 1
-    entry: int = 1 + _ENTRY_WORDS
-    name: int = 1 + _NAME_WORDS
     soft_deadline_ns: int = 1
     verdict: int = 1
+    entry: int = 1 + _ENTRY_WORDS
+    name: int = 1 + _NAME_WORDS
     unused: int = 1
 
 
@@ -84,11 +84,11 @@ class RecordFields(NamedTuple):
 
 
 class RegionFields(NamedTuple):
-    """The parts of a region: 64 kB up to the metrics, 1 MB up to the further places, 1.75 MB in all."""
+    """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further places, 1,824 kB in all."""
 
     header: int = sum(HeaderFields())
     record: int = sum(RecordFields())
-    outcomes: int = (64 << 10) // WORD - header - record
+    outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
     further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())
     further_records: int = (MOST_PLACES - 1) * sum(RecordFields())

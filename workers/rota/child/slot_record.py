@@ -4,6 +4,7 @@ A worker of one task has one record, that of place 0; one that runs several has 
 place and number.
 """
 
+from struct import Struct
 from typing import Final
 
 from rota.child.slot_layout import ENTRY_BYTES, HEADER, MARK, NAME_BYTES, ROSTER, TASK, TASK_WORDS, WORD
@@ -15,6 +16,7 @@ _LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
 _CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
 _NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # as TaskInSlot has them
+_COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
 _SEAL, _NONCE, _BEAT, _STEPPING = HEADER.seal, ROSTER.nonce, HEADER.beat_ns, HEADER.stepping
 
 
@@ -46,14 +48,9 @@ class TaskRecord(ProgressPart):
         words, number_at = self._words, self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        words[base + _STARTED] = started_ns
-        words[base + _DEADLINE] = deadline_ns
-        words[base + _CLAIMED] = claimed_ns
-        words[base + _UNSTARTED] = unstarted
-        words[base + _SOFT_DEADLINE] = soft_deadline_ns
-        words[base + _VERDICT] = verdict
-        self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
-        words[base + _NAME] = 0
+        numbers = started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns, verdict
+        # Not word by word: nobody believes anything of this copy before the number says that it counts.
+        _COPY.pack_into(self._bytes, base * WORD, *numbers, len(entry), entry, 0)
         if name:
             self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
         words[number_at] = number

@@ -1,8 +1,9 @@
 """Slots: the shared memory through which children tell the master and the exporter what they do.
 
 Only aligned 8-byte words are written through `memoryview.cast("q")`, so that a reader never sees half a number
-(struct.pack_into writes zeros first). Bytes are written beside the words and published by a word written last. Counters
-are never zeroed: a slot is reused only after its predecessor was retired, and they go on.
+(struct.pack_into writes zeros first: it is for what nobody reads yet). Bytes are written beside the words and published
+by a word written last. Counters are never zeroed: a slot is reused only after its predecessor was retired, and they go
+on.
 
 Whatever runs in a worker can write over its region. So a reader takes nothing from there that could harm anybody else:
 texts and lengths are bounded, looks end, and nothing is believed of a region without its seal.
@@ -204,19 +205,20 @@ class Slot(RosterPart):
     def add_outcomes(self, count: int, data: bytes) -> bool:
         """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
         fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
-        left = self._words[_OUTCOMES]
-        length = (left & _OUTCOMES_MASK) + len(data)
-        fits = length <= _OUTCOMES_BYTES
-        if fits:
-            at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + (left & _OUTCOMES_MASK)) % _OUTCOMES_BYTES
+        left, size = self._words[_OUTCOMES], len(data)
+        length = left & _OUTCOMES_MASK
+        if length + size > _OUTCOMES_BYTES:
+            return False
+        at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + length) % _OUTCOMES_BYTES
+        end = at + size
+        if end <= METRICS_AT:
+            self._bytes[at:end] = data
+        else:
             room = METRICS_AT - at
-            if len(data) <= room:
-                self._bytes[at : at + len(data)] = data
-            else:
-                self._bytes[at:METRICS_AT] = data[:room]
-                self._bytes[OUTCOMES_AT : OUTCOMES_AT + len(data) - room] = data[room:]
-            self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + len(data)
-        return fits
+            self._bytes[at:METRICS_AT] = data[:room]
+            self._bytes[OUTCOMES_AT : OUTCOMES_AT + size - room] = data[room:]
+        self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + size
+        return True
 
     def drop_outcomes(self, count: int, size: int) -> None:
         """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""
@@ -224,10 +226,6 @@ class Slot(RosterPart):
         begin = ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count, length = (left >> _COUNT_SHIFT) - count, (left & _OUTCOMES_MASK) - size
         self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
-
-    def clear_outcomes(self) -> None:
-        """Forget what was left: it is settled."""
-        self._words[_OUTCOMES] = 0
 
     @property
     def has_outcomes(self) -> bool:

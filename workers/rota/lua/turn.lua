@@ -2,8 +2,8 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation planning
 -- KEYS[1]  tasks
--- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
---          answered, so they need not be named), n, n queues whose token it swallowed, limits of queues
+-- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 - m for n: all claims were
+--          answered, so they need not be named; at least m are held), n, n queues whose token it swallowed, limits of queues
 --          (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in shared/ends.lua),
 --          n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an entry
@@ -28,7 +28,8 @@ local function read_list()
   at = at + 1 + math.max(size, 0)
   return list
 end
-local names_held = ARGV[at] ~= '-1'
+local least_held = -1 - tonumber(ARGV[at])
+local names_held = least_held < 0
 local held, tokens = read_list(), read_list()
 local limits = ARGV[at]
 local plain_count, plain = tonumber(ARGV[at + 1]), ARGV[at + 2]
@@ -139,6 +140,7 @@ elseif holding > 0 and names_held then
   if #claims > 0 then return answer('again', claims, {}) end
 end
 if limit <= 0 then return answer('ok', {}, {}) end
+if holding < least_held then return answer('more', {}, {}) end -- some were recalled for one that runs, as this would be
 if alone then return answer('alone', {}, {}, alone) end
 
 -- Claim: entries of one lane, until there are `most`, the lane is empty, or enough was looked at.

@@ -79,8 +79,8 @@ def _parse(raw: bytes) -> Any:
     try:
         text = raw.decode()
         try:
-            parsed, end = _DECODER.raw_decode(text)
-        except ValueError:
+            parsed, end = _scan(text, 0)
+        except (ValueError, StopIteration):
             end = -1
         if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
             parsed = json.loads(text, parse_constant=_refuse_constant)
@@ -88,8 +88,9 @@ def _parse(raw: bytes) -> Any:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise BodyError(f"the body is not JSON: {error}") from None
-    # A body with few brackets cannot be deep: most bodies are never walked.
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper_than(parsed, MAX_DEPTH):
+    # A short body cannot be deep, nor one with few brackets: most bodies are never walked.
+    may_be_deep = len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
+    if may_be_deep and _is_deeper_than(parsed, MAX_DEPTH):
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
     return parsed
 
@@ -111,7 +112,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder(parse_constant=_refuse_constant).scan_once
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:

@@ -2,15 +2,20 @@
 them, whoever has the connection."""
 
 import time
+from typing import Any, Generic, TypeVar
 
 from rota.backoff import Backoff
+from rota.child.slots import boottime_ns
+from rota.protocol.command import Command
 from rota.server.address import Address
 from rota.server.connection import Connection, ConnectionOptions, connect
-from rota.server.server_errors import PushedBack, ServerError
+from rota.server.server_errors import PushedBack, ServerError, UnknownScript, read_reply
+from rota.server.session import NO_REPLY
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ERRORS
 from rota.telemetry.recorder import Recorder
 
+T = TypeVar("T")
 _FIRST_SECONDS = 0.05
 _MOST_SECONDS = 2.0
 
@@ -42,6 +47,39 @@ class Outages:
         self._backoff.reset()
 
 
+class Pipelined(Generic[T]):
+    """A call that was sent, at `sent_ns` of CLOCK_BOOTTIME, and whose answer is taken when it is wanted."""
+
+    __slots__ = ("_call", "_connection", "_reply", "sent_ns")
+
+    def __init__(self, connection: Connection, call: Command[T]) -> None:
+        self._connection = connection
+        self._call = call
+        self._reply: Any = NO_REPLY
+        self.sent_ns = boottime_ns()
+        try:
+            connection.send(call.by_sha())
+        except ServerError as error:
+            self._reply = error
+
+    def take_in(self) -> None:
+        """Wait for the reply and keep it, whatever it is."""
+        if self._reply is NO_REPLY:
+            try:
+                self._reply = self._connection.receive()
+            except ServerError as error:
+                self._reply = error
+
+    def answer(self) -> T:
+        """Wait for the answer. Raises ServerError."""
+        self.take_in()
+        if isinstance(self._reply, UnknownScript):  # the server forgot its scripts meanwhile
+            return self._connection.run(self._call)
+        if isinstance(self._reply, ServerError):
+            raise self._reply
+        return read_reply(self._call, self._reply)
+
+
 class Link:
     """At most one connection. Nothing is repeated here: callers repeat what may be repeated."""
 
@@ -50,13 +88,25 @@ class Link:
         self._options = options
         self._outages = Outages(options.name, recorder)
         self._connection: Connection | None = None
+        self._pipelined: Pipelined[Any] | None = None
         self.worked = self._outages.worked
 
     def connection(self) -> Connection:
-        """The connection, made now if there is none. Raises ServerError."""
+        """The connection, made now if there is none; replies come in order, so that of a pipelined call has come.
+        Raises ServerError."""
         if self._connection is None:
             self._connection = connect(self._address, self._options)
+        if self._pipelined is not None:
+            self._pipelined.take_in()
+            self._pipelined = None
         return self._connection
+
+    def pipeline(self, call: Command[T]) -> Pipelined[T] | None:
+        """Send a call, to do other things until it is answered; None when there is no connection to send it on."""
+        if self._connection is None:
+            return None
+        sent = self._pipelined = Pipelined(self.connection(), call)
+        return sent
 
     def failed(self, error: ServerError) -> float:
         """Take note of an error; returns how many seconds to wait before the next try."""

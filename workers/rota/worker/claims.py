@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rota.protocol.entry import Entry
-from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
+from rota.protocol.outcome import (
+    ARGS_PER_SETTLEMENT,
+    Release,
+    Settlement,
+    join_settlements,
+    pack_settlement,
+    plain_lines,
+)
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS, pack_limits
@@ -18,6 +25,7 @@ from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
+PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
 MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
 _FALL: Final = 0.25  # of the way down to what the last claim took
 _LONGEST_SHARE: Final = 1 / 16
@@ -29,8 +37,8 @@ _NO_ANCHOR: Final = Anchor(0, 0, 0)
 class Claimed(NamedTuple):
     """An entry to be started, and the reading of Redis time that came with its claim.
 
-    `unstarted`: how many of the claim come after it. `start_by_ns` (CLOCK_BOOTTIME): later it may have been given back
-    by the master, so Redis has to be asked first.
+    `unstarted`: how many come after it; at least 1 while a turn is under way that may bring more. `start_by_ns`
+    (CLOCK_BOOTTIME): later it may have been given back by the master, so Redis has to be asked first.
     """
 
     entry: Entry
@@ -40,38 +48,77 @@ class Claimed(NamedTuple):
     start_by_ns: int
 
 
+class InSlot(NamedTuple):
+    """How many arguments of settlements stand in the slot, and how many bytes."""
+
+    args: int
+    size: int
+
+
 @dataclass(slots=True)
-class Outcomes:
-    """Outcomes that no answer has named, `plain` those that are done and of which there is no more to say."""
+class _Told:
+    """Outcomes that are told together, `plain` those that are done and of which there is no more to say; and what of
+    them stands in the slot."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
+    args_in_slot: int = 0
+    size_in_slot: int = 0
+
+    def take(self, later: "_Told") -> None:
+        """Take over what ended later."""
+        self.finished += later.finished
+        self.plain += later.plain
+        self.args_in_slot += later.args_in_slot
+        self.size_in_slot += later.size_in_slot
+        later.clear()
+
+    def clear(self) -> None:
+        """There are none any more."""
+        self.finished.clear()
+        self.plain.clear()
+        self.args_in_slot = self.size_in_slot = 0
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Outcomes that no answer has named. Tasks may go on to end while a turn is under way, so what was sent and what
+    came later are kept apart."""
+
+    _sent: _Told = field(default_factory=_Told, kw_only=True)
+    _later: _Told = field(default_factory=_Told, kw_only=True)
 
     @property
     def has_outcomes(self) -> bool:
         """Whether there are outcomes to send to Redis."""
-        return bool(self.finished or self.plain)
+        sent, later = self._sent, self._later
+        return bool(later.plain or later.finished or sent.plain or sent.finished)
 
     def finish(self, settlement: Settlement) -> bytes:
         """Keep an outcome until an answer names it; returns it packed."""
         packed = pack_settlement(settlement)
         lines = plain_lines(settlement)
         if lines:
-            self.plain.append(lines)
+            self._later.plain.append(lines)
         else:
-            self.finished.append(packed)
+            self._later.finished.append(packed)
         return packed
 
-    def take(self, later: "Outcomes") -> None:
-        """Take over what ended later."""
-        self.finished += later.finished
-        self.plain += later.plain
-        later.clear()
+    def left_in_slot(self, packed: bytes) -> None:
+        """It was left in the slot as well."""
+        self._later.args_in_slot += ARGS_PER_SETTLEMENT
+        self._later.size_in_slot += len(packed)
 
-    def clear(self) -> None:
-        """An answer has named all of them."""
-        self.finished.clear()
-        self.plain.clear()
+    def tell(self) -> tuple[Packed, tuple[bytes, ...]]:
+        """All of them, for the turn to make now: settlements, and lines of plain ones."""
+        self._sent.take(self._later)
+        return join_settlements(self._sent.finished), tuple(self._sent.plain)
+
+    def named(self) -> InSlot:
+        """An answer to that turn has come; returns what of the slot's outcomes it has named."""
+        named = InSlot(self._sent.args_in_slot, self._sent.size_in_slot)
+        self._sent.clear()
+        return named
 
 
 @dataclass(slots=True)
@@ -82,9 +129,10 @@ class InFlight(Outcomes):
     waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
     asked: bool = False
+    _read_by_ns: int = _ALWAYS
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
-    _fresh: bool = False
+    _start_by_ns: int = 0
 
     @property
     def unconfirmed(self) -> bool:
@@ -93,32 +141,44 @@ class InFlight(Outcomes):
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
-        return bool(self.waiting) and at_ns > self._start_by_ns()
+        return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
         self.asked |= limit > 0
+        self._read_by_ns = _ALWAYS
         held = tuple(claim.entry.id for claim in self.waiting)
-        return Turn(limit, held, tuple(self.tokens), join_settlements(self.finished), limits, tuple(self.plain))
+        settlements, plain = self.tell()
+        return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
-    def answered(self, reply: TurnReply, anchor: Anchor) -> None:
-        """An answer has come: what it named is off the books, what it brought is on them."""
+    def pipelined(self, limit: int, limits: Packed) -> Turn:
+        """The turn to send now, whose answer is read when all that waits was run. Nothing else is under way."""
+        self.asked = True
+        self._read_by_ns = self._anchor.received_ns + 2 * CLAIM_NS
+        settlements, plain = self.tell()
+        return Turn(limit, None, (), settlements, limits, plain, holding=len(self.waiting))
+
+    def answered(self, reply: TurnReply, anchor: Anchor) -> InSlot:
+        """An answer has come: what it named is off the books, what it brought is on them. Returns what of the slot's
+        outcomes it has named."""
         self.asked = False
-        self.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
         if reply.claims and not self.waiting:
+            # The master recalls only entries behind a task that runs. So the first of a claim may start at any time;
+            # but nothing of one that came while a task ran long enough for a recall.
             self._anchor = anchor
-            self._fresh = True
+            self._start_by_ns = _ALWAYS if anchor.received_ns <= self._read_by_ns else 0
         self.waiting.extend(reply.claims)
+        return self.named()
 
     def next(self) -> Claimed:
         """Take the entry to be started next. Raises IndexError when none waits."""
-        start_by_ns = self._start_by_ns()
         entry, body = self.waiting.popleft()
-        self._fresh = False
-        return Claimed(entry, body, self._anchor, len(self.waiting), start_by_ns)
+        anchor, start_by_ns = self._anchor, self._start_by_ns
+        self._start_by_ns = anchor.received_ns + CLAIM_NS
+        return Claimed(entry, body, anchor, len(self.waiting) or int(self.asked), start_by_ns)
 
     def put_back(self, claimed: Claimed) -> None:
         """It was not started after all."""
@@ -134,10 +194,6 @@ class InFlight(Outcomes):
     def was_given_back(self, text: bytes) -> bool:
         """Whether the entry is among those given back: that the master had done so before is no surprise."""
         return text in self._given_back
-
-    def _start_by_ns(self) -> int:
-        # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
-        return _ALWAYS if self._fresh else self._anchor.received_ns + CLAIM_NS
 
 
 @dataclass(slots=True)
@@ -193,6 +249,14 @@ class Prefetch:
     def __init__(self) -> None:
         self.limits: Packed = NO_LIMITS
         self._paces: dict[str, _Pace] = {}
+
+    def left_at_turn(self, queue: str, tasks: int) -> int:
+        """How many of so many tasks of a claim are still to be run when the next turn is sent, whose answer has come
+        when they have; 0: it is sent behind them. At least two, or a turn that comes after a recall could not tell that
+        there was one: see `Turn.holding`."""
+        pace = self._paces.get(queue)
+        left = 0 if pace is None else min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0)))
+        return left if left > 1 else 0
 
     def learn(self, batch: ClaimTimes) -> None:
         """Take in what the tasks of a claim took."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
-from rota.current import Running
+from rota.current import reset_running, set_running
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Expired
 from rota.protocol.replies import ThrottleWord
@@ -57,17 +57,20 @@ class Executor:
 
     def _run(self, anchor: Anchor, ready: Runnable, attempt: Attempt) -> BaseException | None:
         """Call the function within its hooks; returns what came out of that."""
-        maker = self.maker
+        maker, token = self.maker, set_running(attempt.current)
         try:
-            with maker.alone, Running(attempt.current):
-                if maker.hooks.around:
-                    with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
-                        attempt.called(times_of(attempt.entry, anchor, boottime_ns()))  # what hooks took before is lag
-                        self._call(ready, attempt)
-                else:
+            if maker.hooks.around:
+                with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
+                    attempt.called(times_of(attempt.entry, anchor, boottime_ns()))  # what hooks took before is lag
                     self._call(ready, attempt)
+            else:
+                self._call(ready, attempt)
         except BaseException as exception:  # noqa: BLE001 - the task boundary: SystemExit fails the attempt as well
+            maker.alone.leave_if_copy(exception)
             return exception
+        finally:
+            reset_running(token)
+        maker.alone.leave_if_copy(None)
         return None
 
     def _call(self, ready: Runnable, attempt: Attempt) -> None:

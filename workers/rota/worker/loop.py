@@ -11,9 +11,8 @@ from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
-from rota.protocol.tiers import NO_LIMITS
-from rota.protocol.wire import Packed
-from rota.server.link import Link
+from rota.protocol.store import Turn
+from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.worker.claims import ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
@@ -34,6 +33,7 @@ class Loop(WorkerLoop):
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
     _recalled: int = 0
+    _recalled_before: int = 0
     _last_run: bytes = b""
 
     def run(self) -> int:
@@ -83,7 +83,7 @@ class Loop(WorkerLoop):
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # then the master gives back what is held
-            self.link.connection().run(self._turn(0, NO_LIMITS))
+            self.link.connection().run(self._call(self._in_flight.turn(0)))
         return EXIT_OVERWRITTEN
 
     # Turns
@@ -92,6 +92,16 @@ class Loop(WorkerLoop):
         error = self._try_turn(limit)
         if error is not None:
             self.waiter.pause(self.link.failed(error))
+
+    def _take_pipelined(self, turn: Pipelined[TurnReply]) -> None:
+        """Take the answer of a turn that was sent while the last tasks of a claim were still to be run."""
+        try:
+            reply = turn.answer()
+        except ServerError as error:
+            self._sent_before = self._in_flight.has_outcomes
+            self.waiter.pause(self.link.failed(error))
+            return
+        self._take_answer(reply, CLAIM_LIMIT, self._clock.answered_late(reply.now_us, turn.sent_ns, boottime_ns()))
 
     def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
@@ -103,7 +113,7 @@ class Loop(WorkerLoop):
 
     def _try_turn(self, limit: int) -> ServerError | None:
         """Make a turn; returns the error that kept it from being answered."""
-        call, sent_ns = self._turn(limit, self._prefetch.limits), boottime_ns()
+        call, sent_ns = self._call(self._in_flight.turn(limit, self._prefetch.limits)), boottime_ns()
         try:
             reply = self.link.connection().run(call)
         except ServerError as error:
@@ -116,16 +126,16 @@ class Loop(WorkerLoop):
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
 
-    def _turn(self, limit: int, limits: Packed) -> Command[TurnReply]:
-        return self.store.turn(self.life.owner, self.tiers, self._in_flight.turn(limit, limits))
+    def _call(self, turn: Turn) -> Command[TurnReply]:
+        """The turn as it is to be sent now."""
+        self._recalled = self._slot.recalled
+        return self.store.turn(self.life.owner, self.tiers, turn)
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
         self.link.worked()
         self.report.turn(reply, limit)
         self._report_stale(reply)
-        if self._in_flight.has_outcomes:
-            self._slot.clear_outcomes()
-        self._in_flight.answered(reply, anchor)
+        self._slot.drop_outcomes(*self._in_flight.answered(reply, anchor))
         if len(reply.claims) > 1 and self._slot.ask_for_watch():
             self.life.ring_master()
         self._take_word(reply, anchor, len(self._in_flight.waiting))
@@ -133,8 +143,9 @@ class Loop(WorkerLoop):
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Outcomes that found nothing, but for those that a recall had settled or given back before."""
-        recalled_before, self._recalled = self._recalled, self._slot.recalled
-        was_recalled = self._recalled != recalled_before and reply.word is not TurnWord.LOST
+        # What this turn told ended since the one before it was sent.
+        was_recalled = self._slot.recalled != self._recalled_before and reply.word is not TurnWord.LOST
+        self._recalled_before = self._recalled
         for text in reply.stale:
             by_recall = was_recalled and text != self._last_run
             if not (by_recall or self._in_flight.was_given_back(text)):
@@ -156,7 +167,7 @@ class Loop(WorkerLoop):
     def _listen(self, seconds: float) -> None:
         sent_ns = boottime_ns()
         # One task at most: should this process be stopped meanwhile, no more than that stands still with it.
-        turn = self._turn(CLAIM_LIMIT, NO_LIMITS)
+        turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
             heard = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
         except ServerError as error:
@@ -190,14 +201,35 @@ class Loop(WorkerLoop):
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
-        while self._in_flight.waiting and (ended_ns := self._run_next(batch.at_ns)):
-            batch.ended(ended_ns)
-            if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
-                break
+        next_turn = self._run_batch(batch)
         self._prefetch.learn(batch)
         self.report.running(0)
         self._slot.phase = Phase.IDLE
         self.recycling.worked(self._attempts, batch.at_ns)
+        if next_turn is not None:
+            self._take_pipelined(next_turn)
+
+    def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
+        """Run them; returns the next turn, if it was sent before the last of them were run."""
+        next_turn, in_flight = None, self._in_flight
+        tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
+        send_at = self._prefetch.left_at_turn(batch.queue, tasks) if self._may_pipeline(tasks, batch.at_ns) else 0
+        for left in range(tasks, 0, -1):
+            if left == send_at and not in_flight.is_overrun(batch.at_ns):
+                next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
+            ended_ns = self._run_next(batch.at_ns)
+            if not ended_ns:
+                break
+            batch.ended(ended_ns)
+            if self.signals.asked or self.fence.is_up(ended_ns):
+                break
+        return next_turn
+
+    def _may_pipeline(self, tasks: int, at_ns: int) -> bool:
+        """Whether the next turn may be sent before the last of so many are run: not if these are the last of this life,
+        nor if a turn is wanted that is answered at once, as Redis time is known from such."""
+        in_flight = self._in_flight
+        return tasks == len(in_flight.waiting) and not in_flight.tokens and self._clock.is_good(at_ns)
 
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""
@@ -232,4 +264,6 @@ class Loop(WorkerLoop):
             note(settlement.entry)
 
     def _finish(self, settlement: Settlement) -> None:
-        self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))
+        packed = self._in_flight.finish(settlement)
+        if self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed):
+            self._in_flight.left_in_slot(packed)

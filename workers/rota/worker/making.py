@@ -47,11 +47,13 @@ class AttemptMaker:
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
-        prepared, verdict, asks_first = self._prepare(claimed.body), 0, False
-        name = NO_TASK if prepared is None else prepared.name
+        prepared = self._prepare(claimed.body)
         if isinstance(prepared, Runnable):
-            known, asks_first = prepared.verdicts.get(entry.failures), prepared.asks_first
-            verdict = self._decide(prepared, entry.failures) if known is None else known
+            name, asks_first, verdict = prepared.task.name, prepared.asks_first, prepared.verdicts.get(entry.failures)
+            if verdict is None:
+                verdict = self._decide(prepared, entry.failures)
+        else:
+            name, asks_first, verdict = NO_TASK if prepared is None else prepared.name, False, 0
         record.name(name, verdict)
         return Attempt(entry, name, self.limit_ns, record, number, prepared, asks_first)
 
@@ -68,7 +70,8 @@ class AttemptMaker:
                 self.short_limits.met(soft_limit_ns, at_ns)
             elif ready.limit_ns != self.limit_ns or ready.asks_first:
                 attempt.record.extend(at_ns + ready.limit_ns, 0)
-            if not _has_expired(ready, attempt.times.lag_seconds):
+            expires = ready.options.expires
+            if expires is None or attempt.times.lag_seconds <= expires:
                 return ready
             attempt.outcome = Expired()
         elif ready is None:
@@ -121,7 +124,3 @@ class AttemptMaker:
             return self.preparer.prepare(body)
         except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
-
-
-def _has_expired(ready: Runnable, lag_seconds: float) -> bool:
-    return ready.options.expires is not None and lag_seconds > ready.options.expires

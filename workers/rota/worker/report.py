@@ -183,6 +183,8 @@ class Report:
 
     def _is_logged(self, attempt: Attempt) -> bool:
         which, outcome = self._log_tasks, attempt.outcome
+        if outcome is outcomes.DONE and which == "failures":
+            return False
         if which == "all" or not isinstance(outcome, outcomes.Done) or outcome.refused:
             return True
         if which == "late":

@@ -26,14 +26,6 @@ class Anchor(NamedTuple):
     sent_ns: int
     received_ns: int
 
-    def latest_us(self, at_ns: int) -> int:
-        """Redis time at `at_ns`, at the latest."""
-        return self.now_us + (at_ns - self.sent_ns) // _NANOSECONDS_A_MICROSECOND
-
-    def earliest_us(self, at_ns: int) -> int:
-        """Redis time at `at_ns`, at the earliest."""
-        return self.now_us + (at_ns - self.received_ns) // _NANOSECONDS_A_MICROSECOND
-
 
 class Times(NamedTuple):
     """The start of an attempt, by Redis time and (`start_ns`) by CLOCK_BOOTTIME. `promotion_lag_seconds` is None for a
@@ -52,14 +44,16 @@ NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False, 0)
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Take the lag of an attempt that starts at `start_ns` apart."""
-    start_us = anchor.latest_us(start_ns)
+    now_us, sent_ns, received_ns = anchor
+    start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # at the latest
+    earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us, ready_us = entry.due_us, entry.ready_us
     return Times(
         start_us,
         (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0,
         None if entry.kind in _NOT_PROMOTED else max(0, ready_us - due_us) / MICROSECONDS,
         (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0,
-        anchor.earliest_us(start_ns) < due_us,
+        earliest_us < due_us,
         start_ns,
     )
 

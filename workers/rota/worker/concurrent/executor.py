@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rota.child.slots import boottime_ns
-from rota.current import Running
+from rota.current import reset_running, set_running
 from rota.protocol.outcome import Expired
 from rota.protocol.replies import ThrottleWord
 from rota.soft_limit import soft_limit
@@ -51,17 +51,20 @@ class ConcurrentExecutor:
 
     async def _run(self, hand: InHand, anchor: Anchor, ready: Runnable, attempt: Attempt) -> BaseException | None:
         """Call the function within its hooks; returns what came out of that."""
-        maker = self.maker
+        maker, token = self.maker, set_running(attempt.current)
         try:
-            with maker.alone, Running(attempt.current):
-                if maker.hooks.around:
-                    with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
-                        attempt.called(times_of(attempt.entry, anchor, boottime_ns()))  # what hooks took before is lag
-                        await self._call(hand, ready, attempt)
-                else:
+            if maker.hooks.around:
+                with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
+                    attempt.called(times_of(attempt.entry, anchor, boottime_ns()))  # what hooks took before is lag
                     await self._call(hand, ready, attempt)
+            else:
+                await self._call(hand, ready, attempt)
         except BaseException as exception:  # noqa: BLE001 - the task boundary: SystemExit fails the attempt as well
+            maker.alone.leave_if_copy(exception)
             return exception
+        finally:
+            reset_running(token)
+        maker.alone.leave_if_copy(None)
         return None
 
     async def _call(self, hand: InHand, ready: Runnable, attempt: Attempt) -> None:

@@ -1,37 +1,22 @@
 """What a worker of many tasks has claimed and owes an answer for. Pure.
 
-Each task it runs has a place. Outcomes stay until an answer names them, as with one task at a time (`claims`); but
-tasks go on to end while a turn is under way, so what was sent and what came later are kept apart.
+Each task it runs has a place. Outcomes stay until an answer names them, as with one task at a time (`claims`).
 """
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from rota.child.life import NANOSECONDS
-from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement, join_settlements
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Turn
-from rota.worker.claims import Outcomes
+from rota.worker.claims import InSlot, Outcomes
 
-
-class InSlot(NamedTuple):
-    """How many arguments of settlements stand in the slot, and how many bytes."""
-
-    args: int
-    size: int
-
-    def plus(self, other: "InSlot") -> "InSlot":
-        """Both together."""
-        return InSlot(self.args + other.args, self.size + other.size)
-
-
-_NOTHING: Final = InSlot(0, 0)
 # However sure it is of what it holds, so often it says so: a server that lost writes may hold more for it, for ever.
 _NAMED_EVERY_NS: Final = NANOSECONDS
 
 
 @dataclass(slots=True)
-class Ledger:
+class Ledger(Outcomes):
     """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for
     and no answer has come, or as something was forgotten. `alone`: for which entry this worker empties its hands."""
 
@@ -41,10 +26,6 @@ class Ledger:
     alone: bytes = b""
     _held: dict[int, str] = field(default_factory=dict)
     _free: list[int] = field(init=False)
-    _sent: Outcomes = field(default_factory=Outcomes)
-    _later: Outcomes = field(default_factory=Outcomes)
-    _sent_in_slot: InSlot = _NOTHING
-    _later_in_slot: InSlot = _NOTHING
     _sent_tokens: int = 0
     _named_ns: int | None = None
     _forgot: bool = False
@@ -65,7 +46,7 @@ class Ledger:
     @property
     def unconfirmed(self) -> bool:
         """Whether there are outcomes or tokens that no answer has named."""
-        return bool(self._sent.has_outcomes or self._later.has_outcomes or self.tokens)
+        return bool(self.has_outcomes or self.tokens)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
         """The turn to make now, for so many tasks. What is held is named only when it may not be known to be just that,
@@ -73,17 +54,14 @@ class Ledger:
         held = tuple(self._held.values()) if self._names_held(at_ns) else None
         self.asked |= picks > 0
         self._forgot = False
-        self._sent.take(self._later)
-        self._sent_in_slot = self._sent_in_slot.plus(self._later_in_slot)
-        self._later_in_slot = _NOTHING
         self._sent_tokens = len(self.tokens)
-        settlements = join_settlements(self._sent.finished)
+        settlements, plain = self.tell()
         return Turn(
             min(picks, 1),
             held,
             tuple(self.tokens),
             settlements,
-            plain=tuple(self._sent.plain),
+            plain=plain,
             picks=max(picks, 1),
             alone=self.alone,
         )
@@ -92,11 +70,9 @@ class Ledger:
         """An answer to that turn has come; returns what of the slot's outcomes it has named."""
         self.asked = self._forgot  # what was forgotten since the turn was made, the answer tells nothing of
         self.alone = reply.alone
-        self._sent.clear()
         if reply.word is not TurnWord.MORE:
             del self.tokens[: self._sent_tokens]
-        named, self._sent_in_slot = self._sent_in_slot, _NOTHING
-        return named
+        return self.named()
 
     def seat(self, task_id: str) -> int:
         """Give a claimed task a place; returns that."""
@@ -120,11 +96,3 @@ class Ledger:
             self._named_ns = at_ns
             return True
         return False
-
-    def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until an answer names it; returns it packed."""
-        return self._later.finish(settlement)
-
-    def left_in_slot(self, packed: bytes) -> None:
-        """It was left in the slot as well."""
-        self._later_in_slot = self._later_in_slot.plus(InSlot(ARGS_PER_SETTLEMENT, len(packed)))
