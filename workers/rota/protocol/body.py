@@ -7,6 +7,7 @@ fields are kept as `extra`. The classic two-element form `[name, args]` is read 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
 from rota.protocol.names import NAME, fault_in_name
@@ -112,7 +113,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder(parse_constant=_refuse_constant).scan_once
+_scan: Final = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
