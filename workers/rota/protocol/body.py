@@ -7,7 +7,6 @@ fields are kept as `extra`. The classic two-element form `[name, args]` is read 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
 from rota.protocol.names import NAME, fault_in_name
@@ -80,8 +79,8 @@ def _parse(raw: bytes) -> Any:
     try:
         text = raw.decode()
         try:
-            parsed, end = _scan(text, 0)
-        except (ValueError, StopIteration):
+            parsed, end = _DECODER.raw_decode(text)
+        except ValueError:
             end = -1
         if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
             parsed = json.loads(text, parse_constant=_refuse_constant)
@@ -113,7 +112,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_scan: Final = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
