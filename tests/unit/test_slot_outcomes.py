@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_layout import METRICS_AT, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import HEADER, METRICS_AT, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 
 OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
@@ -65,3 +65,13 @@ def test_metrics_are_untouched_by_outcomes_that_begin_anew_at_the_front() -> Non
     slot.add_outcomes(1, b"z" * (OUTCOMES_BYTES - 1))
     assert slot.outcomes() == (2, b"y" + b"z" * (OUTCOMES_BYTES - 1))
     assert bytes(slot.metrics[:8]) == b"\xff" * 8
+
+
+def test_the_word_of_the_outcomes_that_a_task_wrote_over_is_whole_again_with_the_next_one() -> None:
+    region = memoryview(bytearray(REGION_BYTES))
+    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot.add_outcomes(4, b"before")
+    region.cast("q")[HEADER.outcomes] = -1 << 63
+    slot.drop_outcomes(4, len(b"before"))
+    slot.add_outcomes(4, b"behind")
+    assert slot.outcomes() == (4, b"behind")

@@ -77,6 +77,7 @@ class Slot(RosterPart):
         super().__init__(region, roster)
         self._first = TaskRecord(0, self._bytes, self._words, self._roster)
         self._records = {0: self._first}
+        self._left = 0  # the word of the outcomes as its process has it, whatever a task wrote over that
 
     # Life
 
@@ -85,7 +86,8 @@ class Slot(RosterPart):
         the process."""
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
-        words[_OUTCOMES] = words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
+        words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
+        self._left = words[_OUTCOMES] = 0
         self._clear_marks(places)
         words[_BEAT] = boottime_ns()
         self.pid = self.recalled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
@@ -205,7 +207,7 @@ class Slot(RosterPart):
     def add_outcomes(self, count: int, data: bytes) -> bool:
         """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
         fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
-        left, size = self._words[_OUTCOMES], len(data)
+        left, size = self._left, len(data)
         length = left & _OUTCOMES_MASK
         if length + size > _OUTCOMES_BYTES:
             return False
@@ -217,15 +219,15 @@ class Slot(RosterPart):
             room = METRICS_AT - at
             self._bytes[at:METRICS_AT] = data[:room]
             self._bytes[OUTCOMES_AT : OUTCOMES_AT + size - room] = data[room:]
-        self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + size
+        self._left = self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + size
         return True
 
     def drop_outcomes(self, count: int, size: int) -> None:
         """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""
-        left = self._words[_OUTCOMES]
+        left = self._left
         begin = ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count, length = (left >> _COUNT_SHIFT) - count, (left & _OUTCOMES_MASK) - size
-        self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
+        self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
 
     @property
     def has_outcomes(self) -> bool:

@@ -79,8 +79,8 @@ def _parse(raw: bytes) -> Any:
     try:
         text = raw.decode()
         try:
-            parsed, end = _scan(text, 0)
-        except (ValueError, StopIteration):
+            parsed, end = _DECODER.raw_decode(text)
+        except ValueError:
             end = -1
         if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
             parsed = json.loads(text, parse_constant=_refuse_constant)
@@ -112,7 +112,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder(parse_constant=_refuse_constant).scan_once
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:

@@ -71,13 +71,14 @@ class Pipelined(Generic[T]):
                 self._reply = error
 
     def answer(self) -> T:
-        """Wait for the answer. Raises ServerError."""
+        """Wait for the answer, and give it out: it is not kept. Raises ServerError."""
         self.take_in()
-        if isinstance(self._reply, UnknownScript):  # the server forgot its scripts meanwhile
+        reply, self._reply = self._reply, None
+        if isinstance(reply, UnknownScript):  # the server forgot its scripts meanwhile
             return self._connection.run(self._call)
-        if isinstance(self._reply, ServerError):
-            raise self._reply
-        return read_reply(self._call, self._reply)
+        if isinstance(reply, ServerError):
+            raise reply
+        return read_reply(self._call, reply)
 
 
 class Link:

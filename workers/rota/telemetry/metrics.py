@@ -270,7 +270,11 @@ REDIS_EVICTS_KEYS = _gauge(
 )
 REDIS_ERRORS = _counter("rota_redis_errors_total", _ALL_WITH_REDIS, "Calls to Redis that failed, by reason.", "reason")
 REDIS_COMMAND = _histogram(
-    "rota_redis_command_seconds", _ALL_WITH_REDIS, "Round trips to Redis.", "command", COMMAND_BUCKETS
+    "rota_redis_command_seconds",
+    _ALL_WITH_REDIS,
+    "Round trips to Redis that were waited for.",
+    "command",
+    COMMAND_BUCKETS,
 )
 AUDIT_MISSING = _gauge(
     "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks the books cannot account for. Expected 0."
