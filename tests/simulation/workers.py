@@ -101,9 +101,9 @@ class Worker(Running):
             self.wish(RecycleReason.MAX_TASKS)
 
     def _need(self, mode: Mode, now_ns: int) -> Need:
+        if self._waiting:
+            return Need.CLAIMED
         return need_of(
-            claimed=bool(self._waiting),
-            overrun=False,
             unconfirmed=bool(self._finished),
             unanswered=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,

@@ -75,8 +75,8 @@ class Waiter:
             return Woken.SIGNAL
         return Woken.TIMEOUT
 
-    def _wait(self, watched: "_PollSet", fd: int, events: int, seconds: float) -> set[int]:
-        ready: set[int] = set()
+    def _wait(self, watched: "_PollSet", fd: int, events: int, seconds: float) -> dict[int, int]:
+        ready: dict[int, int] = {}
         while not ready and seconds > self._beat_every:
             self._beat()
             ready = watched.wait(fd, events, self._beat_every)
@@ -99,12 +99,12 @@ class _PollSet:
         for fd in staying:
             self._poll.register(fd, select.POLLIN)
 
-    def wait(self, fd: int, events: int, seconds: float) -> set[int]:
-        """The descriptors that are ready, at the latest after so many seconds."""
+    def wait(self, fd: int, events: int, seconds: float) -> dict[int, int]:
+        """The descriptors that are ready, and for what, at the latest after so many seconds."""
         if (fd, events) != (self._fd, self._events):
             if self._fd not in (_NO_FD, fd):
                 self._poll.unregister(self._fd)
             if fd != _NO_FD:
                 self._poll.register(fd, events)
             self._fd, self._events = fd, events
-        return {found for found, _ in self._poll.poll(max(0.0, seconds) * 1000)}
+        return dict(self._poll.poll(max(0.0, seconds) * 1000))

@@ -8,7 +8,7 @@ the server: see `rota.server.server_errors.read_reply`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.wire import text_of
@@ -103,8 +103,7 @@ class Claim(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TurnReply:
+class TurnReply(NamedTuple):
     """What a turn returns.
 
     `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
@@ -122,12 +121,16 @@ class TurnReply:
     alone: bytes = b""
 
 
+_TURN_WORDS: Final = {word.value.encode(): word for word in TurnWord}
+
+
 def parse_turn(raw: Raw) -> TurnReply:
     """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
     has to run alone, if any."""
     word, now, wait, stale, pairs, dropped, *alone = raw
-    claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
-    return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped), *alone)
+    claims = [Claim(parse_entry(pairs[at]), pairs[at + 1]) for at in range(0, len(pairs), 2)]
+    ended = tuple(map(parse_entry, dropped))
+    return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), tuple(claims), ended, *alone)
 
 
 class ThrottleWord(StrEnum):

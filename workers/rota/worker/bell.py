@@ -58,7 +58,11 @@ class Bell:
                     return None
                 case Woken.TIMEOUT:
                     raise unanswered(seconds)
-        return Heard(self.rung(rung), _answer(connection, turn))
+        try:
+            reply = read_reply(turn, connection.receive())
+        except UnknownScript:  # the server forgot its scripts meanwhile
+            reply = connection.run(turn)
+        return Heard(self.rung(rung), reply)
 
     def call(self, seconds: float) -> bytes:
         """The command that waits so long, in wire form."""
@@ -72,10 +76,3 @@ class Bell:
     def queues(self) -> Iterable[str]:
         """All queues and patterns whose doorbells these are."""
         return self._queues.values()
-
-
-def _answer(connection: Connection, turn: Command[TurnReply]) -> TurnReply:
-    try:
-        return read_reply(turn, connection.receive())
-    except UnknownScript:  # the server forgot its scripts meanwhile
-        return connection.run(turn)

@@ -20,7 +20,13 @@ class Step(Enum):
     LEAVE = "leave"
 
 
-class Mode(Enum):
+class _Key(Enum):
+    """A key of the table. Enum's own hash is a function of Python's, for which a worker that was woken would wait."""
+
+    __hash__ = object.__hash__
+
+
+class Mode(_Key):
     """What this worker may do now; of several the first holds."""
 
     LOST = "lost"  # its owner is no longer registered
@@ -31,7 +37,7 @@ class Mode(Enum):
     WORKING = "working"  # none of these
 
 
-class Need(Enum):
+class Need(_Key):
     """What is to be seen to first."""
 
     OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
@@ -74,12 +80,8 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
     return Mode.SPENT if spent else Mode.WORKING
 
 
-def need_of(
-    *, claimed: bool, overrun: bool, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool
-) -> Need:
-    """What is to be seen to first. `overrun` matters only of what is claimed."""
-    if claimed:
-        return Need.OVERRUN if overrun else Need.CLAIMED
+def need_of(*, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool) -> Need:
+    """What is to be seen to first by one that has claimed nothing it has not started."""
     if unconfirmed:
         return Need.UNCONFIRMED
     if unanswered:
@@ -98,4 +100,4 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
     """
     if reply.word is not TurnWord.OK:
         return False
-    return not reply.claims or any(served_as(claim.entry.queue) == name for claim in reply.claims)
+    return not reply.claims or name in [served_as(claim.entry.queue) for claim in reply.claims]

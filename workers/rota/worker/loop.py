@@ -65,9 +65,9 @@ class Loop(WorkerLoop):
     def _mode_and_need(self) -> tuple[Mode, Need]:
         now_ns, in_flight = boottime_ns(), self._in_flight
         mode = self._look(now_ns)
+        if in_flight.waiting:
+            return mode, Need.OVERRUN if in_flight.is_overrun(now_ns) else Need.CLAIMED
         return mode, need_of(
-            claimed=bool(in_flight.waiting),
-            overrun=in_flight.is_overrun(now_ns),
             unconfirmed=in_flight.unconfirmed,
             unanswered=in_flight.asked,
             turn_due=self._is_turn_due(mode, now_ns),

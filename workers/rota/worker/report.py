@@ -1,7 +1,6 @@
 """What a worker logs and counts of its work: one line an attempt, and the numbers."""
 
 import time
-from collections import Counter
 from typing import Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
@@ -87,8 +86,9 @@ class Report:
     def turn(self, reply: TurnReply, limit: int) -> None:
         """A turn was answered."""
         if reply.claims:
-            for queue, entries in Counter(claim.entry.queue for claim in reply.claims).items():
-                self._recorder.counter(metrics.CLAIMS, queue).add(entries)
+            queues = [claim.entry.queue for claim in reply.claims]
+            for queue in set(queues):
+                self._recorder.counter(metrics.CLAIMS, queue).add(queues.count(queue))
         elif reply.word is TurnWord.LOST:
             self._claims_refused.add()
         elif limit and reply.word is TurnWord.OK:

@@ -42,6 +42,7 @@ class WorkerLoop:
     _ready: bool = False
     _lost: bool = False
     _fenced: bool = False
+    _shown: Phase = Phase.BOOTING
     _idle: bool = False
     _wait_us: int = 0
     _attempts: int = 0
@@ -53,31 +54,31 @@ class WorkerLoop:
 
     def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """See what it may do, and show it; `phase`: that of one that may claim."""
-        fenced, quiet = self.fence.is_up(now_ns), self._slot.quiet_asked
-        self._show_changes(phase, fenced=fenced, quiet=quiet)
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_asked, self.signals.asked
+        if fenced is not self._fenced:
+            self._tell_fence(fenced)
+        if leaving or quiet:
+            phase = Phase.DRAINING if leaving else Phase.QUIET
+        if phase is not self._shown and (self._ready or leaving):
+            self._show(phase)
         spent = self.recycling.is_spent(self._attempts)
-        return mode_of(lost=self._lost, leaving=self.signals.asked, fenced=fenced, quiet=quiet, spent=spent)
+        return mode_of(lost=self._lost, leaving=leaving, fenced=fenced, quiet=quiet, spent=spent)
 
     def _is_turn_due(self, mode: Mode, now_ns: int) -> bool:
         period_ns = _TURN_PERIODS_NS.get(mode)
         return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
 
-    def _show_changes(self, phase: Phase, *, fenced: bool, quiet: bool) -> None:
-        """Log a fence that went up; show the master that this worker leaves, or is quiet, or is so no more."""
-        if fenced and not self._fenced:
+    def _tell_fence(self, is_up: bool) -> None:
+        self._fenced = is_up
+        if is_up:
             log.logger().warning(events.WORKER_FENCED, owner=self.life.owner)
-        self._fenced = fenced
-        if self.signals.asked:
-            self._show(Phase.DRAINING)
-        elif self._ready:
-            self._show(Phase.QUIET if quiet else phase)
 
     def _show(self, phase: Phase) -> None:
-        before = self._slot.phase
-        if before is not phase:
-            self._slot.phase = phase
-            if not {before, phase} <= _AT_WORK:
-                self.life.ring_master()
+        """Show the master that this worker leaves, or is quiet, or is so no more."""
+        before, self._shown = self._shown, phase
+        self._slot.phase = phase
+        if not {before, phase} <= _AT_WORK:
+            self.life.ring_master()
 
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""

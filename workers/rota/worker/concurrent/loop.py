@@ -170,8 +170,6 @@ class ConcurrentLoop(WorkerLoop):
         self.report.running(ledger.running)
         mode = self._look(now_ns, Phase.BUSY if ledger.running else Phase.IDLE)
         return mode, need_of(
-            claimed=False,
-            overrun=False,
             unconfirmed=ledger.unconfirmed,
             unanswered=ledger.asked,
             turn_due=self._is_turn_due(mode, now_ns),
