@@ -56,6 +56,16 @@ def test_what_was_confirmed_is_dropped_from_the_front_and_the_rest_stays_whole(s
         assert slot.has_outcomes == bool(left)
 
 
+def test_what_was_left_at_a_time_is_dropped_later_and_what_found_no_room_is_no_part_of_it() -> None:
+    slot = _slot()
+    slot.add_outcomes(4, b"told")
+    assert not slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
+    told = slot.outcomes_left
+    slot.add_outcomes(4, b"later")
+    slot.drop_outcomes(*told)
+    assert (told, slot.outcomes()) == ((4, 4), (4, b"later"))
+
+
 def test_metrics_are_untouched_by_outcomes_that_begin_anew_at_the_front() -> None:
     slot = _slot()
     slot.metrics[:8] = b"\xff" * 8

@@ -4,7 +4,6 @@ from rota.child.life import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.worker.claims import InSlot
 from rota.worker.concurrent.ledger import Ledger
 
 FIRST, SECOND = (parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % number) for number in (1, 2))
@@ -12,12 +11,6 @@ FIRST, SECOND = (parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % number) fo
 
 def answer(word: TurnWord = TurnWord.OK, alone: bytes = b"") -> TurnReply:
     return TurnReply(word, 1, 0, (), (), (), alone)
-
-
-def finish(ledger: Ledger, settlement: Settlement) -> int:
-    packed = ledger.finish(settlement)
-    ledger.left_in_slot(packed)
-    return len(packed)
 
 
 def test_a_turn_names_what_runs_and_asks_for_as_many_as_there_are_free_places() -> None:
@@ -33,35 +26,29 @@ def test_a_turn_names_what_runs_and_asks_for_as_many_as_there_are_free_places() 
     assert ledger.turn(0, 0).limit == 0
 
 
-def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one_and_stays_in_the_slot() -> None:
+def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:
     ledger = Ledger(2)
-    size = finish(ledger, Settlement(FIRST, DONE, b"account"))
+    ledger.finish(Settlement(FIRST, DONE, b"account"))
     assert len(ledger.turn(0, 0).plain) == 1
-    later = finish(ledger, Settlement(SECOND, Release()))
-    assert ledger.answered(answer()) == InSlot(4, size)
+    ledger.finish(Settlement(SECOND, Release()))
+    ledger.answered(answer())
     assert ledger.unconfirmed
     turn = ledger.turn(0, 0)
     assert (turn.plain, turn.settlements.count) == ((), 4)
-    assert ledger.answered(answer()) == InSlot(4, later)
+    ledger.answered(answer())
     assert not ledger.unconfirmed
 
 
 def test_without_an_answer_everything_is_told_again_in_the_order_in_which_it_stands_in_the_slot() -> None:
     ledger = Ledger(2)
-    first = finish(ledger, Settlement(FIRST, Release()))
+    ledger.finish(Settlement(FIRST, Release()))
     ledger.turn(2, 0)
-    second = finish(ledger, Settlement(SECOND, Release()))
+    ledger.finish(Settlement(SECOND, Release()))
     turn = ledger.turn(2, 0)
     assert turn.settlements.count == 8
     assert turn.settlements.data.index(b"id-1") < turn.settlements.data.index(b"id-2")
-    assert ledger.answered(answer()) == InSlot(8, first + second)
-
-
-def test_what_found_no_room_in_the_slot_is_told_and_never_dropped_there() -> None:
-    ledger = Ledger(2)
-    ledger.finish(Settlement(FIRST, Release()))
-    assert ledger.turn(0, 0).settlements.count == 4
-    assert ledger.answered(answer()) == InSlot(0, 0)
+    ledger.answered(answer())
+    assert not ledger.unconfirmed
 
 
 def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:

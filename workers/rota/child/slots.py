@@ -1,9 +1,8 @@
 """Slots: the shared memory through which children tell the master and the exporter what they do.
 
 Only aligned 8-byte words are written through `memoryview.cast("q")`, so that a reader never sees half a number
-(struct.pack_into writes zeros first: it is for what nobody reads yet). Bytes are written beside the words and published
-by a word written last. Counters are never zeroed: a slot is reused only after its predecessor was retired, and they go
-on.
+(struct.pack_into writes zeros first). Bytes are written beside the words and published by a word written last. Counters
+are never zeroed: a slot is reused only after its predecessor was retired, and they go on.
 
 Whatever runs in a worker can write over its region. So a reader takes nothing from there that could harm anybody else:
 texts and lengths are bounded, looks end, and nothing is believed of a region without its seal.
@@ -207,8 +206,7 @@ class Slot(RosterPart):
     def add_outcomes(self, count: int, data: bytes) -> bool:
         """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
         fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
-        left, size = self._left, len(data)
-        length = left & _OUTCOMES_MASK
+        left, length, size = self._left, self._left & _OUTCOMES_MASK, len(data)
         if length + size > _OUTCOMES_BYTES:
             return False
         at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + length) % _OUTCOMES_BYTES
@@ -222,11 +220,15 @@ class Slot(RosterPart):
         self._left = self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + size
         return True
 
+    @property
+    def outcomes_left(self) -> tuple[int, int]:
+        """How many arguments its process has left here, and how many bytes: what `drop_outcomes` takes."""
+        return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
+
     def drop_outcomes(self, count: int, size: int) -> None:
         """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""
-        left = self._left
-        begin = ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
-        count, length = (left >> _COUNT_SHIFT) - count, (left & _OUTCOMES_MASK) - size
+        begin = ((self._left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
+        count, length = (self._left >> _COUNT_SHIFT) - count, (self._left & _OUTCOMES_MASK) - size
         self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
 
     @property

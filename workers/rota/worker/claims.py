@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rota.protocol.entry import Entry
-from rota.protocol.outcome import (
-    ARGS_PER_SETTLEMENT,
-    Release,
-    Settlement,
-    join_settlements,
-    pack_settlement,
-    plain_lines,
-)
+from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS, pack_limits
@@ -48,36 +41,23 @@ class Claimed(NamedTuple):
     start_by_ns: int
 
 
-class InSlot(NamedTuple):
-    """How many arguments of settlements stand in the slot, and how many bytes."""
-
-    args: int
-    size: int
-
-
 @dataclass(slots=True)
 class _Told:
-    """Outcomes that are told together, `plain` those that are done and of which there is no more to say; and what of
-    them stands in the slot."""
+    """Outcomes that are told together, `plain` those that are done and of which there is no more to say."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
-    args_in_slot: int = 0
-    size_in_slot: int = 0
 
     def take(self, later: "_Told") -> None:
         """Take over what ended later."""
         self.finished += later.finished
         self.plain += later.plain
-        self.args_in_slot += later.args_in_slot
-        self.size_in_slot += later.size_in_slot
         later.clear()
 
     def clear(self) -> None:
         """There are none any more."""
         self.finished.clear()
         self.plain.clear()
-        self.args_in_slot = self.size_in_slot = 0
 
 
 @dataclass(slots=True)
@@ -104,21 +84,14 @@ class Outcomes:
             self._later.finished.append(packed)
         return packed
 
-    def left_in_slot(self, packed: bytes) -> None:
-        """It was left in the slot as well."""
-        self._later.args_in_slot += ARGS_PER_SETTLEMENT
-        self._later.size_in_slot += len(packed)
-
     def tell(self) -> tuple[Packed, tuple[bytes, ...]]:
         """All of them, for the turn to make now: settlements, and lines of plain ones."""
         self._sent.take(self._later)
         return join_settlements(self._sent.finished), tuple(self._sent.plain)
 
-    def named(self) -> InSlot:
-        """An answer to that turn has come; returns what of the slot's outcomes it has named."""
-        named = InSlot(self._sent.args_in_slot, self._sent.size_in_slot)
+    def named(self) -> None:
+        """An answer to that turn has come, which has named them."""
         self._sent.clear()
-        return named
 
 
 @dataclass(slots=True)
@@ -158,10 +131,10 @@ class InFlight(Outcomes):
         settlements, plain = self.tell()
         return Turn(limit, None, (), settlements, limits, plain, holding=len(self.waiting))
 
-    def answered(self, reply: TurnReply, anchor: Anchor) -> InSlot:
-        """An answer has come: what it named is off the books, what it brought is on them. Returns what of the slot's
-        outcomes it has named."""
+    def answered(self, reply: TurnReply, anchor: Anchor) -> None:
+        """An answer has come: what it named is off the books, what it brought is on them."""
         self.asked = False
+        self.named()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
@@ -171,7 +144,6 @@ class InFlight(Outcomes):
             self._anchor = anchor
             self._start_by_ns = _ALWAYS if anchor.received_ns <= self._read_by_ns else 0
         self.waiting.extend(reply.claims)
-        return self.named()
 
     def next(self) -> Claimed:
         """Take the entry to be started next. Raises IndexError when none waits."""

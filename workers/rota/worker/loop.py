@@ -7,11 +7,9 @@ from typing import Final
 from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
-from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
-from rota.protocol.store import Turn
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.worker.claims import ClaimTimes, InFlight, Prefetch
@@ -32,7 +30,6 @@ class Loop(WorkerLoop):
     executor: Executor
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
-    _recalled: int = 0
     _recalled_before: int = 0
     _last_run: bytes = b""
 
@@ -126,16 +123,11 @@ class Loop(WorkerLoop):
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
 
-    def _call(self, turn: Turn) -> Command[TurnReply]:
-        """The turn as it is to be sent now."""
-        self._recalled = self._slot.recalled
-        return self.store.turn(self.life.owner, self.tiers, turn)
-
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
         self.link.worked()
         self.report.turn(reply, limit)
         self._report_stale(reply)
-        self._slot.drop_outcomes(*self._in_flight.answered(reply, anchor))
+        self._in_flight.answered(reply, anchor)
         if len(reply.claims) > 1 and self._slot.ask_for_watch():
             self.life.ring_master()
         self._take_word(reply, anchor, len(self._in_flight.waiting))
@@ -264,6 +256,4 @@ class Loop(WorkerLoop):
             note(settlement.entry)
 
     def _finish(self, settlement: Settlement) -> None:
-        packed = self._in_flight.finish(settlement)
-        if self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed):
-            self._in_flight.left_in_slot(packed)
+        self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))

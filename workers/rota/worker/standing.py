@@ -6,8 +6,9 @@ from typing import Final
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, NANOSECONDS, Fence, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, Slot
+from rota.protocol.command import Command
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Store
+from rota.protocol.store import Store, Turn
 from rota.protocol.wire import Packed
 from rota.telemetry import events, log
 from rota.worker.bell import Bell
@@ -48,9 +49,17 @@ class WorkerLoop:
     _attempts: int = 0
     _last_turn_ns: int = 0
     _sent_before: bool = False
+    _told_in_slot: tuple[int, int] = (0, 0)
+    _recalled: int = 0
 
     def __post_init__(self) -> None:
         self._slot = self.life.slot
+
+    def _call(self, turn: Turn) -> Command[TurnReply]:
+        """The turn as it is to be sent now; noted is which outcomes in the slot it tells, and what was recalled so
+        far."""
+        self._told_in_slot, self._recalled = self._slot.outcomes_left, self._slot.recalled
+        return self.store.turn(self.life.owner, self.tiers, turn)
 
     def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """See what it may do, and show it; `phase`: that of one that may claim."""
@@ -87,7 +96,9 @@ class WorkerLoop:
         log.logger().info(events.WORKER_STARTED, owner=self.life.owner)
 
     def _take_word(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
-        """Note what an answer says of this worker, which held so many tasks."""
+        """Note what an answer says of this worker, which held so many tasks. Of outcomes it has named none stays in the
+        slot."""
+        self._slot.drop_outcomes(*self._told_in_slot)
         self._sent_before = False
         self._lost = reply.word is TurnWord.LOST
         self._wait_us = reply.wait_us

@@ -9,7 +9,7 @@ from typing import Final
 from rota.child.life import NANOSECONDS
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Turn
-from rota.worker.claims import InSlot, Outcomes
+from rota.worker.claims import Outcomes
 
 # However sure it is of what it holds, so often it says so: a server that lost writes may hold more for it, for ever.
 _NAMED_EVERY_NS: Final = NANOSECONDS
@@ -66,13 +66,13 @@ class Ledger(Outcomes):
             alone=self.alone,
         )
 
-    def answered(self, reply: TurnReply) -> InSlot:
-        """An answer to that turn has come; returns what of the slot's outcomes it has named."""
+    def answered(self, reply: TurnReply) -> None:
+        """An answer to that turn has come."""
         self.asked = self._forgot  # what was forgotten since the turn was made, the answer tells nothing of
         self.alone = reply.alone
         if reply.word is not TurnWord.MORE:
             del self.tokens[: self._sent_tokens]
-        return self.named()
+        self.named()
 
     def seat(self, task_id: str) -> int:
         """Give a claimed task a place; returns that."""

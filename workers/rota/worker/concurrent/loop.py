@@ -220,7 +220,7 @@ class ConcurrentLoop(WorkerLoop):
         return None
 
     def _turn(self, picks: int) -> Command[TurnReply]:
-        return self.store.turn(self.life.owner, self.tiers, self._ledger.turn(picks, boottime_ns()))
+        return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:
         """A task wrote over it, so nobody could see any more what runs here: settle from memory what has ended."""
@@ -232,7 +232,7 @@ class ConcurrentLoop(WorkerLoop):
         self.report.turn(reply, picks)
         for text in reply.stale:
             self.report.stale(text, sent_before=self._sent_before)
-        self._slot.drop_outcomes(*self._ledger.answered(reply))
+        self._ledger.answered(reply)
         self._take_word(reply, anchor, self._ledger.running)
         self._idle = reply.word is TurnWord.ALONE or (reply.word is TurnWord.OK and len(reply.claims) < picks)
         if reply.claims:
@@ -294,5 +294,5 @@ class ConcurrentLoop(WorkerLoop):
 
     def _finish(self, settlement: Settlement) -> None:
         packed = self._ledger.finish(settlement)
-        if self._slot.is_intact and self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed):
-            self._ledger.left_in_slot(packed)
+        if self._slot.is_intact:
+            self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
