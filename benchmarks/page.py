@@ -39,9 +39,11 @@ TIMES: Columns = (
     ("early", "lag", "early"),
     ("burst, last start, ms", "burst", "lag_ms_max"),
     ("killed: runs again, ms", "crash", "rerun_ms"),
+    ("start to first task, ms", "start", "start_ms"),
 )
 UPKEEP: Columns = (
     ("idle, commands/s", "idle", "commands"),
+    ("with those of scripts", "idle", "inside"),
     ("idle, % of a processor", "idle", "cpu_percent"),
     ("memory, fleet of 8 / 8, MB", "memory", "pss_mb"),
     ("the next worker, MB", "memory", "uss_mb"),

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from benchmarks.contender import AT_ONCE, ROOT, Contender, Plain
+from benchmarks.contender import AT_ONCE, EVERYTHING, ROOT, Contender, Plain
 
 MODULES = ROOT / ".venv-bench" / "node" / "node_modules"
 SCRIPTS = ROOT / "benchmarks" / "peers" / "node"
@@ -18,6 +18,7 @@ class OnNode(Plain):
     """A contender whose `app` is a script of Node.js: a worker, and what its producer drives."""
 
     copies: bool = True
+    measures: frozenset[str] = EVERYTHING - {"load"}  # whose arrivals by chance only the producer of Python knows
 
     def producer(self) -> list[str]:
         """Speaks what `benchmarks.drive` does."""

@@ -48,7 +48,7 @@ def _worker(threads: int) -> list[list[str]]:
 
 SIDEKIQ = OnRuby(
     name="sidekiq",
-    measures=UNSCHEDULED,
+    measures=UNSCHEDULED - {"load"},  # whose arrivals by chance only the producer of Python knows
     app=str(SCRIPTS / "sidekiq_app.rb"),
     argv=_worker(1),
     settings=(
