@@ -62,7 +62,7 @@ class Contender(Protocol):
         """The pids of its workers that are ready; None where only the tasks tell."""
 
 
-EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash"})
+EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
 AT_ONCE = frozenset({"waits", "steady", "held"})  # of those that run a hundred tasks at once in a process
 _INSTALLED = (

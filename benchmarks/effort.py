@@ -22,6 +22,7 @@ class Effort:
     idle_seconds: float
     crash_seconds: float  # after which a task counts as lost
     crash_kills: int
+    starts: int
     depths: tuple[int, ...]
     worker_counts: tuple[int, ...]
     queue_counts: tuple[int, ...]
@@ -33,7 +34,7 @@ class Effort:
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 
-SLOW = frozenset({"limits", "work", "lag", "burst", "idle", "memory", "crash", "growth"})
+SLOW = frozenset({"limits", "work", "lag", "burst", "idle", "memory", "crash", "start", "growth"})
 
 FULL = Effort(
     rounds=3,
@@ -51,6 +52,7 @@ FULL = Effort(
     idle_seconds=10.0,
     crash_seconds=30.0,
     crash_kills=2,
+    starts=5,
     depths=(1_000, 10_000, 100_000, 1_000_000),
     worker_counts=(1, 2, 4, 8, 16),
     queue_counts=(1, 10, 100),
@@ -73,6 +75,7 @@ QUICK = Effort(
     idle_seconds=5.0,
     crash_seconds=3.0,
     crash_kills=3,
+    starts=3,
     depths=(1_000, 10_000, 100_000),
     worker_counts=(1, 2, 4),
     queue_counts=(1, 10, 100),

@@ -74,8 +74,10 @@ class Place:
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """This process's environment without settings of Rota, and what the tasks need to know."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
+        """This process's environment without settings of Rota, and what the tasks need to know. Python keeps what it
+        compiles, as it does where packages are installed."""
+        left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}
 
     def counted(self) -> int:

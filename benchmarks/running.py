@@ -42,6 +42,12 @@ class Running:
     def start(self) -> None:
         """Wait for the producer, start the fleet, and wait until each of its workers has been seen in a task."""
         self.producer.wait_until_ready()
+        self.spawn_fleet()
+        if self.popens:
+            self._meet()
+
+    def spawn_fleet(self) -> None:
+        """Start the processes of the fleet."""
         for argv in self.contender.commands(self.place, self.workers) if self.workers else ():
             popen = subprocess.Popen(
                 argv,
@@ -52,8 +58,13 @@ class Running:
                 stderr=self._log,
             )
             self.popens.append(popen)
-        if self.popens:
-            self._meet()
+
+    def end_fleet(self) -> None:
+        """End the processes of the fleet, however they are."""
+        kill_tree(self.roots(), self._spared)
+        for popen in self.popens:
+            popen.wait()
+        self.popens.clear()
 
     def _meet(self) -> None:
         """Send each worker a task that stays until all are there, and more while one holds several for itself."""
@@ -97,9 +108,7 @@ class Running:
 
     def close(self) -> None:
         """End everything, however it is."""
-        kill_tree(self.roots(), self._spared)
-        for popen in self.popens:
-            popen.wait()
+        self.end_fleet()
         self.producer.stop()
         self._log.close()
 

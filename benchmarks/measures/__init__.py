@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.effort import Effort
-from benchmarks.measures import crash, drain, enqueue, idle, lateness, memory
+from benchmarks.measures import crash, drain, enqueue, idle, lateness, memory, start
 from benchmarks.numbers import Values
 from benchmarks.running import Running
 
@@ -127,6 +127,7 @@ MEASURES = {
             idle.measure,
             (
                 Metric("commands", "commands", "1/s", "less", 2),
+                Metric("inside", "with those of scripts", "1/s", "less", 1),
                 Metric("cpu_percent", "processor", "% of one", "less", 3),
             ),
             "rota",
@@ -148,6 +149,14 @@ MEASURES = {
                 Metric("rerun_ms", "runs again", "ms", "less", 1),
                 Metric("whole_ms", "pool whole", "ms", "less", 1),
             ),
+            "rota",
+        ),
+        Measure(
+            "start",
+            "start: a fleet of 2, to its first task",
+            start.WORKERS,
+            start.measure,
+            (Metric("start_ms", "median", "ms", "less"), Metric("start_ms_max", "most", "ms", "less")),
             "rota",
         ),
     )

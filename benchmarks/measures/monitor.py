@@ -1,12 +1,20 @@
-"""What clients send to a server, as MONITOR shows it."""
+"""What a server is asked, as MONITOR shows it."""
 
 import socket
 import time
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 
-def commands_of_clients(url: str, seconds: float) -> list[str]:
-    """What they sent meanwhile, without the commands that scripts call inside the server."""
+class Commands(NamedTuple):
+    """How many commands clients sent, and how many scripts called inside the server."""
+
+    of_clients: int
+    of_scripts: int
+
+
+def commands_at(url: str, seconds: float) -> Commands:
+    """What it was asked meanwhile."""
     place = urlsplit(url)
     deadline = time.monotonic() + seconds
     seen = b""
@@ -18,9 +26,11 @@ def commands_of_clients(url: str, seconds: float) -> list[str]:
                 seen += watching.recv(65_536)
             except TimeoutError:
                 break
-    return of_clients(seen.decode(errors="replace"))
+    return counted(seen.decode(errors="replace"))
 
 
-def of_clients(shown: str) -> list[str]:
-    """The commands of clients in MONITOR's lines, the first of which is its own answer."""
-    return [line for line in shown.splitlines()[1:] if " lua] " not in line]
+def counted(shown: str) -> Commands:
+    """What MONITOR's lines tell, the first of which is its own answer."""
+    lines = shown.splitlines()[1:]
+    of_scripts = sum(" lua] " in line for line in lines)
+    return Commands(len(lines) - of_scripts, of_scripts)

@@ -1,0 +1,29 @@
+"""How soon a fleet that is started runs a task that waits for it."""
+
+import statistics
+import time
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Values
+from benchmarks.running import START_SECONDS, Running
+
+WORKERS = 2
+
+
+def measure(running: Running, effort: Effort) -> Values:
+    """From the spawn of a fleet's processes until the first line that the task writes: the median, and the most.
+
+    The fleet has been started before, so its code is compiled, as it is where it is installed.
+    """
+    found_ms = [_start_ms(running) for _ in range(effort.starts)]
+    return {"start_ms": statistics.median(found_ms), "start_ms_max": max(found_ms)}
+
+
+def _start_ms(running: Running) -> float:
+    running.end_fleet()
+    running.place.clear()
+    running.producer.each("mark", 1)
+    at_us = time.time_ns() / 1000
+    running.spawn_fleet()
+    [line] = running.place.wait_for_lines("mark", 1, START_SECONDS)
+    return (line.at - at_us) / 1000
