@@ -22,9 +22,9 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
-from rota_supervisor.messages import First
+from rota_supervisor.messages import Descriptors, First
 from rota_supervisor.notice import Board, Notice
-from rota_supervisor.spawn import InheritedFds, SpawnedChild, spawn
+from rota_supervisor.spawn import SpawnedChild, Spawner, greet
 from waiting import until
 
 DEADLINE_SECONDS = 30.0
@@ -55,7 +55,7 @@ class Exporter:
     def __init__(self, settings: ExporterSettings) -> None:
         self.settings = settings
         self.memory = SlotMemory.create(1024)
-        self.death_fd, self._death_write_fd = os.pipe2(os.O_CLOEXEC)
+        self._spawner = Spawner()
         self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.listener = bind("", "127.0.0.1", "0")
         self.spawned: SpawnedChild | None = None
@@ -96,8 +96,8 @@ class Exporter:
         nonce = secrets.randbits(32)
         self.memory.slot(EXPORTER_SLOT).begin(nonce)
         first = First("exporter", "node", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
-        lines = InheritedFds(self.memory.fd, self.death_fd, self.bell_fd)
-        self.spawned = spawn(first, lines, self.listener.fileno())
+        self.spawned = self._spawner.begin(Role.EXPORTER)
+        greet(self.spawned, first, Descriptors(self.memory.fd, self.bell_fd, self.listener.fileno()))
         until(lambda: self.memory.slot(EXPORTER_SLOT).phase is Phase.IDLE, "the exporter serves")
         return self
 
@@ -118,8 +118,8 @@ class Exporter:
 
     def drop_death_pipe(self) -> None:
         """What the kernel does when the master dies."""
-        os.close(self._death_write_fd)
-        self._death_write_fd = -1
+        self._spawner.close()
+        self._spawner = Spawner()
 
     def wait(self) -> int:
         """Its exit code."""
@@ -134,7 +134,8 @@ class Exporter:
         if self.spawned is not None:
             self.end(signal.SIGKILL)
         self.listener.close()
-        for fd in (self.death_fd, self._death_write_fd, self.bell_fd, self.memory.fd):
+        self._spawner.close()
+        for fd in (self.bell_fd, self.memory.fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
 

@@ -23,7 +23,7 @@ from rota.child.slot_memory import move_in
 from rota.child.slots import Slot
 from rota_supervisor import messages
 from rota_supervisor.exits import say_crash
-from rota_supervisor.layout import CHANNEL_FD, LAST_WORDS, SLOTS_FD, STACK_FD, Role
+from rota_supervisor.layout import CHANNEL_FD, LAST_WORDS, Role
 from rota_supervisor.process import die_with_parent, nest_signals_safely
 
 _MOST_BYTES: Final = 300
@@ -35,10 +35,12 @@ ANSWERED: Final = frozenset({STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """A child that has come in: its channel, its first message, its slot, and the roster of all for reading."""
+    """A child that has come in: its channel, its first message and what came along, its slot, and the roster of all for
+    reading. The memory of all slots is closed but for an exporter."""
 
     channel: socket.socket
     first: messages.First
+    descriptors: messages.Descriptors
     slot: Slot
     roster: memoryview
 
@@ -50,7 +52,7 @@ def enter(pid: int) -> Entrance:
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
     try:
-        first = messages.receive_first(channel)
+        first, descriptors = messages.receive_first(channel)
     except EOFError:
         sys.exit(EXIT_ORPHANED)
     except messages.WrongAbi as error:
@@ -58,16 +60,14 @@ def enter(pid: int) -> Entrance:
         sys.exit(EXIT_OTHER_VERSION)
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
-    if first.has_stack_file:
-        os.set_inheritable(STACK_FD, False)
     hear_nothing_at_the_end()
-    leave_stacks_in(STACK_FD if first.has_stack_file else None)
-    place = move_in(SLOTS_FD, first.slot, first.nonce, pid, for_forks=False)
+    leave_stacks_in(descriptors.stack)
+    place = move_in(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if place is None:
         sys.exit(EXIT_ORPHANED)
     if first.role != Role.EXPORTER:  # which looks at the others
-        os.close(SLOTS_FD)
-    return Entrance(channel, first, place.slot, place.roster)
+        os.close(descriptors.slots)
+    return Entrance(channel, first, descriptors, place.slot, place.roster)
 
 
 # Stack files

@@ -11,13 +11,9 @@ from rota.child.slot_memory import MOST_SLOTS
 SLOTS: Final = MOST_SLOTS
 TICK_SECONDS: Final = 1.0  # the master's beat in slot 0; `livez` allows it to miss two
 
-# Descriptors of a spawned child.
+# Descriptors of a spawned child from its first instruction on; others come with its first message.
 CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
-SLOTS_FD: Final = 4  # the memfd of all slots; closed as soon as a child has mapped its own
-DEATH_FD: Final = 5  # read end of the death pipe: readable when the master is gone
-BELL_FD: Final = 6  # the master's bell, an eventfd
-LISTEN_FD: Final = 7  # the exporter's listening socket
-STACK_FD: Final = 8  # its stack file, when the master had a descriptor left for one
+DEATH_FD: Final = 4  # read end of the death pipe: readable when the master is gone
 
 STACK_FILE: Final = "rota-stack"  # with slot and nonce the name of a child's stack file
 LAST_WORDS: Final = "Last words: "  # in a stack file, before the reason why a child leaves

@@ -21,6 +21,7 @@ MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, esca
 TASKS_A_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 4)  # as many as Descriptors has
 
 
 class WrongAbi(Exception):
@@ -29,7 +30,7 @@ class WrongAbi(Exception):
 
 class First(NamedTuple):
     """The first packet to a spawned child. `node`: the name of its master's life. `settings` has the shape of the
-    role's settings class. `has_stack_file`: its STACK_FD is one."""
+    role's settings class. `along`: the names of the Descriptors that come along, in their order."""
 
     role: str
     node: str
@@ -37,11 +38,21 @@ class First(NamedTuple):
     slot: int
     nonce: int
     settings: dict[str, Any]
-    has_stack_file: bool = False
+    along: tuple[str, ...] = ()
     abi: int = ABI
 
     def __repr__(self) -> str:  # passwords are in its settings
         return f"First(role={self.role!r}, slot={self.slot}, nonce={self.nonce})"
+
+
+class Descriptors(NamedTuple):
+    """What comes along with a First: the memory of all slots; the master's bell, an eventfd; an exporter's listening
+    socket; a stack file, when the master had a descriptor left for one."""
+
+    slots: int
+    bell: int
+    listen: int | None = None
+    stack: int | None = None
 
 
 class ZygoteSettings(NamedTuple):
@@ -220,9 +231,17 @@ def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
         channel.send(packet, socket.MSG_NOSIGNAL)
 
 
-def receive_first(channel: socket.socket) -> First:
-    """A child's first packet. Raises WrongAbi for another version's, EOFError when the master is gone."""
-    packet = channel.recv(MAX_PACKET)
+def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -> None:
+    """Send a child its first packet, and these along. Raises OSError."""
+    along = {name: fd for name, fd in descriptors._asdict().items() if fd is not None}
+    fds = array.array("i", along.values())
+    packet = encode(first._replace(along=tuple(along)))
+    channel.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)], socket.MSG_NOSIGNAL)
+
+
+def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
+    """Wait for a child's first packet. Raises WrongAbi for another version's, EOFError when the master is gone."""
+    packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master left before it said anything")
     raw = json.loads(packet)
@@ -230,4 +249,5 @@ def receive_first(channel: socket.socket) -> First:
         raise WrongAbi(f"the master speaks abi {raw.get('abi')}, this package {ABI}: restart the master")
     first = decode(packet)
     assert isinstance(first, First)
-    return first
+    fds = array.array("i", b"".join(data for _, _, data in ancillary))
+    return first, Descriptors(**dict(zip(first.along, fds, strict=True)))

@@ -8,7 +8,7 @@ from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json
 from rota.poller import run_poller
 from rota_supervisor.child import enter
-from rota_supervisor.layout import BELL_FD, DEATH_FD
+from rota_supervisor.layout import DEATH_FD
 from rota_supervisor.process import show_title
 
 
@@ -18,7 +18,8 @@ def main() -> int:
     first = entrance.first
     settings = poller_settings_from_json(json.dumps(first.settings))
     show_title("poller", settings.server.namespace)
-    return run_poller(settings, Life(first.node, first.slot, entrance.slot, first.nonce, "", DEATH_FD, BELL_FD))
+    bell_fd = entrance.descriptors.bell
+    return run_poller(settings, Life(first.node, first.slot, entrance.slot, first.nonce, "", DEATH_FD, bell_fd))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ _LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
 _LIBC.mmap.restype = ctypes.c_void_p
 _PROT_NONE: Final = 0
+_STDERR: Final = 2
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _SIGNALS: Final = 64
 _RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
@@ -54,6 +56,14 @@ def die_with_parent(parent: int) -> bool:
     """Have SIGKILL sent to this process when its parent dies; False when `parent` is no more the parent."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
+
+
+def keep_to_ourselves() -> None:
+    """Mark every descriptor that our parent left open, so that no child inherits it."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) > _STDERR:
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                os.set_inheritable(int(entry.name), False)
 
 
 @contextlib.contextmanager

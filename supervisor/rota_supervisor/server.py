@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
-from rota.protocol.scripts import read_script, script_names
+from rota.protocol.scripts import read_script, read_sources
 from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.redaction import redact
@@ -142,7 +142,7 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
 
     `failover`: whether sentinels name the server, whose role is asked for at each connection.
     """
-    called = {word.decode() for name in script_names() for word in _CALLED.findall(read_script(name).text)}
+    called = {word.decode() for word in _CALLED.findall(read_sources())}
     role = {"ROLE"} if failover else set()
     return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
 

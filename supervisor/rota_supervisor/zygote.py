@@ -35,7 +35,7 @@ from rota.server.address import parse_address
 from rota.telemetry import events, log
 from rota.worker.run import run_worker
 from rota_supervisor import child, importing, messages, process
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, STACK_FD, Role
+from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
@@ -59,7 +59,7 @@ def main() -> int:
     # the modules, which may have set filters of their own.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     entrance.slot.phase = Phase.IDLE
-    ring(BELL_FD)
+    ring(entrance.descriptors.bell)
     process.outlive_parent(DEATH_FD)
     if not _serve(entrance):
         _kill_live_groups(entrance.roster)
@@ -97,8 +97,8 @@ def _serve(entrance: child.Entrance) -> bool:
     """Fork on request until the master says Bye (True) or is gone (False)."""
     pools: dict[str, WorkerSettings] = {}
     first = entrance.first
-    stack_fd = STACK_FD if first.has_stack_file else None
-    forks = Forks(entrance.channel, first.node, first.master_pid, pools, stack_fd)
+    bell_fd, stack_fd = entrance.descriptors.bell, entrance.descriptors.stack
+    forks = Forks(entrance.channel, first.node, first.master_pid, pools, bell_fd, stack_fd)
     waiting = select.poll()
     waiting.register(entrance.channel, select.POLLIN)
     while True:
@@ -154,6 +154,7 @@ class Forks:
     node: str
     master_pid: int
     pools: Mapping[str, WorkerSettings]
+    bell_fd: int
     stack_fd: int | None
     slots_fd: int = -1
 
@@ -240,7 +241,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     if place is None:
         return EXIT_ORPHANED
     gc.enable()
-    life = Life(forks.node, request.slot, place.slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
+    life = Life(forks.node, request.slot, place.slot, request.nonce, request.owner, DEATH_FD, forks.bell_fd)
     settings = forks.pools[request.pool]
     process.show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
     try:

@@ -1,5 +1,6 @@
 """How a fleet takes its place on a machine: alone, by name, and in whatever state its parent left the process."""
 
+import contextlib
 import os
 import pty
 import re
@@ -145,3 +146,20 @@ def test_a_current_folder_that_is_gone_is_said(fleet: Mastered) -> None:
 
     assert done.returncode == 78
     assert re.search(r"^rota: error: the current folder cannot be used", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_a_start_that_is_refused_leaves_no_process_behind(fleet: Mastered) -> None:
+    fleet.environment = {"ROTA_REDIS_URL": "redis://127.0.0.1:1", "STARTED_BY": fleet.namespace}
+    fleet.launch()
+    assert fleet.exit_code() == 69
+    until(lambda: not started_by(fleet.namespace), "all that it began are gone")
+
+
+def started_by(mark: str) -> list[int]:
+    """The processes with this mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("STARTED_BY") == mark:
+                found.append(process.pid)
+    return found

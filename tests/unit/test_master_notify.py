@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.notifying import MONOTONIC_US, news
+from rota_supervisor.master.core.manager_messages import MONOTONIC_US
+from rota_supervisor.master.core.notifying import news
 from rota_supervisor.master.core.state import Picture
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 

@@ -12,7 +12,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildRef
 from rota_supervisor.master.core.effects import SetQuiet
 from rota_supervisor.master.effects.processes import Processes
-from rota_supervisor.spawn import InheritedFds
+from rota_supervisor.spawn import Spawner
 
 SLOT = 7
 
@@ -31,7 +31,7 @@ def memory() -> SlotMemory:
 
 
 def _woken(memory: SlotMemory, pid: int) -> None:
-    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None, node="node")
+    processes = Processes(memory, Spawner(), lambda _: None, lambda: None, lambda: None, bell_fd=-1, node="node")
     processes.set_quiet(SetQuiet((ChildRef(Role.WORKER, SLOT, 1, pid),), quiet=True))
 
 

@@ -22,7 +22,7 @@ from rota_supervisor.master.core.events import (
     ZygoteSaid,
 )
 from rota_supervisor.master.effects.processes import Processes, ZygoteLine
-from rota_supervisor.spawn import InheritedFds
+from rota_supervisor.spawn import Spawner
 
 SLOT, PID = 8, 4711
 
@@ -113,7 +113,7 @@ class Channel(ZygoteLine):
 @pytest.mark.parametrize("message", [None, messages.ForkFailed(SLOT, 1, "the intermediate died")])
 def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: messages.Message | None) -> None:
     memory = SlotMemory.create(SLOT + 1)
-    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None, node="node")
+    processes = Processes(memory, Spawner(), lambda _: None, lambda: None, lambda: None, bell_fd=-1, node="node")
     channel = Channel(Child(Role.ZYGOTE, "generation-1", 1, 2, 1, ChildState.READY, 0.0))
     processes._zygotes.append(channel)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.protocol.store import Store
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import ConfigError, suggestion
 from rota_supervisor.config.load import NO_FLAGS, Flags, Loaded, load_config, sources_of
@@ -17,6 +16,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
+    from rota.protocol.store import Store
     from rota.server.connection import Connection
 
 
@@ -53,9 +53,10 @@ class CliState:
             return error.usable, _messages(error, sources.file)
 
     @contextlib.contextmanager
-    def redis(self, config: Config | None = None) -> Iterator[tuple[Config, Store, "Connection"]]:
+    def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
         """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
-        from rota_supervisor.server import connected  # noqa: PLC0415 - the commands that ask a master do without
+        from rota.protocol.store import Store  # noqa: PLC0415 - the commands that ask a master do without both
+        from rota_supervisor.server import connected  # noqa: PLC0415
 
         config = config or self.load().config
         with connected(config) as connection:

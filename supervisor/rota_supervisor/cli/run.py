@@ -18,7 +18,9 @@ from rota_supervisor.config.load import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control import places
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.process import show_title
+from rota_supervisor.layout import Role
+from rota_supervisor.process import keep_to_ourselves, show_title
+from rota_supervisor.spawn import Spawner
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
@@ -46,16 +48,20 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     folder = _current_folder()
     show_title("master", config.namespace)  # before the environment is changed: the title finds its room by it
     _settle_environment(no_color=state.no_color, reload=reload)
+    from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - the other commands do without
+
+    state.is_master = True
+    manager = NotifySocket.take(os.environ, os.getpid())
+    keep_to_ourselves()
+    spawner = Spawner()
+    spawner.begin_ahead(Role.ZYGOTE)  # it takes as long to load its modules as this process its own
     # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
     # 3.11, OpenSSL included. A running fleet keeps its redis_url.
     with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
-        from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
         from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
         from rota_supervisor.server import check_server  # noqa: PLC0415
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
-    state.is_master = True
-    manager = NotifySocket.take(os.environ, os.getpid())
     with (
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
@@ -68,6 +74,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             check_server=lambda: check_server(config, begin=True).warnings,
             place=place,
             manager=manager,
+            spawner=spawner,
             file=sources.file,
             code=(folder,) if reload else (),
             burst=burst,

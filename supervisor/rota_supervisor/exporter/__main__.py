@@ -21,14 +21,16 @@ def main() -> int:
     settings, first = exporter_settings(entrance.first.settings), entrance.first
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
-    memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
+    slots_fd, bell_fd, listen_fd, stack_fd = entrance.descriptors
+    assert listen_fd is not None, "an exporter is given a socket"
+    memory = slot_memory.SlotMemory.to_read(slots_fd)
     try:
         door = Door(settings)
     except OSError as error:
-        child.leave_last_words(layout.STACK_FD if first.has_stack_file else None, f"[http] cannot be used: {error}")
+        child.leave_last_words(stack_fd, f"[http] cannot be used: {error}")
         return EXIT_NO_DOOR
-    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: life.ring(layout.BELL_FD))
-    return serve(settings, door, place, layout.LISTEN_FD)
+    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: life.ring(bell_fd))
+    return serve(settings, door, place, listen_fd)
 
 
 if __name__ == "__main__":

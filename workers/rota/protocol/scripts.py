@@ -79,6 +79,11 @@ def _named(mark: str, text: str) -> list[str]:
     return next((line.removeprefix(mark).split() for line in text.splitlines() if line.startswith(mark)), [])
 
 
+def read_sources() -> bytes:
+    """Read every file that scripts are made of, each once."""
+    return b"\n".join(path.read_bytes() for path in _FOLDER.rglob("*.lua"))
+
+
 def script_names() -> list[str]:
     """The names of all transitions, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.lua"))

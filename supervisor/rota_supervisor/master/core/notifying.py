@@ -7,10 +7,10 @@ when the loop is stuck.
 import math
 from typing import Final
 
-from rota.printable import printable
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
+from rota_supervisor.master.core.manager_messages import MONOTONIC_US, status_message
 from rota_supervisor.master.core.state import MasterState, Picture
 from rota_supervisor.notice import PoolState
 
@@ -18,14 +18,8 @@ STATUS_SECONDS: Final = 1.0
 # While the fleet starts, reloads or stops it has deadlines of its own, which the manager's do not know.
 PATIENCE_SECONDS: Final = 30
 ASK_PATIENCE_SECONDS: Final = 10.0
-MONOTONIC_US: Final = "{monotonic_us}"  # filled in by whoever sends the message
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_SECONDS * 1_000_000}"
 ALIVE: Final = "WATCHDOG=1"
-
-
-def status_message(text: str) -> str:
-    """A line for people."""
-    return f"STATUS={printable(' '.join(text.split()))}"
 
 
 def notify(state: MasterState, now: float) -> list[do.Effect]:

@@ -6,11 +6,13 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, MutableMapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.exits import Failure
-from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.notifying import MONOTONIC_US, status_message
+from rota_supervisor.master.core.manager_messages import MONOTONIC_US, status_message
+
+if TYPE_CHECKING:
+    from rota_supervisor.master.core.effects import NotifyManager
 
 _MICROSECONDS: Final = 1_000_000
 _MOST_WAITING: Final = 64  # messages for a manager that does not read: a later READY makes up for those before it
@@ -35,7 +37,7 @@ class NotifySocket:
         seconds = int(microseconds) / _MICROSECONDS if meant and microseconds.isdecimal() else 0.0
         return cls(address, seconds)
 
-    def notify(self, effect: NotifyManager) -> None:
+    def notify(self, effect: "NotifyManager") -> None:
         """Send it. Beside messages that the manager has not taken yet, those that can wait are left out."""
         if not self.has_room:
             self.flush()

@@ -11,13 +11,14 @@ from typing import Final
 
 from rota.child.signals import SOFT_LIMIT_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
-from rota_supervisor import messages, spawn
+from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
 from rota_supervisor.master.core.events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
 from rota_supervisor.master.effects.stacks import Stacks
 from rota_supervisor.process import UNREACHABLE
+from rota_supervisor.spawn import Spawner, greet
 
 _SIGNALS: Final = {do.Order.LEAVE: signal.SIGTERM, do.Order.INTERRUPT: SOFT_LIMIT_SIGNAL, do.Order.KILL: signal.SIGKILL}
 _SHOWN_BYTES: Final = 80
@@ -129,16 +130,18 @@ class Processes:
     def __init__(
         self,
         memory: SlotMemory,
-        lines: spawn.InheritedFds,
+        spawner: Spawner,
         happened: Callable[[Event], None],
         wake: Callable[[], None],
         listen_fd: Callable[[], int | None],
         *,
+        bell_fd: int,
         node: str,
     ) -> None:
         self._node = node
         self._memory = memory
-        self._lines = lines
+        self._spawner = spawner
+        self._bell_fd = bell_fd
         self._happened = happened
         self._wake = wake
         self._listen_fd = listen_fd
@@ -154,10 +157,11 @@ class Processes:
         self._memory.slot(child.slot).begin(child.nonce)
         stack_fd = self._make_stack(child)
         whose = child.role.value, self._node, os.getpid(), child.slot, child.nonce
-        first = messages.First(*whose, effect.settings, has_stack_file=stack_fd is not None)
         listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
+        descriptors = messages.Descriptors(self._memory.fd, self._bell_fd, listen_fd, stack_fd)
         try:
-            started = spawn.spawn(first, self._lines, listen_fd, stack_fd)
+            started = self._spawner.begin(child.role)
+            greet(started, messages.First(*whose, effect.settings), descriptors)
         except OSError as error:
             self._happened(Started(child.slot, child.nonce, error=str(error)))
             return
@@ -165,7 +169,7 @@ class Processes:
         if child.role is Role.ZYGOTE:
             generation = effect.settings["generation"]
             line = ZygoteLine(child, generation, started.channel, self._wake)
-            line.lend(self._lines.slots_fd)
+            line.lend(self._memory.fd)
             self._zygotes.append(line)
         else:
             self._close_channel(child.slot)

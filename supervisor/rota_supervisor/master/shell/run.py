@@ -6,12 +6,11 @@ import faulthandler
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rota.protocol.schedules import ScheduleStore
 from rota.redaction import redact
 from rota.telemetry import events, log
-from rota_supervisor import spawn
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.control.places import ControlPlace
@@ -38,6 +37,9 @@ from rota_supervisor.master.shell.asking import Asking
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, Recorder
 from rota_supervisor.master.shell.reaping import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
+from rota_supervisor.spawn import Spawner
+
+_STARTED_SECONDS: Final = 2.0  # after which most fleets are there
 
 
 class RunOptions(NamedTuple):
@@ -45,10 +47,10 @@ class RunOptions(NamedTuple):
 
     `loaded`: the configuration; `reload` reads it again, raising ConfigError. `check_server` returns warnings, and
     raises Failure when no fleet can be trusted to the server. `place`: where the control socket is.
-    `manager`: the service manager, if any. `file`: the configuration's, watched when `watch_config` says so. `code`:
-    for development, folders whose changes restart the workers; the file is watched with them. `burst`: leave when
-    nothing is ready or running. `import_paths`: folders with the task modules. `record`: the file to write what
-    happens to, "" for none.
+    `manager`: the service manager, if any. `spawner`: begins its children, and has begun the first zygote. `file`: the
+    configuration's, watched when `watch_config` says so. `code`: for development, folders whose changes restart the
+    workers; the file is watched with them. `burst`: leave when nothing is ready or running. `import_paths`: folders
+    with the task modules. `record`: the file to write what happens to, "" for none.
     """
 
     loaded: Loaded
@@ -56,6 +58,7 @@ class RunOptions(NamedTuple):
     check_server: Callable[[], Sequence[str]]
     place: ControlPlace
     manager: NotifySocket
+    spawner: Spawner
     file: Path
     code: tuple[str, ...]
     burst: bool
@@ -104,7 +107,6 @@ def _recorder(options: RunOptions, state: MasterState) -> contextlib.AbstractCon
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
     unforeseen.tell_of_loop(asyncio.get_running_loop())
-    startup.keep_to_ourselves()
     faulthandler.enable(2)  # when a watchdog ends it by ABRT, the stack in the log shows what held up the loop
     become_subreaper()
     master = _Master(inbox, options)
@@ -128,9 +130,15 @@ class _Master:
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
         self._listening = ListenSocket(happened)
-        self._death_pipe = os.pipe2(os.O_CLOEXEC)
-        lines = spawn.InheritedFds(memory.fd, self._death_pipe[0], bell_fd(self._rung))
-        self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd, node=node)
+        self._processes = Processes(
+            memory,
+            options.spawner,
+            happened,
+            inbox.wake.set,
+            lambda: self._listening.fd,
+            bell_fd=bell_fd(self._rung),
+            node=node,
+        )
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
         self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
@@ -196,7 +204,7 @@ class _Master:
             self._background.start(watching.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
-        give_memory_back()
+        asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)  # 20 ms that no start waits for
 
     async def _serve(self) -> None:
         """Answer at the control socket, for ever."""
@@ -213,8 +221,7 @@ class _Master:
         self._listening.close()
         await self._redis.connection.close()
         await self._redis.parked.close()
-        for fd in self._death_pipe:
-            os.close(fd)
+        self._options.spawner.close()
 
     def _rung(self) -> None:
         """A child rang: its slot is worth a look."""

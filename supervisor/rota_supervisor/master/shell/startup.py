@@ -1,12 +1,10 @@
 """What is settled before anything is spawned: name, descriptors, slots, sizes."""
 
-import contextlib
 import os
 import re
 import resource
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from rota.child.slot_layout import REGION_BYTES
@@ -35,7 +33,6 @@ NEEDED: Final = {
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
     resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
 }
-_STDERR: Final = 2
 _HOST_CHARACTERS: Final = 64
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -44,14 +41,6 @@ def node_name() -> str:
     """The host's name, and something that no other master's life has: a name is never used twice."""
     host = _STRANGE.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     return f"{host}.{os.urandom(4).hex()}"
-
-
-def keep_to_ourselves() -> None:
-    """Mark every descriptor that our parent left open, so that no child inherits it."""
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        if int(entry.name) > _STDERR:
-            with contextlib.suppress(OSError):  # the descriptor of the listing itself
-                os.set_inheritable(int(entry.name), False)
 
 
 def make_slots() -> SlotMemory:

@@ -1,0 +1,40 @@
+"""What begins a master's children, and the one that it begins before it is asked."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from rota_supervisor.layout import Role
+from rota_supervisor.spawn import SpawnedChild, Spawner
+
+
+@pytest.fixture
+def spawner() -> Iterator[Spawner]:
+    made = Spawner()
+    yield made
+    made.close()
+
+
+def end_of(child: SpawnedChild) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+
+
+def test_who_was_begun_ahead_is_handed_out_once(spawner: Spawner) -> None:
+    spawner.begin_ahead(Role.ZYGOTE)
+    first, second = spawner.begin(Role.ZYGOTE), spawner.begin(Role.ZYGOTE)
+    assert first.pid < second.pid
+    for child in (first, second):
+        child.channel.close()
+        assert end_of(child) > 0, "it leaves when nobody will greet it"
+
+
+def test_the_kernel_ends_children_that_were_never_greeted() -> None:
+    spawner = Spawner()
+    spawner.begin_ahead(Role.ZYGOTE)
+    children = [spawner.begin(role) for role in (Role.ZYGOTE, Role.POLLER)]
+    spawner.close()
+    assert [end_of(child) for child in children] == [-signal.SIGKILL] * 2
+    for child in children:
+        child.channel.close()
