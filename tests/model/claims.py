@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from model.conditions import Conditions, Verdict
 from model.items import Bare, Serving, Share, Task
 from model.places import Places
-from model.rotation import Domain, Rates, Rotation
-from model.turns import SHUT, Turns, is_pattern, share_in
+from model.rotation import Domain, Rates, Rotation, is_pattern
+from model.turns import SHUT, Turns, share_in
 
 
 @dataclass(frozen=True)

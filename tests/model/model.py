@@ -13,11 +13,12 @@ from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
+from model.rotation import is_pattern
 from model.schedules import Schedules
 from model.steering import NONCE_US
 from model.sweeping import Sweeping
 from model.throttling import Throttling
-from model.turns import is_pattern, share_in
+from model.turns import share_in
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5

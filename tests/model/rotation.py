@@ -15,6 +15,15 @@ def name_of(domain: Domain) -> str:
     return ",".join(sorted(domain))
 
 
+def is_pattern(name: str) -> bool:
+    return name.endswith("*")
+
+
+def _takes_no_turns(domain: Domain) -> bool:
+    """One queue alone has no rivals, and nothing is kept of its domain."""
+    return len(domain) == 1 and not any(map(is_pattern, domain))
+
+
 @dataclass
 class Rotation:
     """Start-time fair queueing: a time of its own for each queue of each domain, counted in entries."""
@@ -40,6 +49,8 @@ class Rotation:
         self.times[domain, queue] = before if before[0] > clock else (clock, 0)
 
     def charge(self, domain: Domain, share: Share, entries: int) -> None:
+        if _takes_no_turns(domain):
+            return
         clock, turn = self.clocks.get(domain, (Fraction(0), 0))
         time, _ = self.times.get((domain, share.queue), (Fraction(0), 0))
         start = max(clock, time)
@@ -47,6 +58,8 @@ class Rotation:
         self.times[domain, share.queue] = (start + Fraction(entries, share.weight), turn + 1)
 
     def credit(self, domain: Domain, share: Share, entries: int) -> None:
+        if _takes_no_turns(domain):
+            return
         time, turn = self.times.get((domain, share.queue), (Fraction(0), 0))
         self.times[domain, share.queue] = (max(Fraction(0), time - Fraction(entries, share.weight)), turn)
 

@@ -7,8 +7,8 @@ from model.ends import Block, End, as_looked_up, unstarted
 from model.items import UNKNOWN_QUEUE, Bare, Serving, Share, Task
 from model.leases import Leases
 from model.places import Places
-from model.rotation import Rates, Rotation
-from model.turns import Turns, is_pattern, share_in
+from model.rotation import Rates, Rotation, is_pattern
+from model.turns import Turns, share_in
 
 NONCE_US = 60_000_000
 

@@ -4,16 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from model.items import Share
-from model.rotation import UNIT, Domain, Rotation, Time
+from model.rotation import UNIT, Domain, Rotation, Time, is_pattern
 
 MARK: Final = -1
 OPEN: Final = 0
 SHUT: Final = 9_000_000_000_000_000
 """Until somebody marks it: no time opens it."""
-
-
-def is_pattern(name: str) -> bool:
-    return name.endswith("*")
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:

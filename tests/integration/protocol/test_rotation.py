@@ -101,3 +101,12 @@ def test_a_time_in_another_form_is_served_first_and_then_stands_level(fleet: Fle
     flood(fleet, "x", "y")
     order = serve(fleet, one_tier("x", "y"), 20)
     assert order.count("x") == order.count("y") == 10
+
+
+def test_a_queue_alone_in_its_tier_leaves_nothing_in_the_rotation(fleet: Fleet) -> None:
+    flood(fleet, "x")
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, one_tier("x")).claims
+    fleet.turn(owner, one_tier("x"), (claim, Release()))
+    assert serve(fleet, one_tier("x"), 3) == ["x"] * 3
+    assert not fleet.redis.exists(fleet.keys.rotation)

@@ -70,6 +70,14 @@ def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
     assert fleet.redis.hexists(fleet.keys.tasks, "a") is False
 
 
+def test_a_turn_that_claims_as_many_as_it_settles_leaves_the_count_of_what_runs(fleet: Fleet) -> None:
+    owner, claim = fleet.claimed("a", "b")
+    [claim] = fleet.turn(owner, Q, (claim, Done())).claims
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
+    fleet.turn(owner, Q, (claim, Done()))
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "0"
+
+
 def test_an_outcome_told_twice_counts_once(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     assert fleet.turn(owner, Q, (claim, Done())).stale == ()

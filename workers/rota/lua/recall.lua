@@ -19,9 +19,10 @@ redis.call('HLEN', PREFIX .. 'rotation')
 if any_patterns then guard_turns(domains) end
 redis.call('LLEN', inflight)
 
-local _, settled = settle(owner, settlements_at, settlements, now, 0, '')
-for queue, of in pairs(settled) do
-  credit(share_of(domains, queue), of.released)
+local _, settled, released = settle(owner, settlements_at, settlements, now, 0, '')
+for queue, ended in pairs(settled) do
+  count('running:' .. queue, -ended)
+  credit(share_of(domains, queue), released[queue] or 0)
   ring_if_served(queue)
 end
 

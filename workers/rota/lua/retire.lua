@@ -42,12 +42,13 @@ redis.call('HLEN', PREFIX .. 'rotation')
 if any_patterns then guard_turns(domains) end
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
-local touched, settled = {}, 0
-local stale, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now, 0, '')
-for queue, of in pairs(by_queue) do
-  settled = settled + of.settled
+local touched, all_settled = {}, 0
+local stale, settled, released = settle(owner, settlements_at, has_list and settlements or 0, now, 0, '')
+for queue, ended in pairs(settled) do
+  all_settled = all_settled + ended
+  count('running:' .. queue, -ended)
   touched[queue] = true
-  credit(share_of(domains, queue), of.released)
+  credit(share_of(domains, queue), released[queue] or 0)
 end
 
 -- Whether all nodes that live know the kind of what is due anew: an earlier version takes such an entry for garbage.
@@ -131,4 +132,4 @@ each_queue(domains, function(name)
   if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- of a pattern: who hears it looks
 end)
 for queue in pairs(touched) do ring_if_served(queue) end
-return { 'ok', settled, requeued, dead, stale }
+return { 'ok', all_settled, requeued, dead, stale }

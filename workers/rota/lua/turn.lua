@@ -43,10 +43,10 @@ local has_list = type(holding) == 'number'
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
-redis.call('HLEN', PREFIX .. 'rotation')
 if any_patterns then guard_turns(domains) end
 local bounds -- of the queues that have any
 for _, domain in ipairs(domains) do
+  if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
   if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
@@ -72,8 +72,16 @@ local function most_of(share, has_rivals)
   return math.max(own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit, 1)
 end
 
+-- How many more, or fewer, run of each queue. Written at the end, and for most queues not at all, as a turn claims as many as it
+-- settles; but at once where bounds go by the counts.
+local running = {}
+local function count_running(queue, by)
+  if bounds then return count('running:' .. queue, by) end
+  running[queue] = (running[queue] or 0) + by
+end
+
 -- Settle.
-local stale, by_queue, to_ring = {}, {}, {}
+local stale, settled, released, to_ring = {}, {}, {}, {}
 if any_members then
   -- This turn may claim what follows, and rings if it does not. Of a queue that is shut for now others are to learn.
   following.ring = function(queue)
@@ -83,12 +91,13 @@ if any_members then
     if any_patterns then mark(queue) end
   end
 end
-if has_list then stale, by_queue = settle(owner, settlements_at, settlements, now, plain_count, plain) end
-for queue, of in pairs(by_queue) do
-  holding = holding - of.settled
-  local share = share_of(domains, queue)
-  credit(share, of.released)
-  if of.released > 0 or (share and (share.cap > 0 or share.condition)) then
+if has_list then stale, settled, released = settle(owner, settlements_at, settlements, now, plain_count, plain) end
+for queue, ended in pairs(settled) do
+  holding = holding - ended
+  count_running(queue, -ended)
+  local share = (bounds or released[queue]) and share_of(domains, queue)
+  credit(share, released[queue] or 0)
+  if released[queue] or (share and (share.cap > 0 or share.condition)) then
     to_ring[queue] = true
     if any_patterns and entries_in(queue) > 0 then mark(queue) end
   end
@@ -96,9 +105,11 @@ end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
 -- woken workers would wake each other for nothing without end.
+local has_more = {} -- of the queues that were claimed from
 local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
-  if paused(queue) or entries_in(queue) == 0 then return end
+  if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end
+  if not has_more[queue] or paused(queue) then return end
   local share = share_of(domains, queue)
   if share and share.is_bounded and bounds.keep_shut(share) then return end
   ring_bells(queue)
@@ -109,6 +120,9 @@ local function answer(word, claims, dropped, alone)
     for _, queue in ipairs(tokens) do to_ring[queue] = true end
   end
   for queue in pairs(to_ring) do pass_on(queue) end
+  for queue, by in pairs(running) do
+    if by ~= 0 then count('running:' .. queue, by) end
+  end
   return { word, now, bounds and bounds.wait() or 0, stale, claims, dropped, alone }
 end
 
@@ -127,14 +141,14 @@ elseif holding > 0 and names_held then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
-    local id, suspicious = glance(text)
-    if suspicious then alone = text end
-    if not id then
+    local e = parse_entry(text)
+    if e and e.crashes + e.losses > 0 then alone = text end
+    if not e then
       holding = holding - 1 -- no entry: `retire` will set it aside
-    elseif not named[id] then
-      local is_former = any_former and is_shell(id, flag_of(text))
+    elseif not named[e.id] then
+      local is_former = any_former and is_shell(e.id, e.flag)
       claims[#claims + 1] = text
-      claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', id) or ''
+      claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) or ''
     end
   end
   if #claims > 0 then return answer('again', claims, {}) end
@@ -150,47 +164,50 @@ local word, examined, claims, texts, dropped = 'ok', 0, {}, {}, {}
 -- with a crash or a loss on record does, so that the guilty one is found without its neighbours. It ends the claim, and
 -- whoever holds others claims nothing more, so that its hands will be empty for it.
 local function take_head(queue, kind, lane_texts)
-  local ids, suspicious = {}, {}
-  for i, text in ipairs(lane_texts) do
-    local id, is_suspicious = glance(text)
+  local ids, suspicious, taken = {}, {}, #texts
+  for i = 1, #lane_texts do
+    local id, is_suspicious = glance(lane_texts[i])
     ids[i], suspicious[i] = id or '', is_suspicious
   end
-  for i, body in ipairs(redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))) do
-    local text = lane_texts[i]
-    local live = body and ids[i] ~= ''
-    -- The shell of a former life was counted as cancelled when the next one began.
-    local gone = any_former and ids[i] ~= '' and is_shell(ids[i], flag_of(text), true)
-    if live and not gone and suspicious[i] and body ~= '' then alone = text end
-    if alone and #texts + holding > 0 then return i - 1, true end
-    if gone or live and body == '' then
-      if not gone then take_off(ids[i], flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
-      dropped[#dropped + 1] = text
-    else
-      if not live then
+  local bodies = redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))
+  for i = 1, #lane_texts do
+    local text, body, id = lane_texts[i], bodies[i], ids[i]
+    if not body or body == '' or id == '' or suspicious[i] or any_former then
+      local live = body and id ~= ''
+      -- The shell of a former life was counted as cancelled when the next one began.
+      local gone = any_former and id ~= '' and is_shell(id, flag_of(text), true)
+      if live and not gone and suspicious[i] and body ~= '' then alone = text end
+      if alone and taken + holding > 0 then return i - 1, true end
+      if gone or live and body == '' then
+        if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
+        dropped[#dropped + 1] = text
+        body = nil
+      elseif not live then
         local e
         e, body = adopt(text, (bare_names(text)), queue, kind, now, now)
         text = entry_text(e)
       end
-      texts[#texts + 1] = text
-      claims[#claims + 1] = text
-      claims[#claims + 1] = body
+    end
+    if body then
+      taken = taken + 1
+      texts[taken], claims[2 * taken - 1], claims[2 * taken] = text, text, body
     end
     if alone then return i, true end
   end
   return #lane_texts, false
 end
 
--- Take from a lane; returns whether the claim may go on to the next lane.
+-- Take from a lane; returns how many entries are left there, and whether the claim is over.
 local function take(queue, lane, kind, most)
-  while #texts < most and examined < EXAMINE do
-    local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(most - #texts, EXAMINE - examined) - 1)
-    if lane_texts.err or #lane_texts == 0 then return true end
+  local size = length(lane)
+  while size > 0 and #texts < most and examined < EXAMINE do
+    local lane_texts = redis.call('LRANGE', lane, '0', math.min(most - #texts, EXAMINE - examined) - 1)
     local popped, is_over = take_head(queue, kind, lane_texts)
-    redis.call('LTRIM', lane, popped, -1)
-    examined = examined + #lane_texts
-    if is_over then return false end
+    redis.call('LTRIM', lane, popped, '-1')
+    size, examined = size - popped, examined + #lane_texts
+    if is_over then return size, true end
   end
-  return true
+  return size, false
 end
 
 -- Whether this call goes on: picks are left, and nothing stands in the way of the next.
@@ -199,28 +216,32 @@ local function goes_on()
   return left > 0 and word == 'ok'
 end
 
--- Claim up to n entries of a queue; returns whether there are more.
+-- Claim up to n entries of a queue, of its ready lane when the delayed one has no more; returns whether there are more.
 local function claim_from(share, n)
-  local before = #texts
-  if take(share.queue, delayed_lane(share.queue), 'd', before + n) and #texts < before + n then
-    take(share.queue, ready_lane(share.queue), 'i', before + n)
+  local queue, before = share.queue, #texts
+  local rest, is_over = take(queue, delayed_lane(queue), 'd', before + n)
+  if not is_over and #texts < before + n then
+    rest = rest + take(queue, ready_lane(queue), 'i', before + n)
+  elseif rest == 0 then
+    rest = length(ready_lane(queue))
   end
-  local taken, has_more = #texts - before, entries_in(share.queue) > 0
-  if not has_more then
-    redis.call('SREM', PREFIX .. 'ready', share.queue)
-    if share.place then leave_turns(share.domain, share.place) end
-  else
+  has_more[queue] = rest > 0
+  if rest > 0 then
     to_ring[share.name] = true
+  else
+    redis.call('SREM', PREFIX .. 'ready', queue)
+    if share.place then leave_turns(share.domain, share.place) end
   end
-  if taken == 0 then return has_more end
+  local taken = #texts - before
+  if taken == 0 then return rest > 0 end
   left = left - (several and taken or 1)
   redis.call('RPUSH', inflight, unpack(texts, before + 1))
-  count('running:' .. share.queue, taken)
+  count_running(queue, taken)
   charge(share, taken, several)
   if share.is_bounded then bounds.spend_rate(share, taken) end
-  if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
-  if several then verdicts[share.queue] = nil end -- what runs may decide a condition
-  return has_more
+  if share.condition then redis.pcall('HDEL', CLOSED, queue) end
+  if several then verdicts[queue] = nil end -- what runs may decide a condition
+  return rest > 0
 end
 
 -- With patterns.
@@ -250,7 +271,7 @@ if any_patterns then
   end
 end
 
-local claim_planned = several and not any_former and make_planner(inflight, bounds, to_ring, texts, claims)
+local claim_planned = several and not any_former and make_planner(inflight, bounds, to_ring, has_more, texts, claims)
 local function claim_in_order()
   for _, domain in ipairs(domains) do
     if domain.has_patterns then claim_in_turn(domain) end

@@ -153,7 +153,7 @@ do
     end,
     LRANGE = function(ask, _, key, first, last)
       local gone = cut[key] or 0
-      return ask('LRANGE', key, first + gone, last < 0 and last or last + gone)
+      return ask('LRANGE', key, first + gone, tonumber(last) < 0 and last or last + gone)
     end,
     LTRIM = function(_, _, key, first) cut[key] = (cut[key] or 0) + first end, -- from the head: nothing else is cut
     ZADD = function(ask, _, key, ...)

@@ -23,20 +23,38 @@ local function parse_entry(text)
   }
 end
 
--- The same, no more than a claim needs: the id, and whether a crash or a loss is on record. Nearly every entry is new: then
--- its names are looked at, and that its times have 16 digits, by where the spaces stand.
-local NEW = '^([0-9A-Za-z_.:-]+) [0-9A-Za-z_.:-]+ [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
+-- Nearly every entry is new, and those that were enqueued or promoted together differ in their ids alone. So what stands
+-- behind the id, the tail, is looked at once for as many as follow each other: its names, and that its times have 16
+-- digits, by where the spaces stand.
+local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
+local new_tail, new_queue -- of the new entry that was looked at last
+
+-- Where the tail of a new entry begins; nil of any other text.
+local function new_tail_at(text)
+  local at = new_tail and string.find(text, new_tail, -#new_tail, true)
+  if at then return at end
+  at = string.find(text, ' ', 1, true)
+  local queue = at and #text <= LONGEST and string.match(text, NEW_TAIL, at)
+  if not queue or string.byte(text, DUE_AT) ~= SPACE or string.byte(text, READY_AT) ~= SPACE then return nil end
+  new_tail, new_queue = string.sub(text, at), queue
+  return at
+end
+
+-- No more than a claim needs of an entry: the id, and whether a crash or a loss is on record; nil of a text that is none.
+-- The id of a new entry is taken as it stands there: whoever asks looks for it in `tasks`, which has no other ids than names.
 local function glance(text)
-  local id = #text <= LONGEST and string.match(text, NEW)
-  if id and string.byte(text, DUE_AT) == SPACE and string.byte(text, READY_AT) == SPACE then return id, false end
+  local at = new_tail_at(text)
+  if at then return string.sub(text, 1, at - 1), false end
   local e = parse_entry(text)
   if e then return e.id, e.crashes > 0 or e.losses > 0 end
 end
 
--- And no more than ending a task needs, of a text that is known to be an entry: id, queue, flag. Nearly every flag is `-`.
+-- And no more than ending a task needs, of a text that is known to be an entry: id, queue, flag.
 local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
 local function names_in(text)
+  local at = new_tail_at(text)
+  if at then return string.sub(text, 1, at - 1), new_queue, '-' end
   local first = string.find(text, ' ', 1, true)
   local second = first and string.find(text, ' ', first + 1, true)
   if not second then return nil end

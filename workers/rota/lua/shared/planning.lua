@@ -5,14 +5,14 @@
 -- with: entry doorbell books condition rotation bounds
 local make_planner
 if ARGV[3] ~= '1' then
-  make_planner = function(inflight, bounds, to_ring, claimed, claims)
+  make_planner = function(inflight, bounds, to_ring, has_more, claimed, claims)
     -- What lies at the head of a queue. `ordinary`: so many from the first on, and no more than may start. `is_all`: there is no
     -- more of it that may be claimed now.
     local function read_head(share, most)
-      local texts = redis.pcall('LRANGE', delayed_lane(share.queue), 0, most - 1)
+      local texts = redis.pcall('LRANGE', delayed_lane(share.queue), '0', most - 1)
       if texts.err then texts = {} end
       local delayed, ready = #texts, {}
-      if delayed < most then ready = redis.pcall('LRANGE', ready_lane(share.queue), 0, most - delayed - 1) end
+      if delayed < most then ready = redis.pcall('LRANGE', ready_lane(share.queue), '0', most - delayed - 1) end
       for _, text in ipairs(ready.err and {} or ready) do texts[#texts + 1] = text end
       local head = { share = share, texts = texts, delayed = delayed, taken = 0, ordinary = 0, is_all = #texts < most }
       local room = share.is_bounded and bounds.room_one_by_one(share) or most
@@ -35,9 +35,10 @@ if ARGV[3] ~= '1' then
     -- Take off the lanes what was taken of a head, and write it down.
     local function close(head)
       local share, delayed = head.share, math.min(head.taken, head.delayed)
-      if delayed > 0 then redis.call('LTRIM', delayed_lane(share.queue), delayed, -1) end
-      if head.taken > delayed then redis.call('LTRIM', ready_lane(share.queue), head.taken - delayed, -1) end
-      if entries_in(share.queue) == 0 then redis.call('SREM', PREFIX .. 'ready', share.queue) else to_ring[share.name] = true end
+      if delayed > 0 then redis.call('LTRIM', delayed_lane(share.queue), delayed, '-1') end
+      if head.taken > delayed then redis.call('LTRIM', ready_lane(share.queue), head.taken - delayed, '-1') end
+      has_more[share.queue] = entries_in(share.queue) > 0
+      if has_more[share.queue] then to_ring[share.name] = true else redis.call('SREM', PREFIX .. 'ready', share.queue) end
       count('running:' .. share.queue, head.taken)
       if share.is_bounded then bounds.spend_rate(share, head.taken) end
       if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end

@@ -24,8 +24,10 @@ local function fields_of(share)
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
--- Entries were claimed, together, or one by one with a serving each.
+-- Entries were claimed, together, or one by one with a serving each. A queue that is alone in its domain takes turns with
+-- none: of such a domain nothing is kept.
 local function charge(share, entries, one_by_one)
+  if share.is_alone then return end
   local key, clock_field, field = fields_of(share)
   local states = redis.call('HMGET', key, clock_field, field)
   local clock, turn = numbers_of(states[1])
@@ -39,7 +41,7 @@ end
 
 -- Give back the price of entries that were claimed and not served.
 local function credit(share, entries)
-  if not share or entries == 0 then return end
+  if not share or share.is_alone or entries == 0 then return end
   local key, _, field = fields_of(share)
   local before = redis.call('HGET', key, field)
   if share.in_turn and not before then return end -- it was forgotten meanwhile
