@@ -6,7 +6,7 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS
-from rota.worker.claims import CLAIM_NS, InFlight
+from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, InFlight
 from rota.worker.times import Anchor
 
 RECEIVED_NS = 1_000
@@ -140,21 +140,16 @@ def test_behind_the_last_task_of_a_claim_more_may_wait_while_a_turn_is_under_way
     assert [in_flight.next().unstarted for _ in range(2)] == [1, 1]
 
 
-def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_not_started() -> None:
-    last_ns = RECEIVED_NS + 2 * CLAIM_NS
-    for read_ns, is_too_late in ((last_ns, False), (last_ns + 1, True)):
+def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_asked_for_again() -> None:
+    last_ns = RECEIVED_NS + UNRECALLED_NS
+    for ended_ns, is_late in ((last_ns, False), (last_ns + 1, True)):
         in_flight = _while_two_are_left()
         _end(in_flight)
         _end(in_flight)
-        in_flight.answered(_reply(TurnWord.OK, _claim("d"), _claim("e")), Anchor(0, 0, read_ns))
-        assert in_flight.is_overrun(read_ns) == is_too_late
-        assert (in_flight.next().start_by_ns >= read_ns) != is_too_late
-
-
-def test_a_claim_that_waits_for_an_ordinary_turn_is_good_however_late_that_is_answered() -> None:
-    in_flight = _while_two_are_left()
-    _end(in_flight)
-    _end(in_flight)
-    in_flight.turn(1)
-    in_flight.answered(_reply(TurnWord.OK, _claim("d")), Anchor(0, 0, 2 * LATE_NS))
-    assert in_flight.next().start_by_ns > 2 * LATE_NS
+        read = Anchor(0, 0, 2 * last_ns)  # however long it was waited for
+        in_flight.answered(_reply(TurnWord.OK, _claim("d"), _claim("e")), read, ended_ns)
+        assert (in_flight.asked, not in_flight.waiting) == (is_late, is_late)
+    assert in_flight.turn(1) == Turn(1, (), plain=(_lines("b"), _lines("c")))
+    in_flight.answered(_reply(TurnWord.AGAIN, _claim("e")), read)
+    assert not in_flight.asked
+    assert in_flight.next().start_by_ns > 2 * last_ns

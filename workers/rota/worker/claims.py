@@ -18,6 +18,7 @@ from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
+UNRECALLED_NS: Final = 20_000_000  # the master recalls nothing behind a task that it was given less than 25 ms ago
 PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
 MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
 _FALL: Final = 0.25  # of the way down to what the last claim took
@@ -102,7 +103,6 @@ class InFlight(Outcomes):
     waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
     asked: bool = False
-    _read_by_ns: int = _ALWAYS
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _start_by_ns: int = 0
@@ -119,7 +119,6 @@ class InFlight(Outcomes):
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
         self.asked |= limit > 0
-        self._read_by_ns = _ALWAYS
         held = tuple(claim.entry.id for claim in self.waiting)
         settlements, plain = self.tell()
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
@@ -127,22 +126,22 @@ class InFlight(Outcomes):
     def pipelined(self, limit: int, limits: Packed) -> Turn:
         """The turn to send now, whose answer is read when all that waits was run. Nothing else is under way."""
         self.asked = True
-        self._read_by_ns = self._anchor.received_ns + 2 * CLAIM_NS
         settlements, plain = self.tell()
         return Turn(limit, None, (), settlements, limits, plain, holding=len(self.waiting))
 
-    def answered(self, reply: TurnReply, anchor: Anchor) -> None:
-        """An answer has come: what it named is off the books, what it brought is on them."""
-        self.asked = False
+    def answered(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
+        """An answer has come: what it named is off the books, what it brought is on them. `ran_until_ns`: of a
+        pipelined turn, when the last task that was run meanwhile had ended."""
+        self.asked = ran_until_ns > self._anchor.received_ns + UNRECALLED_NS
         self.named()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
+        if self.asked:
+            return  # what came may have been recalled since: as if it were lost, the next turn asks what is held
         if reply.claims and not self.waiting:
-            # The master recalls only entries behind a task that runs. So the first of a claim may start at any time;
-            # but nothing of one that came while a task ran long enough for a recall.
-            self._anchor = anchor
-            self._start_by_ns = _ALWAYS if anchor.received_ns <= self._read_by_ns else 0
+            # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
+            self._anchor, self._start_by_ns = anchor, _ALWAYS
         self.waiting.extend(reply.claims)
 
     def next(self) -> Claimed:
@@ -224,10 +223,13 @@ class Prefetch:
 
     def left_at_turn(self, queue: str, tasks: int) -> int:
         """How many of so many tasks of a claim are still to be run when the next turn is sent, whose answer has come
-        when they have; 0: it is sent behind them. At least two, or a turn that comes after a recall could not tell that
+        when they have; 0: it is sent behind them, as where one of them may take so long, or wait so long for a
+        processor, that the answer would be late. At least two, or a turn that comes after a recall could not tell that
         there was one: see `Turn.holding`."""
         pace = self._paces.get(queue)
-        left = 0 if pace is None else min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0)))
+        if pace is None or pace.longest_ns > CLAIM_NS:
+            return 0
+        left = min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0)))
         return left if left > 1 else 0
 
     def learn(self, batch: ClaimTimes) -> None:

@@ -90,7 +90,7 @@ class Loop(WorkerLoop):
         if error is not None:
             self.waiter.pause(self.link.failed(error))
 
-    def _take_pipelined(self, turn: Pipelined[TurnReply]) -> None:
+    def _take_pipelined(self, turn: Pipelined[TurnReply], ran_until_ns: int) -> None:
         """Take the answer of a turn that was sent while the last tasks of a claim were still to be run."""
         try:
             reply = turn.answer()
@@ -98,7 +98,8 @@ class Loop(WorkerLoop):
             self._sent_before = self._in_flight.has_outcomes
             self.waiter.pause(self.link.failed(error))
             return
-        self._take_answer(reply, CLAIM_LIMIT, self._clock.answered_late(reply.now_us, turn.sent_ns, boottime_ns()))
+        anchor = self._clock.answered_late(reply.now_us, turn.sent_ns, boottime_ns())
+        self._take_answer(reply, CLAIM_LIMIT, anchor, ran_until_ns)
 
     def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
@@ -123,11 +124,11 @@ class Loop(WorkerLoop):
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
 
-    def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
+    def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
         self.link.worked()
         self.report.turn(reply, limit)
         self._report_stale(reply)
-        self._in_flight.answered(reply, anchor)
+        self._in_flight.answered(reply, anchor, ran_until_ns)
         if len(reply.claims) > 1 and self._slot.ask_for_watch():
             self.life.ring_master()
         self._take_word(reply, anchor, len(self._in_flight.waiting))
@@ -199,7 +200,7 @@ class Loop(WorkerLoop):
         self._slot.phase = Phase.IDLE
         self.recycling.worked(self._attempts, batch.at_ns)
         if next_turn is not None:
-            self._take_pipelined(next_turn)
+            self._take_pipelined(next_turn, batch.at_ns)
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
         """Run them; returns the next turn, if it was sent before the last of them were run."""
