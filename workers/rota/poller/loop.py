@@ -101,11 +101,12 @@ class PollerLoop:
 
     def _work(self) -> None:
         connection = self.link.connection()
-        is_due = self.promoting.due_at() <= self.clock()
-        if is_due:
-            self.promoting.step(connection, rested=self._rested)
+        has_promoted = False
+        if self.promoting.due_at() <= self.clock():
+            has_promoted = not self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        if is_due or not self._is_due_soon():  # after each promotion, or tasks due one after another would hold them up
+        # After each promotion, or tasks due one after another would hold them up.
+        if has_promoted or not self._is_due_soon():
             next_due = self.rounds.step(connection)
             if next_due is not None:
                 self.promoting.next_due = next_due
