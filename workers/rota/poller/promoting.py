@@ -19,8 +19,8 @@ _AIM_SECONDS: Final = 0.00005
 _MOST_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
-LOOK_SECONDS: Final = 0.0005
-_MOST_LOOK_SECONDS: Final = 0.01
+LOOK_SECONDS: Final = 0.0005  # what a look ahead takes, before the first
+_MOST_LOOK_SECONDS: Final = 0.01  # one that took longer met a busy server
 MARGIN_SECONDS: Final = 0.0004  # of it a timer takes 0.1 to 0.2 ms, and what follows from the answer 0.1 ms
 
 
