@@ -83,7 +83,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _with_a_zygote_begun() -> Spawner:
-    """What begins the children, the first of them already: it takes as long to load its modules as the master its own."""
+    """What begins the children, the first one already: it takes as long to load its modules as the master its own."""
     keep_to_ourselves()
     spawner = Spawner()
     spawner.begin_ahead(Role.ZYGOTE)
