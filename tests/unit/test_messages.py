@@ -1,8 +1,10 @@
 """What master and children tell each other."""
 
 import json
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,26 @@ def test_another_versions_first_message_is_refused(ends: tuple[socket.socket, so
     ends[0].send(json.dumps({"abi": 0, "kind": "of another version"}).encode())
     with pytest.raises(messages.WrongAbi, match="restart the master"):
         messages.receive_first(ends[1])
+
+
+def test_descriptors_come_along_with_the_first_message_by_name(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    first = messages.First("poller", "node", 1, 4, 1, {})
+    fds = [os.memfd_create(name) for name in ("slots", "bell", "stack")]
+    messages.send_first(ends[0], first, messages.Descriptors(fds[0], fds[1], stack=fds[2]))
+
+    received, descriptors = messages.receive_first(ends[1])
+
+    assert received._replace(along=()) == first
+    assert descriptors.listen is None
+    for fd, name in ((descriptors.slots, "slots"), (descriptors.bell, "bell"), (descriptors.stack, "stack")):
+        assert fd is not None
+        assert str(Path(f"/proc/self/fd/{fd}").readlink()).startswith(f"/memfd:{name}")
+        assert not os.get_inheritable(fd)
+        os.close(fd)
+    for fd in fds:
+        os.close(fd)
 
 
 def test_a_master_that_left_is_told_apart(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -52,9 +52,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
-    keep_to_ourselves()
-    spawner = Spawner()
-    spawner.begin_ahead(Role.ZYGOTE)  # it takes as long to load its modules as this process its own
+    spawner = _with_a_zygote_begun()
     # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
     # 3.11, OpenSSL included. A running fleet keeps its redis_url.
     with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
@@ -82,6 +80,14 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             record=record,
         )
         run_master(options)
+
+
+def _with_a_zygote_begun() -> Spawner:
+    """What begins the children, the first one already: it takes as long to load its modules as the master its own."""
+    keep_to_ourselves()
+    spawner = Spawner()
+    spawner.begin_ahead(Role.ZYGOTE)
+    return spawner
 
 
 def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) -> Flags:

@@ -18,7 +18,7 @@ from rota.client.settings import (
     DEFAULT_NAMESPACE,
     DEFAULT_TIME_LIMIT_SECONDS,
 )
-from rota.protocol.store import (
+from rota.protocol.limits import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
     DEFAULT_FORGET_SECONDS,

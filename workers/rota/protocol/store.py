@@ -18,18 +18,13 @@ from rota.protocol.condition import Condition
 from rota.protocol.entry import CrashKind
 from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.limits import DEFAULT_CRASH_LIMIT, DEFAULT_ENDED_KEEP, DEFAULT_FORGET_SECONDS, DEFAULT_LOSS_LIMIT
 from rota.protocol.looks import Looks
 from rota.protocol.operations import Operations
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
-DEFAULT_CRASH_LIMIT = 3
-MOST_CRASHES = 1000  # that a task may be allowed
-DEFAULT_LOSS_LIMIT = 5
-DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
-MOST_ENDED_KEEP = 1_000_000
-DEFAULT_FORGET_SECONDS = 300.0  # after which an empty queue of a pattern leaves nothing
 BATCH = 500  # no script works on more things than this in one call
 FRONT = "^"  # behind a due: for the head of its lane
 PROGRESS_BATCH = 250  # a look and a write for each
