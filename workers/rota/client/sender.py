@@ -156,6 +156,8 @@ class Sender(Generic[S, V, H]):
         return self._send_round([Batch(items, self._nonces.take())])
 
     def _rounds(self, items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
+        if len(items) == 1:
+            return [[Batch(items, self._nonces.take())]]
         batches: list[Batch[S]] = []
         at = 0
         for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):

@@ -29,6 +29,8 @@ class TimedConnection:
         self.receive = self._connection.receive
         self.try_receive = self._connection.try_receive
         self.fileno = self._connection.fileno
+        self._news = select.poll()
+        self._news.register(self, select.POLLIN)
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it never came to a connection
@@ -42,7 +44,7 @@ class TimedConnection:
     def is_quiet(self) -> bool:
         """Whether it is of this process, and there is nothing to read that nobody asked for: no answer that was left
         unread, and no end."""
-        return self._pid == os.getpid() and self.fileno() >= 0 and not wait_for(self.fileno(), select.POLLIN, 0)
+        return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def ask(self, data: bytes) -> Any:
         """Send a command and wait for its reply. Raises ServerError: error replies too."""
