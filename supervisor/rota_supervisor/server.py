@@ -1,5 +1,5 @@
-"""The server, as commands and a master that starts reach it: by one blocking connection of our own, without
-redis-py's start-up time. Whatever goes wrong with it is said in one way.
+"""The server, as commands and a master that starts reach it: by one blocking connection. Whatever goes wrong with it
+is said in one way.
 
 A permission that is missing would show when a command is first needed, which may be in the night, and a script that
 meets it in its middle is not rolled back. So a master asks for all of them before it starts anything.

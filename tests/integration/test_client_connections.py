@@ -16,11 +16,13 @@ from protocol import Fleet, body_of
 from rota.client.answers import Answer, Answered, Exchange, Unanswered
 from rota.client.client import Client
 from rota.client.pool import ClientPool
-from rota.client.primary_connection import make_connection
+from rota.client.timed_connection import TimedConnection
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, NewTask, Store
-from rota.server.address import DEFAULT_PORT, Address, parse_address
+from rota.protocol.wire import command, pack
+from rota.server.address import Address, parse_address
 from rota.server.connection import Connection
+from rota.server.session import Session
 from servers import Server
 from waiting import until
 
@@ -38,7 +40,7 @@ def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Answer[T]]:
 
 
 @contextmanager
-def borrowed(pool: ClientPool) -> Iterator[Any]:
+def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
     """The connection that the next exchange uses, on which anything may be done."""
     connection = pool._take(math.inf)
     yield connection
@@ -56,7 +58,7 @@ def test_an_interrupted_connection_gives_its_answers_to_nobody(
         raise rota.TimeLimit
 
     redis_client.client_pause(PAUSE_MS)  # so that the answers come when the connection could be in use again
-    monkeypatch.setattr(redis.Connection, "read_response", interrupted)
+    monkeypatch.setattr(Session, "reply", interrupted)
     with pytest.raises(rota.TimeLimit):
         client.enqueue(call("interrupted"))
     monkeypatch.undo()
@@ -68,8 +70,8 @@ def test_an_interrupted_connection_gives_its_answers_to_nobody(
 def test_an_answer_left_unread_is_noticed_before_the_connection_is_used_again(client: Client) -> None:
     client.enqueue(call("a"))
     with borrowed(client._pool) as connection:
-        connection.send_command("PING")
-        select.select([connection._sock], [], [])
+        connection.send(command((pack(("PING",)),)))
+        select.select([connection], [], [])
     assert client.enqueue(call("a")).duplicate
 
 
@@ -90,18 +92,16 @@ def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
 ) -> None:
     client.enqueue(call("a"))
     with borrowed(client._pool) as connection:
-        connection.send_command("CLIENT", "ID")
-        redis_client.client_kill_filter(_id=connection.read_response())
-        select.select([connection._sock], [], [])
+        redis_client.client_kill_filter(_id=connection.ask(command((pack(("CLIENT", "ID")),))))
+        select.select([connection], [], [])
     sent: list[bytes] = []
-    send = redis.Connection.send_packed_command
+    send = Connection.send
 
-    def noting(self: redis.Connection, command: Any, check_health: bool = True) -> None:
-        packed = list(command)
-        sent.extend(packed)
-        send(self, packed, check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
+    def noting(self: Connection, data: bytes) -> None:
+        sent.append(data)
+        send(self, data)
 
-    monkeypatch.setattr(redis.Connection, "send_packed_command", noting)
+    monkeypatch.setattr(Connection, "send", noting)
     assert not client.enqueue(call("b")).duplicate
     assert len([data for data in sent if b"EVALSHA" in data]) == 1
 
@@ -173,7 +173,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
     with borrowed(client._pool) as connection:
-        sock = connection._sock
+        sock = connection._connection._socket
 
     def cut_after_the_first() -> Iterator[Command[Any]]:
         yield first
@@ -206,20 +206,17 @@ def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client
 def test_many_are_made_up_for_when_the_connection_breaks_between_two_batches(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, sent = redis.Connection.send_packed_command, []
-
-    def breaking_at_the_second(self: Any, command: Any, check_health: bool = True) -> None:
-        def cut() -> Iterator[bytes]:
-            for data in command:
-                sent.append(data)
-                if len(sent) == 2:
-                    self._sock.shutdown(socket.SHUT_RDWR)
-                yield data
-
-        send(self, cut(), check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
-
     client.enqueue(call("before"))
-    monkeypatch.setattr(redis.Connection, "send_packed_command", breaking_at_the_second)
+    with borrowed(client._pool) as connection:
+        send, sent = connection.send, []
+
+    def breaking_at_the_second(data: bytes) -> None:
+        sent.append(data)
+        if len(sent) == 2:
+            connection._connection._socket.shutdown(socket.SHUT_RDWR)
+        send(data)
+
+    monkeypatch.setattr(connection, "send", breaking_at_the_second)
     ids = [f"t-{number}" for number in range(BATCH)]
     handles = client.enqueue_many(map(call, ids))
     assert [(handle.id, handle.duplicate) for handle in handles] == [(task_id, False) for task_id in ids]
@@ -251,20 +248,6 @@ def test_client_and_fleet_understand_a_url_alike(
         ours = where(parse_address(url))
         pool = ClientPool(url, 5.0)
         with borrowed(pool) as connection:
-            connection.send_command("CLIENT", "INFO")
-            theirs = fields(connection.read_response())
+            theirs = fields(connection.ask(command((pack(("CLIENT", "INFO")),))))
         pool.close()
         assert (ours["db"], ours["user"]) == (theirs["db"], theirs["user"]) == ("3", user)
-
-
-def test_tls_checks_who_answers_by_the_systems_authorities() -> None:
-    connection = make_connection(parse_address("rediss://shop.example"), 5.0)
-    assert isinstance(connection, redis.SSLConnection)
-    assert (connection.check_hostname, connection.ca_certs, connection.ca_path) == (True, None, None)
-
-
-def test_timeouts_and_retries_are_ours() -> None:
-    connection: Any = make_connection(parse_address("redis://localhost"), 1.5)
-    assert (connection.socket_timeout, connection.socket_connect_timeout) == (1.5, 1.5)
-    assert connection.retry._retries == 0
-    assert (connection.host, connection.port) == ("localhost", DEFAULT_PORT)

@@ -137,6 +137,11 @@ def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, nam
     assert len(fleet.lane()) == 2 + 3 * BATCH
 
 
+def records(fleet: Fleet) -> list[str]:
+    """Of enqueues that may be repeated."""
+    return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
+
+
 def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     before = link.requests
     link.lose_replies(1)
@@ -144,6 +149,24 @@ def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: F
     assert (handle.id, handle.duplicate) == ("a", False)
     assert link.requests == before + 2
     assert fleet.lane() == ["a"]
+
+
+def test_answered_calls_leave_one_record_and_one_without_an_answer_keeps_its_own(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
+    before = len(records(fleet))
+    for number in range(3):
+        client.enqueue(call(f"t{number}"))
+    assert len(records(fleet)) == before
+    link.lose_replies(2)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.enqueue(call("a"))
+    for number in range(3):
+        client.enqueue(call(f"u{number}"))
+    assert client.cancel("a") == "cancelled"
+    assert [(handle.id, handle.duplicate) for handle in caught.value.repeat()] == [("a", False)]
+    assert client.status("a").state == "cancelled"
+    assert len(records(fleet)) == before + 1
 
 
 def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FaultyLink, fleet: Fleet) -> None:

@@ -27,7 +27,7 @@ _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 @click.option("--task", help="Only those of this task.")
 def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> None:
     """Show the task events that are kept, oldest first. Exit 1 when there are none, as nobody wants any."""
-    import rota  # noqa: PLC0415 - the client imports redis-py, which takes its time
+    import rota  # noqa: PLC0415 - the client takes its time to import
 
     state = command.current_state()
     config = state.load().config

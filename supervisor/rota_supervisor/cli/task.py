@@ -126,7 +126,7 @@ def _import_tasks(config: Config, name: str) -> None:
 
 
 def _client(config: Config) -> "Client":
-    from rota.client.client import Client  # noqa: PLC0415 - it imports redis-py, which takes its time
+    from rota.client.client import Client  # noqa: PLC0415 - it takes its time to import
 
     limit = config.limits.max_payload_kb
     return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=config.durability)

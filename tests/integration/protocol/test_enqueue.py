@@ -43,6 +43,17 @@ def test_a_call_repeated_with_its_nonce_changes_nothing_even_after_the_task_ende
     assert fleet.snapshot() == before
 
 
+def test_calls_of_one_name_leave_one_record_and_the_last_is_repeated_from_it(fleet: Fleet) -> None:
+    for number in (1, 2):
+        fleet.run(fleet.store.enqueue(f"name {number}", [NewTask(f"t{number}", "q", body_of(f"t{number}"))]))
+    assert fleet.redis.exists(fleet.keys.sent("name")) == 1
+    before = fleet.snapshot()
+    again = fleet.store.enqueue("name 2", [NewTask("t2", "q", body_of("t2"))])
+    assert fleet.run(again) == [Enqueued()]
+    assert fleet.snapshot() == before
+    assert 0 < fleet.redis.pttl(fleet.keys.sent("name")) <= 60_000
+
+
 def test_a_live_id_is_a_duplicate_and_the_first_one_stays(fleet: Fleet) -> None:
     fleet.push("a")
     assert fleet.enqueue(NewTask("a", "q", b"other")) == [Enqueued(duplicate=True)]

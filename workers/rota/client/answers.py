@@ -1,4 +1,5 @@
-"""What became of a command, and in which words it is told: the same of redis-py's connections and of asyncio's. Pure.
+"""What became of a command, and in which words it is told: the same of connections that block and of
+asyncio's. Pure.
 
 Three things are told apart for each command, because a caller must do three things: it was answered, it was refused (so
 not carried out), or it was sent and nothing came back.
@@ -8,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
-from rota.client.failures import is_denial, is_full, is_refusal, unavailable
+from rota.client.failures import is_denial, unavailable
 from rota.errors import ServerFull, Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.redaction import redact
 from rota.server.durability import Confirmation
-from rota.server.server_errors import Refused, read_reply, wants_password, without_arguments
+from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
 
 T = TypeVar("T")
 
@@ -82,23 +83,23 @@ class Judge:
 
     def judge(self, command: Command[T], reply: object) -> Answer[T]:
         """What became of a command."""
-        if not isinstance(reply, Exception):
+        if not isinstance(reply, ServerError):
             try:
                 return Answered(read_reply(command, reply))
             except Refused as error:
                 return Unanswered(f"{self._shown_url} answered something else: {error}")
-        if is_full(reply):
+        if reply.reason == "oom":
             return NotAccepted(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {reply}"))
-        if is_refusal(reply):
+        if reply.is_reply:
             return NotAccepted(unavailable(f"{self._shown_url} refused: {_why(reply)}", reply))
         return Unanswered(f"{self._shown_url} did not answer: {reply}")
 
     def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
         """The same answers, in the light of what came to the command that waits for their confirmation."""
-        if isinstance(reply, Exception) and not is_refusal(reply):  # sent again, they may be confirmed yet
+        if isinstance(reply, ServerError) and not reply.is_reply:  # sent again, they may be confirmed yet
             lost = Unanswered(f"{self._shown_url} confirmed nothing: {reply}")
             return [lost if isinstance(answer, Answered) else answer for answer in answers]
-        lack = f"the server says {reply}" if isinstance(reply, Exception) else asked.lack(reply)
+        lack = f"the server says {_why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
         if not lack:
             return answers
         why = (
@@ -122,8 +123,7 @@ _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendo
 
 
 def _why(error: Exception) -> str:
-    # What a server replied, or what redis-py says of a connection.
-    text = without_arguments(str(error))
+    text = str(error).removeprefix("ERR ")
     if wants_password(text):
         return (
             "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the "

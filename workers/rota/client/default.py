@@ -48,7 +48,7 @@ class DefaultClient:
         client = self.client
         if client is None:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
-                from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
+                from rota.client.resolve import make_client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
 
                 client = make_client(self.configured.or_else(self.fleet), self.on_commit)
             if interception.interceptor is None:  # else it may be one without a server

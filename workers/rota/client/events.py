@@ -13,18 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from redis.exceptions import RedisError
-
 from rota.backoff import Backoff
 from rota.client.failures import Denied, unavailable
-from rota.client.primary_connection import make_connection
+from rota.client.timed_connection import TimedConnection
 from rota.errors import EventsLost, EventsOff, Unavailable
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
 from rota.server.address import Address
-from rota.server.server_errors import Refused, read_reply, without_arguments
+from rota.server.server_errors import Refused, ServerError, read_reply
 from rota.soft_limit import time_limit_deferred
 
 PARK_SECONDS: Final = 1.0
@@ -140,7 +138,7 @@ def events_backoff() -> Backoff:
 
 def no_events(error: Exception) -> Unavailable:
     """The server could not be asked."""
-    return unavailable(f"no task events from the server: {without_arguments(str(error))}", error)
+    return unavailable(f"no task events from the server: {error}", error)
 
 
 class TaskEvents(Iterator[TaskEvent]):
@@ -156,7 +154,8 @@ class TaskEvents(Iterator[TaskEvent]):
         nothing will be, or Unavailable."""
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
-        self._connection = make_connection(address, seconds + PARK_SECONDS)
+        self._address = address
+        self._connection: TimedConnection | None = None
         self._pid = os.getpid()
         self._backoff = events_backoff()
         until = time.monotonic() + seconds
@@ -176,7 +175,9 @@ class TaskEvents(Iterator[TaskEvent]):
     def close(self) -> None:
         """Close the connection. May be repeated."""
         with time_limit_deferred:
-            self._connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     @property
     def place(self) -> str:
@@ -223,10 +224,11 @@ class TaskEvents(Iterator[TaskEvent]):
                 if self._pid != os.getpid():  # the connection is the parent's, which goes on using it
                     self.close()
                     self._pid = os.getpid()
-                self._connection.deadline = until
-                self._connection.send_packed_command([data])  # type: ignore[no-untyped-call]  # not typed
-                return self._connection.read_response()
-        except (RedisError, OSError) as error:
+                if self._connection is None:
+                    self._connection = TimedConnection(self._address, self._seconds + PARK_SECONDS, until)
+                self._connection.allow(until)
+                return self._connection.ask(data)
+        except ServerError as error:
             self.close()
             raise no_events(error) from error
         except BaseException:  # interrupted: what comes next on this connection would be taken for another answer

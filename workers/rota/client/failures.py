@@ -2,19 +2,10 @@
 
 from typing import Final
 
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ResponseError,
-)
-
 from rota.errors import Unavailable
 from rota.server.server_errors import ServerError
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
-_REPLIES: Final = (ResponseError, BusyLoadingError, AuthenticationError)
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")  # Valkey and Redis
 
 
@@ -23,24 +14,12 @@ class Denied(Unavailable):
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """What callers are told in these words, when this is what the server or redis-py said."""
+    """What callers are told in these words, when this is what went wrong."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
 def is_denial(error: Exception) -> bool:
     """Whether it is for want of a permission or a password."""
-    if isinstance(error, Denied | AuthenticationError | NoPermissionError):
-        return True
-    if isinstance(error, ServerError) and error.reason in _DENIALS:
+    if isinstance(error, Denied) or (isinstance(error, ServerError) and error.reason in _DENIALS):
         return True
     return any(words in str(error) for words in _IN_SCRIPTS)
-
-
-def is_refusal(error: Exception) -> bool:
-    """Whether the server said it, by which it has not done what it was asked; else it is of the connection."""
-    return error.is_reply if isinstance(error, ServerError) else isinstance(error, _REPLIES)
-
-
-def is_full(error: Exception) -> bool:
-    """Whether the server has no memory left."""
-    return isinstance(error, OutOfMemoryError) or (isinstance(error, ServerError) and error.reason == "oom")

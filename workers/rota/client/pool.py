@@ -1,27 +1,21 @@
-"""The client's blocking connections: of redis-py, and no command ever repeated behind our back.
+"""The client's blocking connections, as many as threads use at a time: no command is ever repeated behind our back.
 
-A connection on which all was answered is kept for the next exchange, since eight threads enqueue 1.6 times as much so
-as through redis-py's own pool (ADR 20); any other is closed.
+A connection on which all was answered is kept for the next exchange; any other is closed. A list needs no lock to give
+one out (ADR 20).
 """
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import redis
-from redis import exceptions
-from redis.exceptions import RedisError, ResponseError
-
 from rota.client.answers import Answer, Exchange, Judge
-from rota.client.primary_connection import Timed, make_connection
+from rota.client.timed_connection import TimedConnection
 from rota.protocol.command import Command
 from rota.server.address import parse_address
 from rota.server.durability import Confirmation
+from rota.server.server_errors import REASON_NETWORK, ConnectionLost, ServerError, UnknownScript
 
 T = TypeVar("T")
-
-_TAKEN_AT_ONCE = 1 << 14  # bytes, for which there is always room on a connection on which nothing is on its way
 
 
 class ClientPool:
@@ -32,8 +26,8 @@ class ClientPool:
         self._address = parse_address(url)
         self._seconds = timeout_seconds
         self._judge = Judge(url)
-        self._all: set[Timed] = set()  # in use or idle, so that they can be closed
-        self._kept: list[Timed] = []  # idle
+        self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed
+        self._kept: list[TimedConnection] = []  # idle
         self._tried: Confirmation | None = None
 
     def exchange(self, asked: Exchange[T]) -> list[Answer[T]]:
@@ -51,16 +45,16 @@ class ClientPool:
                 tail = confirmation.waiting
                 if not connection.is_known:  # a server without the script would have us wait to confirm nothing
                     pack = Command.by_text
-            connection.allow(deadline, share)
+            connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
             sent, replies = _pipeline(connection, commands, pack, tail)
-            failed = [reply for reply in replies if isinstance(reply, Exception)]
+            failed = any(isinstance(reply, ServerError) for reply in replies)
             if failed:
                 _teach(connection, sent, replies, tail)
         except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
             self._drop(connection)
             raise
-        if failed and not (connection.is_connected and connection in self._all):  # lost, or the client was closed
-            self._drop(connection)
+        if failed and (any(isinstance(reply, ConnectionLost) for reply in replies) or connection not in self._all):
+            self._drop(connection)  # lost; or it is no primary any more; or the client was closed
         else:
             connection.is_known = True
             self._kept.append(connection)
@@ -74,114 +68,79 @@ class ClientPool:
         for connection in list(self._all):
             self._drop(connection)
 
-    def _take(self, deadline: float) -> Timed:
-        # One kept from an earlier exchange, or else a new one. It may not be closed, or hold an answer that somebody
-        # left unread.
+    def _take(self, deadline: float) -> TimedConnection:
+        # One kept from an earlier exchange, or else a new one.
         while self._kept:
             try:
                 connection = self._kept.pop()
             except IndexError:  # another thread took it
                 break
-            if connection.pid == os.getpid() and connection.is_connected and not _has_news(connection):
-                connection.deadline = deadline
+            if connection.is_quiet:
+                connection.allow(deadline)
                 return connection
             self._drop(connection)
         return self._connect(deadline)
 
-    def _connect(self, deadline: float) -> Timed:
-        connection = make_connection(self._address, self._seconds)
-        connection.deadline = deadline
-        self._all.add(connection)
+    def _connect(self, deadline: float) -> TimedConnection:
         try:
-            connection.connect()  # type: ignore[no-untyped-call]  # redis-py does not type it
-        except (RedisError, OSError) as error:
-            self._drop(connection)
+            connection = TimedConnection(self._address, self._seconds, deadline)
+        except ServerError as error:
             raise self._judge.no_connection(error) from error
-        except BaseException:  # interrupted in its greeting
-            self._drop(connection)
-            raise
+        self._all.add(connection)
         return connection
 
-    def _try(self, connection: Timed, confirmation: Confirmation) -> None:
+    def _try(self, connection: TimedConnection, confirmation: Confirmation) -> None:
         # Once, before anything is sent that could not be confirmed. Connections made later may be to another server.
         if self._tried == confirmation:
             return
         try:
-            connection.send_packed_command([confirmation.trial])  # type: ignore[no-untyped-call]  # not typed
-            connection.read_response()
-        except ResponseError as error:
-            raise self._judge.never_confirms(confirmation, error) from error
-        except (RedisError, OSError) as error:
+            connection.ask(confirmation.trial)
+        except ServerError as error:
+            if error.is_reply:
+                raise self._judge.never_confirms(confirmation, error) from error
             raise self._judge.no_connection(error) from error
         self._tried = confirmation
 
-    def _drop(self, connection: Timed) -> None:
-        # Of the parent of a fork it closes this process's copy alone.
+    def _drop(self, connection: TimedConnection) -> None:
         self._all.discard(connection)
-        connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
-
-
-def _has_news(connection: Timed) -> bool:
-    """Whether there is something to read, which nobody asked for: an answer left unread, or the end."""
-    try:
-        return connection.can_read()
-    except (RedisError, OSError):
-        return True
+        connection.close()
 
 
 def _pipeline(
-    connection: Timed, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes], tail: bytes
+    connection: TimedConnection, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes], tail: bytes
 ) -> tuple[list[Command[T]], list[object]]:
-    # The commands, with one reply or exception each, and one more for the tail if there is one.
+    # The commands, with one reply or error each, and one more for the tail if there is one.
     sent: list[Command[T]] = []
     coming = iter(commands)
-
-    def packed() -> Iterator[bytes]:
+    try:
         for command in coming:
             sent.append(command)
-            data = pack(command)
-            if not connection.is_connected:
-                raise redis.ConnectionError("the client was closed")
-            if len(sent) > 1 or len(data) > _TAKEN_AT_ONCE:
-                connection.hurry()
-            yield data
+            connection.send(pack(command))
         if tail:
-            yield tail
-
-    try:  # in one call: a second one would connect anew when the client was closed meanwhile, and mix up the answers
-        connection.send_packed_command(packed())  # type: ignore[no-untyped-call]  # redis-py does not type it
-    except (RedisError, OSError) as error:
+            connection.send(tail)
+    except ServerError as error:
         sent += coming
         return sent, [error] * (len(sent) + bool(tail))
     return sent, _replies(connection, len(sent) + bool(tail))
 
 
-def _replies(connection: Timed, count: int) -> list[object]:
+def _replies(connection: TimedConnection, count: int) -> list[object]:
     replies: list[object] = []
-    moved = False
-    for n in range(count):
+    while len(replies) < count:
         try:
-            replies.append(connection.read_response() if n else connection.read_first())
-        except ResponseError as error:
+            replies.append(connection.receive())
+        except ServerError as error:
             replies.append(error)
-            moved = moved or isinstance(error, exceptions.ReadOnlyError) or str(error).startswith("NOREPLICAS")
-        except (RedisError, OSError) as error:
-            # What followed may have been carried out, even when the error itself is a refusal.
-            connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
-            lost = redis.ConnectionError(f"the connection ended: {error}")
-            return [*replies, error, *[lost] * (count - len(replies) - 1)]
-    if moved:  # it is no primary any more, or cut off from its replicas: the next connection looks for the new one
-        connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+            if not error.is_reply:  # what followed may have been carried out
+                lost = ConnectionLost(f"the connection ended: {error}", REASON_NETWORK)
+                replies += [lost] * (count - len(replies))
     return replies
 
 
-def _teach(connection: Timed, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
+def _teach(connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
     # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it.
-    unknown = [n for n, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
+    unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
     if unknown:
-        is_same = connection.is_connected
         _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
-        if tail and not is_same:  # a connection made anew confirms nothing of what went by the one before
-            taught[-1] = redis.ConnectionError("the connection ended before all was confirmed")
         for n, reply in zip([*unknown, -1] if tail else unknown, taught, strict=True):
             replies[n] = reply

@@ -78,6 +78,31 @@ class Batch(NamedTuple, Generic[S]):
     at: int = 0
 
 
+class Nonces:
+    """Gives each call a nonce, `NAME NUMBER`. After a call that was answered the next one has the same name and the
+    next number, so that the server keeps one record for it, and not one for each call. The name of any other call is
+    never used again: it may be repeated, and a copy of it may arrive late. Thread-safe; a forked child has names of its
+    own."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._next: list[str] = []
+
+    def take(self) -> str:
+        """One for a call."""
+        if self._pid != os.getpid():
+            self._pid, self._next = os.getpid(), []
+        try:
+            return self._next.pop()
+        except IndexError:
+            return f"{os.urandom(16).hex()} 1"
+
+    def was_answered(self, nonce: str) -> None:
+        """Take note that the call was answered the first time it was sent, and will not be repeated."""
+        name, _, number = nonce.partition(" ")
+        self._next.append(f"{name} {int(number) + 1}")
+
+
 class Sender(Generic[S, V, H]):
     """How enqueues are sent; `pack` makes the command of each batch, `told` what callers get of its answer, and `doubt`
     the Uncertain that takes the `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds
@@ -100,6 +125,7 @@ class Sender(Generic[S, V, H]):
         self._doubt = doubt
         self._seconds = seconds
         self._confirmation = confirmation
+        self._nonces = Nonces()
 
     def of(
         self,
@@ -120,14 +146,28 @@ class Sender(Generic[S, V, H]):
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        rounds = _rounds(items)
+        rounds = self._rounds(items)
         if len(rounds) == 1 and progress is None:
             return self._send_round(rounds[0])
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
         """Send these by one call, be there any or not: at most as many as a script takes."""
-        return self._send_round([Batch(items, _nonce())])
+        return self._send_round([Batch(items, self._nonces.take())])
+
+    def _rounds(self, items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
+        if len(items) == 1:
+            return [[Batch(items, self._nonces.take())]]
+        batches: list[Batch[S]] = []
+        at = 0
+        for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
+            batches.append(Batch(some, self._nonces.take(), at))
+            at += len(some)
+        if len(batches) == 1:
+            return [batches]
+        return _cut(
+            batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES
+        )
 
     def _send_rounds(
         self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
@@ -150,6 +190,9 @@ class Sender(Generic[S, V, H]):
         try:
             answers = yield self._exchange(batches, sent_at + self._seconds, share)
             unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
+            if all(isinstance(answer, Answered) for answer in answers):
+                for batch in batches:
+                    self._nonces.was_answered(batch.nonce)
             if unanswered and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in unanswered], sent_at + self._seconds)
                 for n, answer in zip(unanswered, repeated, strict=True):
@@ -228,23 +271,6 @@ def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -
     except StopIteration as end:
         handles: list[H] = end.value
         return handles
-
-
-def _rounds(items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
-    if len(items) == 1:
-        return [[Batch(items, _nonce())]]
-    batches: list[Batch[S]] = []
-    at = 0
-    for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
-        batches.append(Batch(some, _nonce(), at))
-        at += len(some)
-    if len(batches) == 1:
-        return [batches]
-    return _cut(batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES)
-
-
-def _nonce() -> str:
-    return os.urandom(16).hex()
 
 
 def _is_remembered(sent_at: float) -> bool:

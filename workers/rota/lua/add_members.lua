@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A full
 -- server refuses it as it does an enqueue.
--- with: asked prefix clock numbers entry doorbell books in_use about_groups former bare news waiters following
+-- with: asked prefix sent clock numbers entry doorbell books in_use about_groups former bare news waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
 -- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as in
@@ -14,7 +14,7 @@
 --   ended   it has ended, was cancelled, or is not known and not to be opened: nothing was done
 -- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes
 -- nothing.
-local FIRST, FIELDS = 8, 7
+local FIRST, FIELDS = 8, 5
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
 local now, key = redis_now(), following.group_key(group)
 
@@ -41,12 +41,12 @@ local accepted = whole(known[3]) or 0
 ARGV[1] = nonce
 local fault = fault_in(on_end) or fault_in(on_dead)
 for at = FIRST, #asked, FIELDS do
-  fault = fault or fault_in(asked[at + 6])
-  for i = at, at + 5 do ARGV[#ARGV + 1] = asked[i] end
+  fault = fault or fault_in(asked[at + 4])
+  for i = at, at + 3 do ARGV[#ARGV + 1] = asked[i] end
 end
 if fault then return fault end
 
-local is_repeated = redis.call('EXISTS', PREFIX .. 'sent:' .. nonce) == 1
+local is_repeated = is_answer(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
@@ -63,7 +63,7 @@ if is_repeated then return { 'ok', accepted, words } end
 local members, ids = {}, {}
 for i, word in ipairs(words) do
   local at = FIRST + (i - 1) * FIELDS
-  local id, rest = asked[at], asked[at + 6]
+  local id, rest = asked[at], asked[at + 4]
   local is_accepted = word == 'ok' or word == 'unserved' or word == 'unseen'
   if is_accepted and has_group then ids[#ids + 1] = id end
   if is_accepted and (has_group or rest ~= '') then

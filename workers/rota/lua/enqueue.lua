@@ -1,10 +1,11 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock bare in_use_at_enqueue news marks
+-- with: prefix clock bare in_use_at_enqueue news marks sent
 -- KEYS[1]  tasks
--- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'; behind it '^' for the head of its lane, where the
---          last one of a call stands first), unique key, hold ms, body
+-- ARGV     nonce (see shared/sent.lua), then up to 500 x: id, queue, how, body
+--          how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the head of
+--          its lane, where the last one of a call stands first), for how many ms it holds its unique key, and that key or ''
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
 -- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was never a
 --          fleet in this namespace) | duplicate | held ID
@@ -13,12 +14,12 @@
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
 -- Applications wait for this script, mostly with one task: it makes few functions and tables, each a tenth to a quarter
 -- of a redis.call, and brings no shared file of which it would need one line.
-local FIELDS, MOST = 6, 500
+local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
 local call, try = redis.call, redis.pcall
 local now = redis_now()
-local stamp = string.format('%.0f', now)
+local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- a third of the time that %.0f takes
 local lives, running
 
 -- The word for a task that is accepted. Nobody is told of a fleet that is only away.
@@ -44,7 +45,8 @@ for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}
 
 for at = 2, #ARGV, FIELDS do
-  local id, queue, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local id, queue, how, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], '', ''
+  if how ~= '' then due, key = string.match(how, '^(%S*) %d+ (.*)$') end
   local lane = queues[queue] -- its new entries, and what is known of it
   if not name_or_nil(id) or not (lane or queue_or_nil(queue)) then
     return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
@@ -89,7 +91,7 @@ for at = 2, #ARGV, FIELDS do
     accepted[id] = true
     lane.accepted = lane.accepted + 1
     bodies[#bodies + 1] = id
-    bodies[#bodies + 1] = ARGV[at + 5]
+    bodies[#bodies + 1] = ARGV[at + 3]
     if key ~= '' then
       flag = 'u'
       holders[key] = id
@@ -121,7 +123,7 @@ for at = 2, #ARGV, FIELDS do
       scores[#scores + 1] = id
       if tell then
         local due_us = string.format('%.0f', due_at)
-        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 5]), 0, 'due_us', due_us }
+        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 3]), 0, 'due_us', due_us }
       end
     else
       local text, into = id .. lane.after_id .. flag, lane
@@ -131,7 +133,7 @@ for at = 2, #ARGV, FIELDS do
       end
       into[#into + 1] = text
       lane.at_once = lane.at_once + 1
-      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(ARGV[at + 5]) } end
+      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(ARGV[at + 3]) } end
     end
   end
 end
@@ -144,13 +146,14 @@ if #tickets > 0 then
   if first[1] then waiting_for = from_score(first[2]) end
 end
 
--- The first write also tells whether the nonce is known. Then it wrote nothing, and the answer is the one given before.
-local told = call('SET', PREFIX .. 'sent:' .. ARGV[1], table.concat(words, '\n'), 'NX', 'GET', 'PX', 60000)
-if told then
+-- The first write also tells whether the nonce is known: then the answer is the one given before, and stays.
+local sent = sent_key(ARGV[1])
+local told = call('SET', sent, ARGV[1] .. '\n' .. table.concat(words, '\n'), 'GET', 'PX', SENT_MS)
+if is_answer(ARGV[1], told) then
   -- A write, so that a WAIT behind this answer covers the first call too, on whatever connection that came.
-  call('PEXPIRE', PREFIX .. 'sent:' .. ARGV[1], 60000)
+  call('SET', sent, told, 'PX', SENT_MS)
   words = {}
-  for word in string.gmatch(told, '[^\n]+') do words[#words + 1] = word end
+  for word in string.gmatch(string.sub(told, #ARGV[1] + 2), '[^\n]+') do words[#words + 1] = word end
   return words
 end
 
@@ -168,7 +171,8 @@ for id, life in pairs(lives or {}) do
 end
 if #bodies > 0 then call('HSET', TASKS, unpack(bodies)) end
 for _, at in ipairs(holds or {}) do
-  local id, key, ms = ARGV[at], ARGV[at + 3], tonumber(ARGV[at + 4]) or 0
+  local id, ms, key = ARGV[at], string.match(ARGV[at + 2], ' (%d+) (.*)$')
+  ms = tonumber(ms)
   call('HSET', PREFIX .. 'keys', id, key)
   if ms > 0 then
     call('SET', PREFIX .. 'unique:' .. key, id, 'PX', math.min(ms, LATEST))

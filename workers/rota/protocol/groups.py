@@ -228,8 +228,8 @@ class Dependents(Transitions):
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
-        for (task_id, queue, body, due, unique_key, hold_ms), following in members:
-            args += (task_id, queue, due, unique_key, hold_ms, body, following)
+        for task, following in members:
+            args += (task.id, task.queue, task.how, task.body, following)
         return self._command("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> Command[bool]:

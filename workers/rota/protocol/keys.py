@@ -98,8 +98,8 @@ class Keys:
     def rate(self, name: str) -> str:
         return self._key(f"rate:{name}")
 
-    def sent(self, nonce: str) -> str:
-        return self._key(f"sent:{nonce}")
+    def sent(self, name: str) -> str:
+        return self._key(f"sent:{name}")
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")

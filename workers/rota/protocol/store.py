@@ -49,6 +49,11 @@ class NewTask(NamedTuple):
     def size(self) -> int:
         return len(self.body)
 
+    @property
+    def how(self) -> str:
+        """When it is due and what it holds, as one argument of a script: "" for nearly every task."""
+        return f"{self.due} {self.hold_ms} {self.unique_key}" if self.due or self.unique_key else ""
+
 
 class RateAsked(NamedTuple):
     """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
@@ -140,8 +145,8 @@ class Store(Looks, Operations, Dependents):
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
         """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same."""
         args: list[Arg] = [nonce]
-        for task_id, queue, body, due, unique_key, hold_ms in tasks:
-            args += (task_id, queue, due, unique_key, hold_ms, body)
+        for task in tasks:
+            args += (task.id, task.queue, task.how, task.body)
         return self._command("enqueue", pack(args), replies.parse_enqueued)
 
     # Working

@@ -96,6 +96,12 @@ class Connection:
         """Close at once. May be repeated."""
         self._socket.close()
 
+    def cut(self) -> None:
+        """Close it in all processes that have it, and for threads that wait on it: they raise ConnectionLost."""
+        with suppress(OSError):  # it has ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.close()
+
     # Sending and receiving apart, for a command that is parked in the server
 
     def fileno(self) -> int:
@@ -116,20 +122,27 @@ class Connection:
     def try_receive(self) -> Any:
         """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
         while (reply := self._session.reply()) is NO_REPLY:
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except OSError as error:
-                if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read on
-                    self._wait(select.POLLOUT, "to go on with TLS")
-                return NO_REPLY
-            self._session.take(data)
+            if not self._read():
+                break
         return reply
 
     def receive(self) -> Any:
         """Wait for the next reply, at most `read_seconds` from one piece of it to the next. Raises ServerError."""
-        while (reply := self.try_receive()) is NO_REPLY:
-            self._wait(select.POLLIN, "to answer")
+        while (reply := self._session.reply()) is NO_REPLY:
+            self._wait(select.POLLIN, "to answer")  # first: hardly ever is it there already
+            self._read()
         return reply
+
+    def _read(self) -> bool:
+        """Take what has come; False when nothing has."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError as error:
+            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read on
+                self._wait(select.POLLOUT, "to go on with TLS")
+            return False
+        self._session.take(data)
+        return True
 
     def _ask(self, data: bytes) -> Any:
         self.send(data)

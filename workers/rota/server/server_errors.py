@@ -67,7 +67,7 @@ _KINDS: Final[dict[str, type[ServerError]]] = {
 
 def wants_password(text: str) -> bool:
     """Whether an error reply says that the server wants a password, and was given none. It says so in its first word,
-    which redis-py takes away, or, to a command of more than ten arguments, by its Protocol error."""
+    or, to a command of more than ten arguments, by its Protocol error."""
     return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
 
 

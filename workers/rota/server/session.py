@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 try:
     from hiredis import ProtocolError, PushNotification, Reader
-except ModuleNotFoundError:  # beside an application that does with redis-py: see docs/install.md
+except ModuleNotFoundError:  # beside an application that only enqueues: see docs/install.md
     from rota.server.replies_reader import ProtocolError, PushNotification, Reader  # type: ignore[assignment]
 
 NO_REPLY: Final = object()

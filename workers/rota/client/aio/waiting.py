@@ -10,7 +10,6 @@ from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange
 from rota.client.failures import Denied, unavailable
 from rota.client.open_waits import Question, WaitAnswer
-from rota.client.reply_list import GRACE_SECONDS, PARK_SECONDS
 from rota.client.wait_rounds import CLOSED, WaitRounds, answered, given_up, limit_of, too_late
 from rota.durations import Duration
 from rota.errors import Unavailable
@@ -18,7 +17,8 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import text_of
 from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
-from rota.server.server_errors import ServerError, without_arguments
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
+from rota.server.server_errors import ServerError
 
 _NAME: Final = "rota:waiting"
 
@@ -121,7 +121,7 @@ class AioWaiting:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)
             rest = await self._connection.execute("LPOP", self._rounds.key, BATCH) if first else None
         except ServerError as error:
-            return unavailable(without_arguments(str(error)), error)
+            return unavailable(str(error), error)
         return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
 
     async def _rest(self) -> None:

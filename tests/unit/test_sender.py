@@ -1,0 +1,93 @@
+"""Which nonces enqueues get: a name goes on to the next call only when nobody can ever repeat the one before."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from rota.client.answers import Answer, Answered, NotAccepted, Unanswered, Unconfirmed
+from rota.client.sender import Batch, Cut, Sender, Sending
+from rota.errors import Unavailable, Uncertain
+from rota.protocol.command import Command
+from rota.protocol.store import NewTask
+
+Repeated = list[Callable[[], Sending[NewTask]]]
+
+
+def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
+    """One whose commands are the batches themselves. `repeats` takes what would repeat a call in doubt."""
+
+    def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:
+        repeats.append(again)
+        return Uncertain(why, ids)
+
+    def told(items: Sequence[NewTask], _: object) -> list[NewTask]:
+        return list(items)
+
+    return Sender(lambda batch: cast("Command[Any]", batch), told, doubt, 5.0)
+
+
+def nonces_of(sending: Sending[NewTask], *answers: Sequence[Answer[Any]] | Exception) -> list[str]:
+    """Those of each exchange, which is answered so."""
+    found: list[str] = []
+    try:
+        exchange = next(sending)
+        for answer in answers:
+            batches = cast("list[Batch[NewTask]]", list(exchange.commands))
+            found += [batch.nonce for batch in batches]
+            exchange = sending.throw(answer) if isinstance(answer, Exception) else sending.send(list(answer))
+    except (StopIteration, Unavailable, Uncertain):
+        return found
+    raise AssertionError("it goes on")
+
+
+def a_call(sender: Sender[NewTask, Any, NewTask], *answers: Sequence[Answer[Any]] | Exception) -> list[str]:
+    return nonces_of(sender.send([NewTask("a", "q", b"")]), *answers)
+
+
+ANSWERED: list[Answer[Any]] = [Answered([])]
+SILENT: list[Answer[Any]] = [Unanswered("silent")]
+
+
+def test_calls_that_are_answered_have_one_name_and_count_on() -> None:
+    sender = sender_of([])
+    (first,), (second,), (third,) = (a_call(sender, ANSWERED) for _ in range(3))
+    name = first.removesuffix(" 1")
+    assert [second, third] == [f"{name} 2", f"{name} 3"]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [SILENT, ANSWERED],
+        [SILENT, SILENT],
+        [[Unconfirmed("no replica")]],
+        [[NotAccepted(Unavailable("full"))]],
+        [Cut(is_sent=True)],
+        [Unavailable("no connection")],
+    ],
+    ids=["repeated", "in doubt", "unconfirmed", "refused", "cancelled", "not sent"],
+)
+def test_the_name_of_any_other_call_is_never_used_again(answers: list[Sequence[Answer[Any]] | Exception]) -> None:
+    sender = sender_of([])
+    first, *again = a_call(sender, *answers)
+    assert set(again) <= {first}
+    assert a_call(sender, ANSWERED)[0].split()[0] != first.split()[0]
+
+
+def test_what_is_repeated_by_hand_keeps_its_nonce_whatever_was_sent_since() -> None:
+    repeats: Repeated = []
+    sender = sender_of(repeats)
+    first, _ = a_call(sender, SILENT, SILENT)
+    a_call(sender, ANSWERED)
+    [again] = repeats
+    assert nonces_of(again(), ANSWERED) == [first]
+
+
+def test_a_forked_child_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = sender_of([])
+    [ours] = a_call(sender, ANSWERED)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    [childs] = a_call(sender, ANSWERED)
+    assert childs.split()[0] != ours.split()[0]

@@ -1,0 +1,70 @@
+"""A client's blocking connections: the fleet's own, of which all that is waited for ends by one deadline."""
+
+import math
+import os
+import select
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from rota.server.address import Address
+from rota.server.connection import ConnectionOptions, connect, wait_for
+from rota.server.server_errors import REASON_NETWORK, ConnectionLost
+
+_NAME: Final = "rota:client"
+
+
+class TimedConnection:
+    """A connection for commands that write. Each step of what is said on it ends by the deadline (monotonic): each
+    address that is tried, what sentinels are asked, the handshakes, the greeting, and each answer. The look-up of a
+    host's name alone is bound by resolv.conf. `is_known`: there was an exchange by it already."""
+
+    def __init__(self, address: Address, seconds: float, deadline: float = math.inf) -> None:
+        """Connect; no step takes more than so many seconds. Raises ServerError."""
+        self.is_known = False
+        self._pid = os.getpid()
+        self._deadline = _Deadline(deadline)
+        self._connection = connect(address, ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
+        self.send = self._connection.send
+        self.receive = self._connection.receive
+        self.try_receive = self._connection.try_receive
+        self.fileno = self._connection.fileno
+        self._news = select.poll()
+        self._news.register(self, select.POLLIN)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it never came to a connection
+            self._connection.close()  # nobody is to be warned of a client that was not closed
+
+    def allow(self, deadline: float) -> None:
+        """Have what follows end by then."""
+        self._deadline.at = deadline
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is of this process, and there is nothing to read that nobody asked for: no answer that was left
+        unread, and no end."""
+        return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
+
+    def ask(self, data: bytes) -> Any:
+        """Send a command and wait for its reply. Raises ServerError: error replies too."""
+        self.send(data)
+        return self.receive()
+
+    def close(self) -> None:
+        """Close it, whoever waits on it; of the parent of a fork this process's copy alone. May be repeated."""
+        if self._pid == os.getpid():
+            self._connection.cut()
+        else:
+            self._connection.close()
+
+
+class _Deadline:
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def wait(self, fd: int, events: int, seconds: float) -> bool:
+        """The `Wait` of a connection, which ends by then."""
+        if fd < 0:
+            raise ConnectionLost("another thread closed the client", REASON_NETWORK)
+        return wait_for(fd, events, min(seconds, self.at - time.monotonic()))
