@@ -100,6 +100,7 @@ TASKIQ = Plain(
         "taskiq-redis with streams, which are acknowledged; one task at a time in each process; a scheduler that looks "
         "each second"
     ),
+    measures=EVERYTHING - {"start"},  # what comes before its group of consumers is there, is never read
     python=PEERS_PYTHON,
 )
 ARQ_AT_ONCE = dataclasses.replace(
