@@ -138,9 +138,15 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
 
 
 def _teach(connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
-    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it.
+    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it. Not
+    # on a connection that was given up, on which answers to other commands may still come.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
-    if unknown:
+    if not unknown:
+        return
+    places = [*unknown, -1] if tail else unknown
+    lost = [reply for reply in replies if isinstance(reply, ServerError) and not reply.is_reply]
+    taught: list[object] = [*lost[:1]] * len(places)
+    if not taught:
         _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
-        for n, reply in zip([*unknown, -1] if tail else unknown, taught, strict=True):
-            replies[n] = reply
+    for n, reply in zip(places, taught, strict=True):
+        replies[n] = reply

@@ -71,11 +71,11 @@ class Cut(Exception):
 
 
 class Batch(NamedTuple, Generic[S]):
-    """What is sent by one call, and its nonce. `at`: how many are sent before it."""
+    """What is sent by one call. `at`: how many are sent before it. `nonce`: "" until its round is sent."""
 
     items: Sequence[S]
-    nonce: str
     at: int = 0
+    nonce: str = ""
 
 
 class Nonces:
@@ -91,7 +91,7 @@ class Nonces:
     def take(self) -> str:
         """One for a call."""
         if self._pid != os.getpid():
-            self._pid, self._next = os.getpid(), []
+            self._next, self._pid = [], os.getpid()  # in this order: another thread may come in between
         try:
             return self._next.pop()
         except IndexError:
@@ -146,28 +146,14 @@ class Sender(Generic[S, V, H]):
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        rounds = self._rounds(items)
+        rounds = _rounds(items)
         if len(rounds) == 1 and progress is None:
             return self._send_round(rounds[0])
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
         """Send these by one call, be there any or not: at most as many as a script takes."""
-        return self._send_round([Batch(items, self._nonces.take())])
-
-    def _rounds(self, items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
-        if len(items) == 1:
-            return [[Batch(items, self._nonces.take())]]
-        batches: list[Batch[S]] = []
-        at = 0
-        for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
-            batches.append(Batch(some, self._nonces.take(), at))
-            at += len(some)
-        if len(batches) == 1:
-            return [batches]
-        return _cut(
-            batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES
-        )
+        return self._send_round([Batch(items)])
 
     def _send_rounds(
         self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
@@ -183,7 +169,8 @@ class Sender(Generic[S, V, H]):
                 progress(len(handles))
         return handles
 
-    def _send_round(self, batches: Sequence[Batch[S]]) -> Sending[H]:
+    def _send_round(self, unnamed: Sequence[Batch[S]]) -> Sending[H]:
+        batches = [Batch(items, at, self._nonces.take()) for items, at, _ in unnamed]  # so late, they are few
         sent_at = time.monotonic()
         # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
@@ -271,6 +258,19 @@ def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -
     except StopIteration as end:
         handles: list[H] = end.value
         return handles
+
+
+def _rounds(items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
+    if len(items) == 1:
+        return [[Batch(items)]]
+    batches: list[Batch[S]] = []
+    at = 0
+    for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
+        batches.append(Batch(some, at))
+        at += len(some)
+    if len(batches) == 1:
+        return [batches]
+    return _cut(batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES)
 
 
 def _is_remembered(sent_at: float) -> bool:

@@ -99,7 +99,8 @@ class Connection:
     def cut(self) -> None:
         """Close it in all processes that have it, and for threads that wait on it: they raise ConnectionLost."""
         with suppress(OSError):  # it has ended already
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Below TLS: SSLSocket's own drops TLS first, and what a thread sends just then would go in plain text.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self.close()
 
     # Sending and receiving apart, for a command that is parked in the server
