@@ -138,7 +138,9 @@ class Sender(Generic[S, V, H]):
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
             return self._doubt(why, ids, lambda: go_on(again()))
 
-        return Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+        made = Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+        made._nonces = self._nonces  # for one record on the server, however many flows are sent
+        return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
         """Send tasks, in order, each round once, and what got no answer a second time. `progress` is told after each
