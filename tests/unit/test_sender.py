@@ -61,7 +61,9 @@ def test_calls_that_are_answered_have_one_name_and_count_on() -> None:
 
 def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
     sender = sender_of([])
-    besides = sender.of(lambda batch: cast("Command[Any]", batch), lambda items, _: list(items))
+    besides: Sender[NewTask, Any, NewTask] = sender.of(
+        lambda batch: cast("Command[Any]", batch), lambda items, _: list(items)
+    )
     (first,), (second,), (third,) = (a_call(each, ANSWERED) for each in (sender, besides, sender))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]

@@ -71,11 +71,15 @@ class Cut(Exception):
 
 
 class Batch(NamedTuple, Generic[S]):
-    """What is sent by one call. `at`: how many are sent before it. `nonce`: "" until its round is sent."""
+    """What is sent by one call, and its nonce. `at`: how many are sent before it."""
 
     items: Sequence[S]
-    at: int = 0
-    nonce: str = ""
+    at: int
+    nonce: str
+
+
+Round = Sequence[tuple[Sequence[S], int]]
+"""What goes into batches that are sent together. A nonce is taken for each so late that a call of many rounds takes few."""
 
 
 class Nonces:
@@ -155,15 +159,13 @@ class Sender(Generic[S, V, H]):
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
         """Send these by one call, be there any or not: at most as many as a script takes."""
-        return self._send_round([Batch(items)])
+        return self._send_round([(items, 0)])
 
-    def _send_rounds(
-        self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
-    ) -> Sending[H]:
+    def _send_rounds(self, rounds: Sequence[Round[S]], progress: Callable[[int], object] | None) -> Sending[H]:
         handles: list[H] = []
-        for batches in rounds:
+        for some in rounds:
             try:
-                handles += yield from self._send_round(batches)
+                handles += yield from self._send_round(some)
             except (Unavailable, Uncertain) as error:
                 error.accepted = (*(handle.id for handle in handles), *error.accepted)
                 raise
@@ -171,8 +173,8 @@ class Sender(Generic[S, V, H]):
                 progress(len(handles))
         return handles
 
-    def _send_round(self, unnamed: Sequence[Batch[S]]) -> Sending[H]:
-        batches = [Batch(items, at, self._nonces.take()) for items, at, _ in unnamed]  # so late, they are few
+    def _send_round(self, some: Round[S]) -> Sending[H]:
+        batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
         # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
@@ -262,17 +264,18 @@ def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -
         return handles
 
 
-def _rounds(items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
+def _rounds(items: Sequence[S]) -> Sequence[Round[S]]:
     if len(items) == 1:
-        return [[Batch(items)]]
-    batches: list[Batch[S]] = []
+        return [[(items, 0)]]
+    batches: list[tuple[Sequence[S], int]] = []
     at = 0
     for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
-        batches.append(Batch(some, at))
+        batches.append((some, at))
         at += len(some)
     if len(batches) == 1:
         return [batches]
-    return _cut(batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES)
+    sizes = [sum([item.size for item in some]) for some, _ in batches]
+    return _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES)
 
 
 def _is_remembered(sent_at: float) -> bool:
