@@ -78,8 +78,9 @@ class Batch(NamedTuple, Generic[S]):
     nonce: str
 
 
-Round = Sequence[tuple[Sequence[S], int]]
-"""What goes into batches that are sent together. A nonce is taken for each so late that a call of many rounds takes few."""
+Pieces = Sequence[tuple[Sequence[S], int]]
+"""Of one round: what goes into each call, and how many are sent before it. Nonces are taken when the round is sent, so
+that a call of many rounds takes few."""
 
 
 class Nonces:
@@ -161,7 +162,7 @@ class Sender(Generic[S, V, H]):
         """Send these by one call, be there any or not: at most as many as a script takes."""
         return self._send_round([(items, 0)])
 
-    def _send_rounds(self, rounds: Sequence[Round[S]], progress: Callable[[int], object] | None) -> Sending[H]:
+    def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
         handles: list[H] = []
         for some in rounds:
             try:
@@ -173,7 +174,7 @@ class Sender(Generic[S, V, H]):
                 progress(len(handles))
         return handles
 
-    def _send_round(self, some: Round[S]) -> Sending[H]:
+    def _send_round(self, some: Pieces[S]) -> Sending[H]:
         batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
         # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
@@ -264,7 +265,7 @@ def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -
         return handles
 
 
-def _rounds(items: Sequence[S]) -> Sequence[Round[S]]:
+def _rounds(items: Sequence[S]) -> Sequence[Pieces[S]]:
     if len(items) == 1:
         return [[(items, 0)]]
     batches: list[tuple[Sequence[S], int]] = []
