@@ -1,11 +1,12 @@
 """The client's blocking connections, as many as threads use at a time: no command is ever repeated behind our back.
 
-A connection on which all was answered is kept for the next exchange; any other is closed. A list needs no lock to give
-one out (ADR 20).
+A connection on which all was answered is kept for the next exchange; any other is closed, and with one that was lost all
+that are idle. A list needs no lock to give one out (ADR 20).
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.client.answers import Answer, Exchange, Judge
@@ -55,6 +56,7 @@ class ClientPool:
             raise
         if failed and (any(isinstance(reply, ConnectionLost) for reply in replies) or connection not in self._all):
             self._drop(connection)  # lost; or it is no primary any more; or the client was closed
+            self._drop_idle()  # they lead to the same server, by the same way
         else:
             connection.is_known = True
             self._kept.append(connection)
@@ -100,6 +102,11 @@ class ClientPool:
                 raise self._judge.never_confirms(confirmation, error) from error
             raise self._judge.no_connection(error) from error
         self._tried = confirmation
+
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):  # until none is left
+            while True:
+                self._drop(self._kept.pop())
 
     def _drop(self, connection: TimedConnection) -> None:
         self._all.discard(connection)
