@@ -9,5 +9,5 @@ CLASSIC: Contender = Plain(
     copies=True,
     settings="RPUSH; BLPOP, decode, look up, call, through redis-py without a socket timeout; loses what it holds",
     at_least_once=False,
-    measures=UNSCHEDULED,
+    measures=UNSCHEDULED | {"load"},
 )

@@ -10,7 +10,7 @@ from prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 
-from benchmarks import limits
+from benchmarks import flood, limits
 from benchmarks.measures.monitor import of_clients
 from benchmarks.place import Line, parse_journal
 from benchmarks.probe import WORDS
@@ -58,6 +58,13 @@ def test_each_process_counts_in_words_of_its_own_after_a_fork_too(tmp_path: Path
     env = {"BENCH_FOLDER": str(tmp_path), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", _TASKS], env=env, check=True, timeout=30)
     words = memoryview((tmp_path / "counts").read_bytes()).cast("Q").tolist()
-    assert [words[0], words[2]] == [2, 3]
+    assert [words[0], words[2]] == [2, 4]
     assert (tmp_path / "places").stat().st_size == 2
     assert [line.label for line in parse_journal((tmp_path / "journal").read_text())] == [5]
+
+
+def test_a_flood_is_over_behind_the_last_slice_whose_median_lag_was_above_normal() -> None:
+    lags_ms = {100.0: 9.0, 100.3: 1.0, 100.6: 9.0, 100.7: 9.0, 100.9: 1.0, 99.0: 50.0}
+    lines = [Line("mark", round(due * 1e6), due * 1e6 + lag * 1000, 7) for due, lag in lags_ms.items()]
+    assert max(flood.ends_above(flood.slices(lines, 100.0), 2.0)) == 0.75
+    assert flood.ends_above(flood.slices(lines, 100.0), 10.0) == []
