@@ -7,6 +7,7 @@ took over a millisecond; how late both kinds started, by when they were due; and
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -27,7 +28,7 @@ NORMAL_SECONDS: Final = 3.0
 SLICE_SECONDS: Final = 0.25
 SHOWN_SLICES: Final = 24
 LEAST_AHEAD_SECONDS: Final = 3.0
-ENQUEUED_A_SECOND: Final = 40_000
+ENQUEUED_A_SECOND: Final = 30_000
 DRAIN_SECONDS: Final = 60.0
 MICROSECONDS: Final = 1_000_000
 
@@ -74,6 +75,8 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
     place.forget_journal()
     due = time.time() + LEAST_AHEAD_SECONDS + wanted.delayed / ENQUEUED_A_SECOND
     run.producer.pile("delayed", wanted.delayed, due, wanted.within)
+    if time.time() > due:
+        sys.exit("its producer was still enqueuing when the first task was due")
     with calls_over_a_millisecond(place.client) as calls:
         time.sleep(max(0.0, due - NORMAL_SECONDS - time.time()))
         seconds = due + wanted.within + wanted.after - time.time()

@@ -20,11 +20,12 @@ def adopt_orphans() -> None:
 
 
 def give_a_processor_to(pid: int) -> None:
-    """Have it run alone on one processor; this process, and what it starts from now on, run on the others."""
+    """Have it run alone on one processor; this process, and what it starts from now on, run on the others. Where there
+    is but one, as under `taskset -c 0`, all share it."""
     *others, last = sorted(os.sched_getaffinity(0))
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {last})
-    os.sched_setaffinity(0, others)
+    os.sched_setaffinity(0, others or {last})
 
 
 def tree(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
