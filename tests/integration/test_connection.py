@@ -235,7 +235,7 @@ def test_a_connection_that_another_thread_cuts_sends_nothing_in_plain_text(
         shutdown(self, how)
 
     monkeypatch.setattr(socket.socket, "shutdown", noting)
-    connection.cut()
+    connection.close(everywhere=True)
     assert secured == [True]
     with pytest.raises(ConnectionLost):
         connection.execute("PING")

@@ -1,7 +1,7 @@
 """The client's blocking connections, as many as threads use at a time: no command is ever repeated behind our back.
 
-A connection on which all was answered is kept for the next exchange; any other is closed, and with one that was lost all
-that are idle. A list needs no lock to give one out (ADR 20).
+A connection on which all was answered is kept for the next exchange; any other is closed, and with one that was lost
+all that are idle. A list needs no lock to give one out (ADR 20).
 """
 
 import time
