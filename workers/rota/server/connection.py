@@ -149,8 +149,10 @@ class Connection:
         return self.receive()
 
     def _wait(self, events: int, what: str) -> None:
-        seconds = self._options.read_seconds
-        if not self._options.wait(self.fileno(), events, seconds):
+        seconds, fd = self._options.read_seconds, self.fileno()
+        if fd < 0:
+            raise ConnectionLost("the connection was closed", REASON_NETWORK)
+        if not self._options.wait(fd, events, seconds):
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
     def _greet(self, address: Address) -> None:
