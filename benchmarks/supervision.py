@@ -3,7 +3,8 @@
 1. Memory of each of 8 workers, before and after full collections in all of them.
 2. From SIGKILL of a worker until its replacement has started, and until what it ran runs again there, all 8 busy.
 3. Processor time of the master and of the whole fleet while nothing happens.
-4. How long the control socket takes to answer, which is how long the master's loop is held up, also without a server.
+4. From asking for a reload with other settings of all workers until they have taken over, the code staying as it is.
+5. How long the control socket takes to answer, which is how long the master's loop is held up, also without a server.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from servers import Server, server_binaries
 from waiting import until
 
 WORKERS: Final = 8
+RELOADS: Final = 10
 LOOK_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
 # Objects as an application has them, each with a count of references and a place in the collector's lists.
@@ -60,6 +62,7 @@ def main() -> None:
             _memory(fleet)
             _replacement(fleet, arguments.kills)
             _idle(fleet, arguments.idle_seconds)
+            _reloads(fleet)
             _lag(fleet, server)
         finally:
             fleet.close()
@@ -160,6 +163,20 @@ def _idle(fleet: RunningFleet, seconds: float) -> None:
     time.sleep(seconds)
     of_master, of_all = cpu_seconds(master) - before[0], cpu_seconds(everybody) - before[1]
     print(f"idle for {seconds:g} s: master {of_master / seconds:.3%} of a core, whole fleet {of_all / seconds:.3%}")
+
+
+# A reload
+
+
+def _reloads(fleet: RunningFleet) -> None:
+    took_ms = []
+    for number in range(RELOADS):
+        fleet.edit(limits={"time_limit_seconds": 1000 + number})
+        at = time.perf_counter()
+        outcome = fleet.ask("reload")["reload"]
+        took_ms.append((time.perf_counter() - at) * 1000)
+        assert outcome["result"] == "success", outcome
+    _print_spread(f"{RELOADS} reloads with other settings for {WORKERS} workers", took_ms)
 
 
 # The loop

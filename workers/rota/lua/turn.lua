@@ -72,14 +72,6 @@ local function most_of(share, has_rivals)
   return math.max(own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit, 1)
 end
 
--- How many more, or fewer, run of each queue. Written at the end, and for most queues not at all, as a turn claims as many as it
--- settles; but at once where bounds go by the counts.
-local running = {}
-local function count_running(queue, by)
-  if bounds then return count('running:' .. queue, by) end
-  running[queue] = (running[queue] or 0) + by
-end
-
 -- Settle.
 local stale, settled, released, to_ring = {}, {}, {}, {}
 if any_members then
@@ -94,7 +86,7 @@ end
 if has_list then stale, settled, released = settle(owner, settlements_at, settlements, now, plain_count, plain) end
 for queue, ended in pairs(settled) do
   holding = holding - ended
-  count_running(queue, -ended)
+  count_later('running:' .. queue, -ended)
   local share = (bounds or released[queue]) and share_of(domains, queue)
   credit(share, released[queue] or 0)
   if released[queue] or (share and (share.cap > 0 or share.condition)) then
@@ -102,6 +94,7 @@ for queue, ended in pairs(settled) do
     if any_patterns and entries_in(queue) > 0 then mark(queue) end
   end
 end
+if bounds then write_counts() end -- they go by what runs
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
 -- woken workers would wake each other for nothing without end.
@@ -120,9 +113,7 @@ local function answer(word, claims, dropped, alone)
     for _, queue in ipairs(tokens) do to_ring[queue] = true end
   end
   for queue in pairs(to_ring) do pass_on(queue) end
-  for queue, by in pairs(running) do
-    if by ~= 0 then count('running:' .. queue, by) end
-  end
+  write_counts()
   return { word, now, bounds and bounds.wait() or 0, stale, claims, dropped, alone }
 end
 
@@ -164,12 +155,8 @@ local word, examined, claims, texts, dropped = 'ok', 0, {}, {}, {}
 -- with a crash or a loss on record does, so that the guilty one is found without its neighbours. It ends the claim, and
 -- whoever holds others claims nothing more, so that its hands will be empty for it.
 local function take_head(queue, kind, lane_texts)
-  local ids, suspicious, taken = {}, {}, #texts
-  for i = 1, #lane_texts do
-    local id, is_suspicious = glance(lane_texts[i])
-    ids[i], suspicious[i] = id or '', is_suspicious
-  end
-  local bodies = redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))
+  local ids, suspicious = glance_at_all(lane_texts)
+  local taken, bodies = #texts, redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))
   for i = 1, #lane_texts do
     local text, body, id = lane_texts[i], bodies[i], ids[i]
     if not body or body == '' or id == '' or suspicious[i] or any_former then
@@ -236,7 +223,8 @@ local function claim_from(share, n)
   if taken == 0 then return rest > 0 end
   left = left - (several and taken or 1)
   redis.call('RPUSH', inflight, unpack(texts, before + 1))
-  count_running(queue, taken)
+  count_later('running:' .. queue, taken)
+  if bounds then write_counts() end
   charge(share, taken, several)
   if share.is_bounded then bounds.spend_rate(share, taken) end
   if share.condition then redis.pcall('HDEL', CLOSED, queue) end

@@ -1,7 +1,6 @@
 """One blocking connection to the server, of our own: what is said on it is that of `session`.
 
-Every wait has a deadline and goes through the `wait` given at the start, so that a worker can watch its master's death
-pipe meanwhile.
+Every wait has a deadline and goes through the `wait` given at the start: a worker watches its death pipe in it.
 """
 
 import errno
@@ -74,8 +73,6 @@ class Connection:
             self.close()
             raise
 
-    # What most callers use
-
     def run(self, call: Command[T]) -> T:
         """Run a script and parse its answer. Raises ServerError."""
         try:
@@ -92,17 +89,13 @@ class Connection:
         """Go on with these options, after a greeting that had to be quick."""
         self._options = options
 
-    def close(self) -> None:
-        """Close at once. May be repeated."""
+    def close(self, *, everywhere: bool = False) -> None:
+        """Close at once. `everywhere`: in all processes that have it, and under threads that wait on it, which raise
+        ConnectionLost. May be repeated."""
+        if everywhere:
+            with suppress(OSError):  # it has ended already
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-    def cut(self) -> None:
-        """Close it in all processes that have it, and for threads that wait on it: they raise ConnectionLost."""
-        with suppress(OSError):  # it has ended already
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self.close()
-
-    # Sending and receiving apart, for a command that is parked in the server
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
@@ -177,9 +170,6 @@ def _wanted(error: OSError, otherwise: int) -> int:
     if wanted is None:
         raise ConnectionLost(f"the connection broke: {error}", REASON_NETWORK) from error
     return wanted
-
-
-# Connecting
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:

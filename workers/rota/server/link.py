@@ -66,7 +66,9 @@ class Pipelined(Generic[T]):
         """Wait for the reply and keep it, whatever it is; False when its connection is of no use any more."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.receive()
+                self._reply = self._connection.try_receive()  # as a rule it came long ago
+                if self._reply is NO_REPLY:
+                    self._reply = self._connection.receive()
             except ServerError as error:
                 self._reply = error
         return not isinstance(self._reply, ConnectionLost)

@@ -3,6 +3,16 @@
 local function count(field, by) redis.pcall('HINCRBY', PREFIX .. 'counts', field, by) end
 local function total(field, by) redis.pcall('HINCRBY', PREFIX .. 'totals', field, by) end
 
+-- Counts that go up and down within a call: written at its end, and where nothing has changed not at all.
+local later = {}
+local function count_later(field, by) later[field] = (later[field] or 0) + by end
+local function write_counts()
+  for field, by in pairs(later) do
+    if by ~= 0 then count(field, by) end
+  end
+  later = {}
+end
+
 -- Read what the books and the task's places may be written to: a wrong type raises here, before the first write.
 local function guard_places()
   redis.call('HLEN', PREFIX .. 'tasks')

@@ -50,6 +50,16 @@ local function glance(text)
   if e then return e.id, e.crashes > 0 or e.losses > 0 end
 end
 
+-- Of several: their ids, '' where there is none, and whether each has a crash or a loss on record.
+local function glance_at_all(texts)
+  local ids, suspicious = {}, {}
+  for i = 1, #texts do
+    local id, is_suspicious = glance(texts[i])
+    ids[i], suspicious[i] = id or '', is_suspicious
+  end
+  return ids, suspicious
+end
+
 -- And no more than ending a task needs, of a text that is known to be an entry: id, queue, flag.
 local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
 local function names_in(text)

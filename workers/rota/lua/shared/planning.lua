@@ -16,11 +16,7 @@ if ARGV[3] ~= '1' then
       for _, text in ipairs(ready.err and {} or ready) do texts[#texts + 1] = text end
       local head = { share = share, texts = texts, delayed = delayed, taken = 0, ordinary = 0, is_all = #texts < most }
       local room = share.is_bounded and bounds.room_one_by_one(share) or most
-      local ids, suspicious = {}, {}
-      for i, text in ipairs(texts) do
-        local id, is_suspicious = glance(text)
-        ids[i], suspicious[i] = id or '', is_suspicious
-      end
+      local ids, suspicious = glance_at_all(texts)
       head.bodies = #ids > 0 and redis.call('HMGET', PREFIX .. 'tasks', unpack(ids)) or {}
       for i, body in ipairs(head.bodies) do
         if i > room or ids[i] == '' or suspicious[i] or not body or body == '' then
