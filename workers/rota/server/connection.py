@@ -114,9 +114,8 @@ class Connection:
 
     def try_receive(self) -> Any:
         """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
-        while (reply := self._session.reply()) is NO_REPLY:
-            if not self._read():
-                break
+        while (reply := self._session.reply()) is NO_REPLY and self._read():
+            pass
         return reply
 
     def receive(self) -> Any:
@@ -173,8 +172,7 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """A connection for commands that write: to that very server, or to the primary that sentinels name now. Raises
-    ServerError."""
+    """A connection for commands that write: to that server, or the primary that sentinels name. Raises ServerError."""
     if address.sentinels is None:
         return Connection(address, options)
     searching = search(address)
