@@ -115,9 +115,8 @@ class Connection:
 
     def try_receive(self) -> Any:
         """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
-        while (reply := self._session.reply()) is NO_REPLY:
-            if not self._read():
-                break
+        while (reply := self._session.reply()) is NO_REPLY and self._read():
+            pass
         return reply
 
     def receive(self) -> Any:
@@ -143,8 +142,10 @@ class Connection:
         return self.receive()
 
     def _wait(self, events: int, what: str) -> None:
-        seconds = self._options.read_seconds
-        if not self._options.wait(self.fileno(), events, seconds):
+        seconds, fd = self._options.read_seconds, self.fileno()
+        if fd < 0:
+            raise ConnectionLost("the connection was closed", REASON_NETWORK)
+        if not self._options.wait(fd, events, seconds):
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
     def _greet(self, address: Address) -> None:
@@ -172,8 +173,7 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """A connection for commands that write: to that very server, or to the primary that sentinels name now. Raises
-    ServerError."""
+    """A connection for commands that write: to that server, or the primary that sentinels name. Raises ServerError."""
     if address.sentinels is None:
         return Connection(address, options)
     searching = search(address)
