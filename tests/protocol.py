@@ -164,6 +164,10 @@ class Fleet:
         """Run plain commands in one exchange; their replies."""
         return self._plain.ask(commands)
 
+    def commands(self) -> int:
+        """How many commands the server has run, with those that scripts called."""
+        return sum(each["calls"] for each in self.redis.info("commandstats").values())
+
     def now_us(self) -> int:
         seconds, microseconds = self.redis.time()
         return int(seconds) * SECOND_US + int(microseconds)

@@ -12,6 +12,7 @@ from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
 from rota.protocol.tiers import QueueShare
 
 Q = one_tier("q")
+SWEEP_AT_REST = 20  # commands inside the server: a sweep looks once for all that most fleets have none of
 
 
 def hold(fleet: Fleet, *ids: str, place: str = "node:1") -> str:
@@ -46,6 +47,20 @@ def test_renewal_extends_the_lease_and_names_the_lost(fleet: Fleet) -> None:
     reply = fleet.run(fleet.store.renew(60_000, [owner, "node:1:999"]))
     assert reply.lost == ("node:1:999",)
     assert fleet.score(fleet.keys.owners, owner) > before
+
+
+def test_the_renewal_of_owners_that_hold_nothing_costs_as_much_for_many_as_for_one(fleet: Fleet) -> None:
+    owners = [fleet.register() for _ in range(8)]
+    costs = []
+    for some in (owners[:1], owners[:1], owners):  # the first loads the script
+        before = fleet.commands()
+        assert fleet.run(fleet.store.renew(LEASE_MS, some)).lost == ()
+        costs.append(fleet.commands() - before)
+    assert costs[1] == costs[2]
+
+
+def test_the_renewal_of_nobody_is_no_error(fleet: Fleet) -> None:
+    assert fleet.run(fleet.store.renew(LEASE_MS, [])).lost == ()
 
 
 def test_renewal_names_running_tasks_that_somebody_cancelled(fleet: Fleet) -> None:
@@ -455,6 +470,17 @@ def test_a_sweep_sees_bare_pushes_to_queues_that_a_master_announced(fleet: Fleet
     fleet.run(fleet.store.announce("node", b"{}", 1000, ["fresh"]))
     fleet.redis.rpush(fleet.keys.ready_lane("fresh"), '["send",[]]')
     assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 1
+
+
+def test_a_sweep_of_a_fleet_at_rest_asks_little_of_the_server(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
+    fleet.register()
+    costs = []
+    for _ in range(3):  # one may load the script, and one count anew what runs
+        before = fleet.commands()
+        fleet.run(fleet.store.sweep(LEASE_MS))
+        costs.append(fleet.commands() - before)
+    assert min(costs) <= SWEEP_AT_REST
 
 
 def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> None:

@@ -113,14 +113,9 @@ def test_a_hundred_thousand_waiting_tasks_cost_a_page_what_ten_do(fleet: Fleet) 
             numbers = range(start, min(start + BATCH, last))
             fleet.enqueue(*(NewTask(f"r{n}", "q", b'["r","q","work",[]]') for n in numbers))
             fleet.enqueue(*(NewTask(f"s{n}", "q", b'["s","q","work",[]]', f"@{4 * 10**15 + n}") for n in numbers))
-        before = _commands(fleet)
+        before = fleet.commands()
         pages = [peek(fleet, "ready", "q", count=10), peek(fleet, "scheduled", count=10)]
-        costs.append(_commands(fleet) - before)
+        costs.append(fleet.commands() - before)
         assert [ids(page) for page in pages] == [[f"{letter}{n}" for n in range(10)] for letter in "rs"]
     assert costs[0] == costs[1]
     assert ids(peek(fleet, "ready", "q", offset=MANY - 5)) == [f"r{n}" for n in range(MANY - 5, MANY)]
-
-
-def _commands(fleet: Fleet) -> int:
-    """How many commands the server has run."""
-    return sum(each["calls"] for each in fleet.redis.info("commandstats").values())

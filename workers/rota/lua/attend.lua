@@ -8,14 +8,13 @@
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
-redis.call('ZCARD', PREFIX .. 'owners')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-if not extend_lease(owner, untill) then return { 0, {}, {} } end
+local extended = extend_leases({ owner }, untill)
+if #extended == 0 then return { 0, {}, {} } end
 note_lease(lease, now)
 
-local cancelled, shares = {}, {}
-add_cancelled(owner, cancelled)
+local cancelled, shares = cancelled_of(extended), {}
 for i = 3, #ARGV do
   local queue = ARGV[i]
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0

@@ -7,15 +7,6 @@
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
-redis.call('ZCARD', PREFIX .. 'owners')
+local extended, lost = extend_leases({ unpack(ARGV, 2) }, expires)
 note_lease(lease, now)
-
-local lost, cancelled = {}, {}
-for i = 2, #ARGV do
-  if extend_lease(ARGV[i], expires) then
-    add_cancelled(ARGV[i], cancelled)
-  else
-    lost[#lost + 1] = ARGV[i]
-  end
-end
-return { lost, cancelled }
+return { lost, cancelled_of(extended) }

@@ -12,14 +12,17 @@
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
-local last = whole(redis.call('HGET', pulse, 'at'))
-local grace = whole(redis.call('HGET', pulse, 'grace_until')) or 0
-local cursor = digits_of(whole(redis.call('HGET', pulse, 'from')) or 0)
-redis.call('ZCARD', owners)
+local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at')
+local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
+local asked_for, asked_at = lease_in_use(known[4], known[5], now)
+local longest = math.max(lease, asked_for)
+-- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
+local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
-local asked_for, asked_at = longest_lease(now)
-local longest = math.max(lease, asked_for)
+-- Of these most fleets at rest have none: one look says so.
+local delayed, due, declared = PREFIX .. 'delayed', PREFIX .. 'schedules-due', PREFIX .. 'schedules-declared'
+local any_more = redis.call('EXISTS', CONDITIONS, PREFIX .. 'idle', delayed, due, declared) > 0
 
 local function prolonged(untill)
   if not last or now - last > lease / 2 or now < last then return now + longest end
@@ -29,7 +32,7 @@ grace = prolonged(grace)
 
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local rescues, looked_at = 0, 0
-local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
+local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
 -- Whether its cap or its rate may be what keeps a queue shut: then nobody rings, as whoever ends a task of it, or waits for
 -- the rate, looks again. What its cap is workers alone know. It is rung all the same, and no rescue.
 local function may_be_full(queue)
@@ -47,7 +50,7 @@ local function look_at(queue)
       if rung > 0 and not may_be_full(queue) then rescues = rescues + rung end
     end
   end
-  look_whether_idle(queue, now, forget_after)
+  if any_more or any_patterns then look_whether_idle(queue, now, forget_after) end
 end
 repeat
   local portion = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', QUEUES - looked_at)
@@ -64,10 +67,7 @@ if not last or math.floor(now / RECOUNT) ~= math.floor(last / RECOUNT) then
   set_rotation_right()
 end
 
--- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
-for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)) do
-  redis.call('ZADD', owners, digits_of(now + longest), owner)
-end
+for _, owner in ipairs(far_ahead) do redis.call('ZADD', owners, digits_of(now + longest), owner) end
 local expired = {}
 if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digits_of(now), 'LIMIT', 0, OWNERS) end
 
@@ -75,16 +75,15 @@ if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digit
 local function walks() return has_duty(name, 'walker', 'walks_until', WALK, now) end
 
 -- Of another type it stops promotions, and no sweep.
-local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
+local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
 -- Nor does one of these stop a sweep. What a node declares counts for as long again as its word held: who declares something
 -- else under that name takes over before that.
-local schedule = redis.pcall('ZRANGE', PREFIX .. 'schedules-due', 0, 0, 'WITHSCORES')
+local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local look_at = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
 local undeclared = {}
-if grace <= now then
-  local since = digits_of(now - longest)
-  undeclared = redis.pcall('ZRANGEBYSCORE', PREFIX .. 'schedules-declared', '-inf', since, 'LIMIT', 0, UNDECLARED)
+if any_more and grace <= now then
+  undeclared = redis.pcall('ZRANGEBYSCORE', declared, '-inf', digits_of(now - longest), 'LIMIT', 0, UNDECLARED)
   if undeclared.err then undeclared = {} end
 end
-return { now, rescues, grace, expired, next_due, walks(), untold(), look_at, undeclared }
+return { now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, look_at, undeclared }

@@ -2,15 +2,14 @@
 -- in use: that was asked for within twice its own length. It stands in `pulse` with the time of the last such call. A
 -- `pulse` of another type stops sweeps, and no life.
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
-local function longest_lease(now)
-  local known = redis.pcall('HMGET', PREFIX .. 'pulse', 'lease', 'lease_at')
-  if known.err then return 0, 0 end
-  local lease, at = whole(known[1]) or 0, whole(known[2]) or 0
+local function lease_in_use(lease_text, at_text, now)
+  local lease, at = whole(lease_text) or 0, whole(at_text) or 0
   if lease > LONGEST_LEASE then return 0, 0 end -- not of our making
   return now - at <= 2 * lease and lease or 0, at
 end
 
 local function note_lease(lease, now)
-  if lease < longest_lease(now) then return end
+  local known = redis.pcall('HMGET', PREFIX .. 'pulse', 'lease', 'lease_at')
+  if not known.err and lease < lease_in_use(known[1], known[2], now) then return end
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end

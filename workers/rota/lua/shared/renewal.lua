@@ -1,16 +1,29 @@
--- Renewing a lease. Extends that of an owner; returns false when it is no longer registered.
-local function extend_lease(owner, expires)
-  if not redis.call('ZSCORE', PREFIX .. 'owners', owner) then return false end
-  redis.call('ZADD', PREFIX .. 'owners', 'XX', expires, owner)
-  return true
+-- Renewing leases. Extends those of the owners that are registered; returns these, and the others.
+local function extend_leases(owners, expires)
+  local extended, lost, scored = {}, {}, {}
+  if #owners == 0 then return extended, lost end
+  for i, score in ipairs(redis.call('ZMSCORE', PREFIX .. 'owners', unpack(owners))) do
+    local list = score and extended or lost
+    list[#list + 1] = owners[i]
+  end
+  for i, owner in ipairs(extended) do scored[2 * i - 1], scored[2 * i] = expires, owner end
+  if #extended > 0 then redis.call('ZADD', PREFIX .. 'owners', 'XX', unpack(scored)) end
+  return extended, lost
 end
 
--- Adds to `entries` those that the owner holds and somebody asked to cancel. Not their ids: when the answer is read, another
--- task of that id may run there.
-local function add_cancelled(owner, entries)
-  local tasks = PREFIX .. 'tasks'
-  for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
-    local id = id_of(line)
-    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then entries[#entries + 1] = line end
+-- The entries that these owners hold and somebody asked to cancel. Not their ids: when the answer is read, another task of
+-- that id may run there.
+local function cancelled_of(owners)
+  local tasks, inflight, cancelled = PREFIX .. 'tasks', {}, {}
+  for i, owner in ipairs(owners) do inflight[i] = PREFIX .. 'inflight:' .. owner end
+  if #owners == 0 or redis.call('EXISTS', unpack(inflight)) == 0 then return cancelled end
+  for _, list in ipairs(inflight) do
+    for _, line in ipairs(lines_of(list)) do
+      local id = id_of(line)
+      if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then
+        cancelled[#cancelled + 1] = line
+      end
+    end
   end
+  return cancelled
 end
