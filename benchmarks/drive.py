@@ -7,22 +7,26 @@ or `enqueue_many_at(task, due_rows)`, and `startup()`; all may be coroutine func
 
 import asyncio
 import inspect
+import itertools
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
+from benchmarks import probe
+
 MICROSECONDS = 1_000_000
+PAUSE_SECONDS = 0.0005
 App = Any
 Asked = dict[str, Any]
 _loop = asyncio.new_event_loop()
 
 
-def _call_each(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
+def _call_each(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
     if not inspect.iscoroutinefunction(function):
         for call in calls:
             function(*call)
@@ -35,7 +39,7 @@ def _call_each(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> No
     _loop.run_until_complete(run())
 
 
-def _timed(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> float:
+def _timed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> float:
     started = time.perf_counter()
     _call_each(function, calls)
     return time.perf_counter() - started
@@ -66,10 +70,13 @@ def later(app: App, asked: Asked) -> float:
 
 
 def pile(app: App, asked: Asked) -> float:
-    """Many tasks that are due at one time, 500 a call, where the contender has a bulk call for it."""
+    """Many tasks due evenly within so many seconds, 500 a call, where the contender has a bulk call for it; each gets
+    its due time in microseconds."""
     count, batch = asked["count"], asked["batch"]
-    rows = [[(asked["due"], number) for number in range(min(batch, count - first))] for first in range(0, count, batch)]
-    return _timed(app.enqueue_many_at, [(asked["task"], row) for row in rows])
+    dues = (asked["due"] + number * asked["seconds"] / count for number in range(count))
+    rows = ((due, round(due * MICROSECONDS)) for due in dues)
+    batches = iter(lambda: list(itertools.islice(rows, batch)), [])
+    return _timed(app.enqueue_many_at, ((asked["task"], each) for each in batches))
 
 
 def singly(app: App, asked: Asked) -> float:
@@ -91,6 +98,48 @@ def steadily(app: App, asked: Asked) -> float:
     return time.perf_counter() - started
 
 
+def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
+    """In one call, where the contender has a bulk call."""
+    function = getattr(app, "enqueue_many", None)
+    calls = [(task, rows)] if function else [(task, *row) for row in rows]
+    _call_each(function or app.enqueue, calls)
+
+
+def press(app: App, asked: Asked) -> float:
+    """At least so many tasks, of which two batches wait at most: the fleet has always work, and the producer takes no
+    more of the machine than that needs."""
+    before, count, batch = _counted(), asked["count"], asked["batch"]
+    started, sent = time.perf_counter(), 0
+    while sent < count:
+        if sent - (_counted() - before) > batch:
+            time.sleep(PAUSE_SECONDS)
+            continue
+        _at_once(app, asked["task"], [(time.time_ns() // 1000,)] * batch)
+        sent += batch
+    return time.perf_counter() - started
+
+
+def _counted() -> int:
+    return sum(probe.words(probe.FOLDER)[0::2])
+
+
+def come(app: App, asked: Asked) -> float:
+    """Tasks that come by chance at this rate, whatever becomes of them (a Poisson process); each gets the microsecond
+    at which it came. What came while a call was on its way goes with the next. Answers how many came."""
+    chance, at, came = random.Random(asked["rate"]), time.time(), 0
+    end = at + asked["seconds"]
+    while at < end:
+        time.sleep(max(0.0, at - time.time()))
+        now = time.time()
+        rows: list[tuple[int]] = []
+        while at <= now and len(rows) < asked["batch"]:
+            rows.append((round(at * MICROSECONDS),))
+            at += chance.expovariate(asked["rate"])
+        _at_once(app, asked["task"], rows)
+        came += len(rows)
+    return came
+
+
 VERBS: dict[str, Callable[[App, Asked], float]] = {
     "each": each,
     "many": many,
@@ -98,6 +147,8 @@ VERBS: dict[str, Callable[[App, Asked], float]] = {
     "pile": pile,
     "singly": singly,
     "steadily": steadily,
+    "press": press,
+    "come": come,
 }
 
 

@@ -19,6 +19,7 @@ class Effort:
     wake_tasks: int
     steady_tasks: int
     steady_rate: float  # a second: what the slowest does easily, its producer beside it on two processors
+    load_seconds: float
     idle_seconds: float
     crash_seconds: float  # after which a task counts as lost
     crash_kills: int
@@ -34,7 +35,9 @@ class Effort:
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 
-SLOW = frozenset({"limits", "work", "steady", "held", "lag", "burst", "idle", "memory", "crash", "start", "growth"})
+SLOW = frozenset(
+    {"limits", "work", "steady", "held", "lag", "burst", "load", "idle", "memory", "crash", "start", "growth"}
+)
 
 FULL = Effort(
     rounds=3,
@@ -49,6 +52,7 @@ FULL = Effort(
     wake_tasks=200,
     steady_tasks=2000,
     steady_rate=400.0,
+    load_seconds=8.0,
     idle_seconds=10.0,
     crash_seconds=30.0,
     crash_kills=2,
@@ -72,6 +76,7 @@ QUICK = Effort(
     wake_tasks=100,
     steady_tasks=1000,
     steady_rate=400.0,
+    load_seconds=3.0,
     idle_seconds=5.0,
     crash_seconds=3.0,
     crash_kills=3,

@@ -2,7 +2,6 @@
 
 import os
 import time
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.probe import WORDS
+from benchmarks.probe import WORDS, words
 from servers import Server
 
 LOOK_SECONDS = 0.002
@@ -82,16 +81,11 @@ class Place:
 
     def counted(self) -> int:
         """How many calls were counted since `clear`, by all processes."""
-        return sum(self._words()[0::2])
+        return sum(words(self.folder)[0::2])
 
     def busy_seconds(self) -> float:
         """How long those calls that tell their length took together."""
-        return sum(self._words()[1::2]) / 1_000_000
-
-    def _words(self) -> "array[int]":
-        used = (self.folder / "places").stat().st_size
-        with (self.folder / "counts").open("rb") as table:
-            return array("Q", table.read(min(2 * used, WORDS) * 8))
+        return sum(words(self.folder)[1::2]) / 1_000_000
 
     def journal(self, event: str) -> list[Line]:
         """The lines of this event since `clear`."""

@@ -1,6 +1,7 @@
 """The process tree of a running contender: frozen, measured, ended."""
 
 import ctypes
+import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +17,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 def adopt_orphans() -> None:
     """Have every orphan below this process become its child, so that none outlives the benchmark."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def give_a_processor_to(pid: int) -> None:
+    """Have it run alone on one processor; this process, and what it starts from now on, run on the others. Where there
+    is but one, as under `taskset -c 0`, all share it."""
+    *others, last = sorted(os.sched_getaffinity(0))
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {last})
+    os.sched_setaffinity(0, others or {last})
 
 
 def tree(roots: Iterable[psutil.Process]) -> list[psutil.Process]:

@@ -53,9 +53,10 @@ class Producer:
         """Enqueue tasks for these Unix times; answers the seconds it took."""
         return self._ask(verb="later", task=task, dues=dues)
 
-    def pile(self, task: str, count: int, due: float) -> float:
-        """Enqueue many tasks for one time, 500 a call; answers the seconds it took."""
-        return self._ask(verb="pile", task=task, count=count, batch=BATCH, due=due)
+    def pile(self, task: str, count: int, due: float, seconds: float = 0.0) -> float:
+        """Enqueue many tasks for one time, or evenly for as many seconds from it on, 500 a call; answers the seconds it
+        took."""
+        return self._ask(verb="pile", task=task, count=count, batch=BATCH, due=due, seconds=seconds)
 
     def singly(self, task: str, count: int) -> float:
         """Enqueue single tasks with pauses of about 20 ms; answers the seconds it took."""
@@ -64,6 +65,14 @@ class Producer:
     def steadily(self, task: str, count: int, rate: float) -> float:
         """Enqueue so many single tasks a second, if it can; answers the seconds it took."""
         return self._ask(verb="steadily", task=task, count=count, rate=rate)
+
+    def press(self, task: str, batches: int) -> float:
+        """Enqueue batches of 500 tasks as fast as the fleet runs them; answers the seconds it took."""
+        return self._ask(verb="press", task=task, count=batches * BATCH, batch=BATCH)
+
+    def come(self, task: str, rate: float, seconds: float) -> int:
+        """Have tasks come by chance, so many a second, for so many seconds; answers how many came."""
+        return round(self._ask(verb="come", task=task, rate=rate, seconds=seconds, batch=BATCH))
 
     def stop(self) -> None:
         """End it."""

@@ -2,22 +2,38 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import redis
 
+import rota
+from rota.protocol.scripts import load_script
+
 MICROSECONDS = 1_000_000
+_MOST_CALLS = 100_000
+
+
+class SlowCall(NamedTuple):
+    """A call of a script of ours that took long."""
+
+    script: str
+    seconds: float
 
 
 @contextmanager
-def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[float]]:
-    """What scripts took meanwhile, filled in at the end: those over a millisecond."""
+def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[SlowCall]]:
+    """The calls of scripts meanwhile that took over a millisecond, filled in at the end."""
     kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
     client.config_set("slowlog-log-slower-than", 1000)
-    client.config_set("slowlog-max-len", 100_000)
+    client.config_set("slowlog-max-len", _MOST_CALLS)
     client.slowlog_reset()
-    seconds: list[float] = []
-    yield seconds
-    slow = client.slowlog_get(100_000)
-    seconds += [call["duration"] / MICROSECONDS for call in slow if b"EVALSHA" in call["command"]]
+    calls: list[SlowCall] = []
+    yield calls
+    names = {load_script(path.stem).sha: path.stem for path in Path(rota.__file__).with_name("lua").glob("*.lua")}
+    for call in client.slowlog_get(_MOST_CALLS):
+        word, *args = call["command"].split(b" ")
+        if word == b"EVALSHA":
+            calls.append(SlowCall(names[args[0]], call["duration"] / MICROSECONDS))
     for name, value in kept.items():
         client.config_set(name, str(value))

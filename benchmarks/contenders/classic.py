@@ -12,5 +12,5 @@ CLASSIC: Contender = Plain(
         "worker holds, and schedules nothing"
     ),
     at_least_once=False,
-    measures=UNSCHEDULED,
+    measures=UNSCHEDULED | {"load"},
 )

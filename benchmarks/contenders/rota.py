@@ -25,7 +25,7 @@ class Rota(OnPython):
     settings: str
     log_tasks: str
     log_level: str
-    measures: frozenset[str] = EVERYTHING | {"waits"}
+    measures: frozenset[str] = EVERYTHING | {"waits", "load"}
     app: str = "benchmarks.apps.rota_app"
     python: Path = OWN_PYTHON
     at_least_once: bool = True

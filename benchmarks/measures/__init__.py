@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.effort import Effort
-from benchmarks.measures import crash, drain, enqueue, idle, lateness, memory, start
+from benchmarks.measures import crash, drain, enqueue, idle, lateness, load, memory, start
 from benchmarks.numbers import Values
 from benchmarks.running import Running
 
@@ -118,6 +118,21 @@ MEASURES = {
             lateness.WORKERS,
             lateness.measure_burst,
             (Metric("lag_ms_max", "last start", "ms", "less"), Metric("early", "early", "tasks", "less")),
+            "rota",
+        ),
+        Measure(
+            "load",
+            "load: tasks that come by chance, 2 workers at so much of what they can do",
+            load.WORKERS,
+            load.measure,
+            (
+                Metric("rate", "they can do", "1/s", "more"),
+                *(
+                    Metric(f"lag_ms_p{name}_at_{share}", f"{share} %: p{name}", "ms", "less", 2)
+                    for share in load.SHARES
+                    for name in load.QUANTILES
+                ),
+            ),
             "rota",
         ),
         Measure(

@@ -61,10 +61,11 @@ def drain_seconds(running: Running, task: str, count: int) -> float:
 
 
 class Drained(NamedTuple):
-    """What working off took: by the clock, and processor time of the fleet and the server."""
+    """What working off took: by the clock, processor time of the fleet and the server, and of the server alone."""
 
     seconds: float
     cpu_seconds: float
+    server_seconds: float
 
 
 def drain(running: Running, task: str, count: int) -> Drained:
@@ -73,9 +74,10 @@ def drain(running: Running, task: str, count: int) -> Drained:
     counted, settled = place.counted() + count, (contender.settled(place) or 0) + count
     contender.hold(running)
     running.producer.many(task, count)
-    processes = [*running.processes(), psutil.Process(place.server_pid)]
-    cpu, started = cpu_seconds(processes), time.perf_counter()
+    fleet, server = running.processes(), [psutil.Process(place.server_pid)]
+    fleet_cpu, server_cpu, started = cpu_seconds(fleet), cpu_seconds(server), time.perf_counter()
     contender.let_go(running)
     wait_until(lambda: place.counted() >= counted, f"the end of {count} tasks", MOST_SECONDS)
     wait_until(lambda: contender.settled(place) in (None, settled), f"{count} tasks settled", MOST_SECONDS)
-    return Drained(time.perf_counter() - started, cpu_seconds(processes) - cpu)
+    seconds, server_seconds = time.perf_counter() - started, cpu_seconds(server) - server_cpu
+    return Drained(seconds, cpu_seconds(fleet) - fleet_cpu + server_seconds, server_seconds)

@@ -56,7 +56,7 @@ def test_a_burst_is_promoted_in_order_of_due_none_lost_none_early_and_in_short_c
     ]
     lane = Keys(fleet.namespace).delayed_lane("default")
     fleet.client.enqueue_many(calls)
-    with calls_over_a_millisecond(redis_client) as seconds:
+    with calls_over_a_millisecond(redis_client) as slow:
         assert not redis_client.llen(lane), "it took too long to enqueue them"
         until(lambda: redis_client.llen(lane) == BURST, "the burst in its lane")
     promoted = [parse_entry(text) for text in redis_client.lrange(lane, 0, -1) if isinstance(text, bytes)]
@@ -64,8 +64,9 @@ def test_a_burst_is_promoted_in_order_of_due_none_lost_none_early_and_in_short_c
     assert all(entry.ready_us >= entry.due_us for entry in promoted)
     assert fleet.books_balance()
     measured("last of 20,000 ready in ms", (promoted[-1].ready_us - promoted[-1].due_us) / 1000)
-    measured("longest script call in ms", max(seconds, default=0.0) * 1000)
-    assert max(seconds, default=0.0) < GENEROUS_CALL_SECONDS
+    longest_seconds = max((call.seconds for call in slow), default=0.0)
+    measured("longest script call in ms", longest_seconds * 1000)
+    assert longest_seconds < GENEROUS_CALL_SECONDS
 
 
 def test_2_000_tasks_due_at_one_instant_all_start_and_none_early(fleets: Fleets, measured: Measure) -> None:

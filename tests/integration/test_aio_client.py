@@ -15,7 +15,11 @@ import rota
 from faulty_link import FaultyLink
 from protocol import Fleet
 from rota.client import default
-from rota.protocol.store import BATCH
+from rota.client.aio.pool import AioPool
+from rota.client.answers import Exchange, Unanswered
+from rota.protocol.command import Command
+from rota.protocol.store import BATCH, Store
+from rota.protocol.views import TaskState
 from servers import Server
 from waiting import until
 
@@ -166,6 +170,26 @@ def test_a_silent_server_ends_each_call_in_time_and_holds_up_nobody(
             assert all(isinstance(each, rota.Uncertain if is_connected else rota.Unavailable) for each in found[:-1])
             assert isinstance(found[-1], rota.TaskStatus)
             assert found[-1].state == "unknown"
+
+    asyncio.run(program())
+
+
+def test_commands_whose_packing_takes_all_the_time_have_an_answer_each(link: FaultyLink, namespace: str) -> None:
+    first, second, third = (Store(namespace).status(task_id) for task_id in "abc")
+
+    def slow() -> Iterator[Command[TaskState]]:
+        yield first
+        time.sleep(0.2)
+        yield second
+        yield third
+
+    async def program() -> None:
+        pool = AioPool(link.url, TIMEOUT_SECONDS)
+        line = await pool.ready(Exchange([], None, time.monotonic() + TIMEOUT_SECONDS))
+        link.silence(replies=True)
+        answers = await pool.exchange(line, Exchange(slow(), None, time.monotonic() + 0.1))
+        pool.close()
+        assert [type(answer) for answer in answers] == [Unanswered] * 3
 
     asyncio.run(program())
 

@@ -187,6 +187,33 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
+def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn(
+    client: Client, fleet: Fleet, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.enqueue(call("before"))
+    redis_client.script_flush()
+    first, second = enqueues(fleet.store, "a", "b")
+    with borrowed(client._pool) as connection:
+        send = connection.send
+
+    def late_after_the_first() -> Iterator[Command[Any]]:
+        yield first
+        select.select([connection], [], [])
+        redis_client.client_pause(PAUSE_MS)
+        yield second
+
+    def sent_when_the_late_answer_is_there(data: bytes) -> None:
+        if b"EVALSHA" not in data:
+            select.select([connection], [], [])
+        send(data)
+
+    monkeypatch.setattr(connection, "send", sent_when_the_late_answer_is_there)
+    short = Exchange(late_after_the_first(), None, time.monotonic() + PAUSE_MS / 3000)
+    assert [type(answer) for answer in client._pool.exchange(short)] == [Unanswered] * 2
+    assert [type(answer) for answer in exchange(client, [first, second])] == [Answered] * 2
+    assert fleet.lane() == ["before", "a", "b"]
+
+
 def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")

@@ -5,6 +5,7 @@ import pickle
 import socketserver
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -167,6 +168,21 @@ def test_answered_calls_leave_one_record_and_one_without_an_answer_keeps_its_own
     assert [(handle.id, handle.duplicate) for handle in caught.value.repeat()] == [("a", False)]
     assert client.status("a").state == "cancelled"
     assert len(records(fleet)) == before + 1
+
+
+def test_what_got_no_answer_is_sent_again_by_a_connection_that_was_not_there_before(
+    client: Client, link: FaultyLink, fleet: Fleet
+) -> None:
+    with ThreadPoolExecutor(4) as pool:  # as many connections: each answer takes so long that all are under way at once
+        link.delay(0.05)
+        list(pool.map(client.enqueue, map(call, "1234")))
+        link.heal()
+    before = len(link.attempts)
+    assert before > 1
+    link.lose_replies(1, cut=False)
+    assert not client.enqueue(call("a")).duplicate
+    assert len(link.attempts) == before + 1
+    assert fleet.lane().count("a") == 1
 
 
 def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FaultyLink, fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -211,10 +212,33 @@ def test_clients_speak_tls_and_know_whom_they_trust(
     asyncio.run(program("a"))
     with rota.Client(url, namespace) as client:
         assert client.enqueue("work", queue="q", id="a").duplicate
+        another_name = rota.Client(url.replace("localhost", "127.0.0.1"), namespace)
+        with another_name, pytest.raises(rota.Unavailable, match="IP address mismatch"):
+            another_name.enqueue("work", queue="q", id="b")
         monkeypatch.delenv("SSL_CERT_FILE")
         with pytest.raises(rota.Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             asyncio.run(program("b"))
+        with rota.Client(url, namespace) as other, pytest.raises(rota.Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            other.enqueue("work", queue="q", id="b")
         assert client.status("b").state == "unknown"
+
+
+def test_a_connection_that_another_thread_cuts_sends_nothing_in_plain_text(
+    secure_server: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection(secure_server)
+    shutdown = socket.socket.shutdown
+    secured: list[bool] = []
+
+    def noting(self: ssl.SSLSocket, how: int) -> None:
+        secured.append(self.cipher() is not None)  # what would be sent at this moment
+        shutdown(self, how)
+
+    monkeypatch.setattr(socket.socket, "shutdown", noting)
+    connection.close(everywhere=True)
+    assert secured == [True]
+    with pytest.raises(ConnectionLost):
+        connection.execute("PING")
 
 
 def test_something_that_is_no_redis_is_said_to_be_none() -> None:

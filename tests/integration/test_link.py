@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from rota.child.slot_memory import SlotMemory
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import Store, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.wire import command, pack
 from rota.server.address import parse_address
-from rota.server.connection import DEFAULT_OPTIONS
+from rota.server.connection import DEFAULT_OPTIONS, ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, PushedBack
 from rota.telemetry import log
@@ -32,10 +35,12 @@ def logged() -> Iterator[int]:
 
 @pytest.fixture
 def link(server: Server) -> Iterator[Link]:
-    memory = SlotMemory.create(1)
-    made = Link(parse_address(server.url), DEFAULT_OPTIONS, Recorder(memory.slot(0).metrics))
-    yield made
-    made.close()
+    with closing(_link_to(server, DEFAULT_OPTIONS)) as made:
+        yield made
+
+
+def _link_to(server: Server, options: ConnectionOptions) -> Link:
+    return Link(parse_address(server.url), options, Recorder(SlotMemory.create(1).slot(0).metrics))
 
 
 def _events(fd: int) -> list[dict[str, Any]]:
@@ -74,6 +79,20 @@ def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_a
     assert link.connection() is connection
     assert pipelined.answer().word is TurnWord.LOST
     assert connection.execute("ECHO", "in order") == b"in order"
+
+
+def test_a_connection_on_which_a_pipelined_call_was_not_answered_in_time_is_used_for_nothing_else(
+    server: Server,
+) -> None:
+    with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
+        first = link.connection()
+        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # holds up what comes behind it
+        pipelined = link.pipeline(_LOST)
+        assert pipelined is not None
+        assert link.connection() is not first
+        assert link.connection().execute("ECHO", "in order") == b"in order"
+        with pytest.raises(ConnectionLost):
+            pipelined.answer()
 
 
 def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -> None:

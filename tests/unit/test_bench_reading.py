@@ -13,7 +13,7 @@ from prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 
-from benchmarks import limits
+from benchmarks import flood, limits
 from benchmarks.measures.monitor import Commands, counted
 from benchmarks.place import Line, parse_journal
 from benchmarks.probe import WORDS
@@ -81,7 +81,7 @@ def _calls(folder: Path) -> list[int]:
 def test_each_process_counts_in_words_of_its_own_after_a_fork_too(folder: Path) -> None:
     env = {"BENCH_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", _TASKS], env=env, check=True, timeout=30)
-    assert _calls(folder) == [2, 3]
+    assert _calls(folder) == [2, 4]
     assert (folder / "places").stat().st_size == 2
     assert [line.label for line in parse_journal((folder / "journal").read_text())] == [5]
 
@@ -106,3 +106,10 @@ def test_tasks_in_other_languages_count_and_write_as_those_of_python(folder: Pat
     lines = parse_journal((folder / "journal").read_text())
     assert [line.label for line in lines] == [5, 5]
     assert all(began - 0.001 < line.at / 1_000_000 < time.time() + 0.001 for line in lines)
+
+
+def test_a_flood_is_over_behind_the_last_slice_whose_median_lag_was_above_normal() -> None:
+    lags_ms = {100.0: 9.0, 100.3: 1.0, 100.6: 9.0, 100.7: 9.0, 100.9: 1.0, 99.0: 50.0}
+    lines = [Line("mark", round(due * 1e6), due * 1e6 + lag * 1000, 7) for due, lag in lags_ms.items()]
+    assert max(flood.ends_above(flood.slices(lines, 100.0), 2.0)) == 0.75
+    assert flood.ends_above(flood.slices(lines, 100.0), 10.0) == []

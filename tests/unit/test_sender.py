@@ -12,6 +12,8 @@ from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.protocol.store import NewTask
 
+BATCH = 125  # tasks a call
+ROUND = 32 * BATCH
 Repeated = list[Callable[[], Sending[NewTask]]]
 
 
@@ -57,6 +59,16 @@ def test_calls_that_are_answered_have_one_name_and_count_on() -> None:
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
 
+def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
+    sender = sender_of([])
+    besides: Sender[NewTask, Any, NewTask] = sender.of(
+        lambda batch: cast("Command[Any]", batch), lambda items, _: list(items)
+    )
+    (first,), (second,), (third,) = (a_call(each, ANSWERED) for each in (sender, besides, sender))
+    name = first.removesuffix(" 1")
+    assert [second, third] == [f"{name} 2", f"{name} 3"]
+
+
 @pytest.mark.parametrize(
     "answers",
     [
@@ -83,6 +95,44 @@ def test_what_is_repeated_by_hand_keeps_its_nonce_whatever_was_sent_since() -> N
     a_call(sender, ANSWERED)
     [again] = repeats
     assert nonces_of(again(), ANSWERED) == [first]
+
+
+def test_a_call_of_many_rounds_has_the_names_of_one() -> None:
+    sender = sender_of([])
+    many = [NewTask(str(number), "q", b"") for number in range(3 * ROUND)]
+    round_of_answers = ANSWERED * (ROUND // BATCH)
+    nonces = nonces_of(sender.send(many), *[round_of_answers] * 3)
+    assert len({nonce.split()[0] for nonce in nonces}) == ROUND // BATCH
+    assert len(set(nonces)) == 3 * ROUND // BATCH
+
+
+def test_a_child_forked_between_two_rounds_shares_no_nonce_with_its_parent_from_then_on() -> None:
+    sender = sender_of([])
+    many = [NewTask(str(number), "q", b"") for number in range(ROUND + 1)]
+    reading, writing = os.pipe()
+    forked: list[int] = []
+
+    def fork(_: int) -> None:
+        if not forked:
+            forked.append(os.fork())
+
+    def nonces_from_then_on() -> list[str]:
+        sent = nonces_of(sender.send(many, fork), ANSWERED * (ROUND // BATCH), ANSWERED)
+        return [sent[-1], *a_call(sender, ANSWERED)]
+
+    try:
+        ours = nonces_from_then_on()
+        if forked == [0]:
+            os.write(writing, "\n".join(ours).encode())
+    finally:
+        if forked == [0]:
+            os._exit(0)
+    os.waitpid(forked[0], 0)
+    childs = os.read(reading, 1000).decode().split("\n")
+    os.close(reading)
+    os.close(writing)
+    assert len(childs) == 2
+    assert set(ours).isdisjoint(childs)
 
 
 def test_a_forked_child_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

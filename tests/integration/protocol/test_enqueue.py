@@ -1,11 +1,14 @@
 """Claims about accepting tasks."""
 
+import dataclasses
+
 import pytest
 
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask
+from rota.protocol.wire import pack
 from rota.server.server_errors import PushedBack, ServerError
 
 Q = one_tier("q")
@@ -127,6 +130,15 @@ def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
     before = fleet.snapshot()
     with pytest.raises(ServerError, match="at most 500"):
         fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(501)))
+    assert fleet.snapshot() == before
+
+
+@pytest.mark.parametrize("arguments", [["a", "q", ""], ["a", "q", "", "", "0", "[]"], ["a", "q", "now", "[]"]])
+def test_arguments_of_another_format_refuse_the_whole_call(fleet: Fleet, arguments: list[str]) -> None:
+    before = fleet.snapshot()
+    call = fleet.store.enqueue("nonce", [])
+    with pytest.raises(ServerError):
+        fleet.run(dataclasses.replace(call, args=pack(["nonce", *arguments])))
     assert fleet.snapshot() == before
 
 

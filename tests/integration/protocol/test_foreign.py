@@ -188,6 +188,16 @@ def test_no_state_in_the_rotation_holds_a_queue_back_for_long(timed: TimedFleet,
     assert set(queues) == {"q", "other"}
 
 
+def test_a_queue_without_rivals_is_served_and_recovered_whatever_stands_for_the_rotation(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    fleet.redis.set(fleet.keys.rotation, "x")
+    running, *_ = fleet.turn(owner, Q, limit=3).claims
+    assert fleet.run(fleet.store.recall(owner, running.entry.text, Q)) == 2
+    assert fleet.run(fleet.store.retire_exited(owner, Blame(), tiers=Q)).requeued
+    assert fleet.claim(fleet.register(), Q) == ["a"]
+
+
 def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_retired(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()

@@ -110,7 +110,8 @@ class Judge:
 
     def no_connection(self, error: Exception) -> Unavailable:
         """Nothing was sent."""
-        return unavailable(f"no connection to {self._shown_url}: {_why(error)}", error)
+        why = _why(error).removeprefix("no connection to ")  # from there on a connection says the same
+        return unavailable(f"no connection to {self._shown_url}: {why}", error)
 
     def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
         """The server refused to be asked for a confirmation."""

@@ -1,11 +1,12 @@
 """The client's blocking connections, as many as threads use at a time: no command is ever repeated behind our back.
 
-A connection on which all was answered is kept for the next exchange; any other is closed. A list needs no lock to give
-one out (ADR 20).
+A connection on which all was answered is kept for the next exchange; any other is closed, and with one that was lost
+all that are idle. A list needs no lock to give one out (ADR 20).
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.client.answers import Answer, Exchange, Judge
@@ -55,6 +56,7 @@ class ClientPool:
             raise
         if failed and (any(isinstance(reply, ConnectionLost) for reply in replies) or connection not in self._all):
             self._drop(connection)  # lost; or it is no primary any more; or the client was closed
+            self._drop_idle()  # they lead to the same server, by the same way
         else:
             connection.is_known = True
             self._kept.append(connection)
@@ -101,6 +103,11 @@ class ClientPool:
             raise self._judge.no_connection(error) from error
         self._tried = confirmation
 
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):  # until none is left
+            while True:
+                self._drop(self._kept.pop())
+
     def _drop(self, connection: TimedConnection) -> None:
         self._all.discard(connection)
         connection.close()
@@ -138,9 +145,15 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
 
 
 def _teach(connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
-    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it.
+    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it. Not
+    # on a connection that was given up, on which answers to other commands may still come.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
-    if unknown:
+    if not unknown:
+        return
+    places = [*unknown, -1] if tail else unknown
+    lost = [reply for reply in replies if isinstance(reply, ServerError) and not reply.is_reply]
+    taught: list[object] = [*lost[:1]] * len(places)
+    if not taught:
         _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
-        for n, reply in zip([*unknown, -1] if tail else unknown, taught, strict=True):
-            replies[n] = reply
+    for n, reply in zip(places, taught, strict=True):
+        replies[n] = reply

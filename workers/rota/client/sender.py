@@ -74,8 +74,13 @@ class Batch(NamedTuple, Generic[S]):
     """What is sent by one call, and its nonce. `at`: how many are sent before it."""
 
     items: Sequence[S]
+    at: int
     nonce: str
-    at: int = 0
+
+
+Pieces = Sequence[tuple[Sequence[S], int]]
+"""Of one round: what goes into each call, and how many are sent before it. Nonces are taken when the round is sent, so
+that a call of many rounds takes few."""
 
 
 class Nonces:
@@ -91,7 +96,7 @@ class Nonces:
     def take(self) -> str:
         """One for a call."""
         if self._pid != os.getpid():
-            self._pid, self._next = os.getpid(), []
+            self._next, self._pid = [], os.getpid()  # in this order: another thread may come in between
         try:
             return self._next.pop()
         except IndexError:
@@ -138,7 +143,9 @@ class Sender(Generic[S, V, H]):
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
             return self._doubt(why, ids, lambda: go_on(again()))
 
-        return Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+        made = Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+        made._nonces = self._nonces  # for one record on the server, however many flows are sent
+        return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
         """Send tasks, in order, each round once, and what got no answer a second time. `progress` is told after each
@@ -146,36 +153,20 @@ class Sender(Generic[S, V, H]):
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        rounds = self._rounds(items)
+        rounds = _rounds(items)
         if len(rounds) == 1 and progress is None:
             return self._send_round(rounds[0])
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
         """Send these by one call, be there any or not: at most as many as a script takes."""
-        return self._send_round([Batch(items, self._nonces.take())])
+        return self._send_round([(items, 0)])
 
-    def _rounds(self, items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
-        if len(items) == 1:
-            return [[Batch(items, self._nonces.take())]]
-        batches: list[Batch[S]] = []
-        at = 0
-        for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
-            batches.append(Batch(some, self._nonces.take(), at))
-            at += len(some)
-        if len(batches) == 1:
-            return [batches]
-        return _cut(
-            batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES
-        )
-
-    def _send_rounds(
-        self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
-    ) -> Sending[H]:
+    def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
         handles: list[H] = []
-        for batches in rounds:
+        for some in rounds:
             try:
-                handles += yield from self._send_round(batches)
+                handles += yield from self._send_round(some)
             except (Unavailable, Uncertain) as error:
                 error.accepted = (*(handle.id for handle in handles), *error.accepted)
                 raise
@@ -183,7 +174,8 @@ class Sender(Generic[S, V, H]):
                 progress(len(handles))
         return handles
 
-    def _send_round(self, batches: Sequence[Batch[S]]) -> Sending[H]:
+    def _send_round(self, some: Pieces[S]) -> Sending[H]:
+        batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
         # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
@@ -271,6 +263,20 @@ def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -
     except StopIteration as end:
         handles: list[H] = end.value
         return handles
+
+
+def _rounds(items: Sequence[S]) -> Sequence[Pieces[S]]:
+    if len(items) == 1:
+        return [[(items, 0)]]
+    batches: list[tuple[Sequence[S], int]] = []
+    at = 0
+    for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
+        batches.append((some, at))
+        at += len(some)
+    if len(batches) == 1:
+        return [batches]
+    sizes = [sum([item.size for item in some]) for some, _ in batches]
+    return _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES)
 
 
 def _is_remembered(sent_at: float) -> bool:

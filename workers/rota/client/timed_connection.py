@@ -53,10 +53,7 @@ class TimedConnection:
 
     def close(self) -> None:
         """Close it, whoever waits on it; of the parent of a fork this process's copy alone. May be repeated."""
-        if self._pid == os.getpid():
-            self._connection.cut()
-        else:
-            self._connection.close()
+        self._connection.close(everywhere=self._pid == os.getpid())
 
 
 class _Deadline:

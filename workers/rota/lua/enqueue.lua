@@ -6,7 +6,7 @@
 -- ARGV     nonce (see shared/sent.lua), then up to 500 x: id, queue, how, body
 --          how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the head of
 --          its lane, where the last one of a call stands first), for how many ms it holds its unique key, and that key or ''
--- errors   ROTA… when there are too many, or a name is none: nothing was done
+-- errors   ROTA… when there are too many, or not four arguments for each, or a name is none: nothing was done
 -- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was never a
 --          fleet in this namespace) | duplicate | held ID
 --          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
@@ -16,6 +16,7 @@
 -- of a redis.call, and brings no shared file of which it would need one line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
+if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end
 local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
 local call, try = redis.call, redis.pcall
 local now = redis_now()

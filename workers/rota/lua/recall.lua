@@ -15,8 +15,7 @@ local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write.
 guard_places()
-redis.call('HLEN', PREFIX .. 'rotation')
-if any_patterns then guard_turns(domains) end
+guard_rotation(domains)
 redis.call('LLEN', inflight)
 
 local _, settled, released = settle(owner, settlements_at, settlements, now, 0, '')

@@ -38,8 +38,7 @@ if reason == 'expired' then
   if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {}, {} } end
 end
 guard_places()
-redis.call('HLEN', PREFIX .. 'rotation')
-if any_patterns then guard_turns(domains) end
+guard_rotation(domains)
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, all_settled = {}, 0

@@ -43,23 +43,20 @@ local has_list = type(holding) == 'number'
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
-if any_patterns then guard_turns(domains) end
+guard_rotation(domains)
 local bounds -- of the queues that have any
 for _, domain in ipairs(domains) do
-  if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
   if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
     bounds = bounds or make_bounds(now)
   end
 end
-if any_members then guard_places() end -- as what follows may go anywhere
+local goes_anywhere = any_members -- as what follows may
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
-  if ARGV[verb_at] ~= 'done' then
-    guard_places()
-    break
-  end
+  goes_anywhere = goes_anywhere or ARGV[verb_at] ~= 'done'
 end
+if goes_anywhere then guard_places() end
 
 -- How many entries of this queue to claim at once, where any may start. Where starts are bounded they are claimed one at a
 -- time: unstarted entries would take the room of other workers. All picks that are left may go to a queue that has no
@@ -267,17 +264,16 @@ local function claim_in_order()
     while #places > 0 and goes_on() do
       local found, looked = 0, 0
       -- For few picks it would cost more to read what lies at the head of every rival.
-      local is_planned = claim_planned and #places > 1 and #places <= 2 * left
-      if is_planned then found, looked = claim_planned(domain, places, left) end
+      if claim_planned and #places > 1 and #places <= 2 * left then found, looked = claim_planned(domain, places, left) end
       left = left - found
       if found > 0 then
         places = candidates(domain, bounds)
       else
         local i = next_in_rotation(domain, places)
         local share = share_in(domain, ARGV[places[i]])
-        local has_more = claim_from(share, most_of(share, #places > 1))
+        local is_left = claim_from(share, most_of(share, #places > 1))
         local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
-        if is_shut or not has_more then table.remove(places, i) end
+        if is_shut or not is_left then table.remove(places, i) end
       end
       examined = examined + looked -- behind the claim, which would find no room for it: it gets on whatever was looked at
     end

@@ -1,7 +1,6 @@
 """One blocking connection to the server, of our own: what is said on it is that of `session`.
 
-Every wait has a deadline and goes through the `wait` given at the start, so that a worker can watch its master's death
-pipe meanwhile.
+Every wait has a deadline and goes through the `wait` given at the start: a worker watches its death pipe in it.
 """
 
 import errno
@@ -74,8 +73,6 @@ class Connection:
             self.close()
             raise
 
-    # What most callers use
-
     def run(self, call: Command[T]) -> T:
         """Run a script and parse its answer. Raises ServerError."""
         try:
@@ -92,17 +89,14 @@ class Connection:
         """Go on with these options, after a greeting that had to be quick."""
         self._options = options
 
-    def close(self) -> None:
-        """Close at once. May be repeated."""
+    def close(self, *, everywhere: bool = False) -> None:
+        """Close at once. `everywhere`: in all processes that have it, and under threads that wait on it, which raise
+        ConnectionLost. May be repeated."""
+        if everywhere:
+            with suppress(OSError):  # it has ended already
+                # Below TLS: SSLSocket's own drops TLS first, and what a thread sends just then would go in plain text.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
-
-    def cut(self) -> None:
-        """Close it in all processes that have it, and for threads that wait on it: they raise ConnectionLost."""
-        with suppress(OSError):  # it has ended already
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self.close()
-
-    # Sending and receiving apart, for a command that is parked in the server
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
@@ -121,9 +115,8 @@ class Connection:
 
     def try_receive(self) -> Any:
         """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
-        while (reply := self._session.reply()) is NO_REPLY:
-            if not self._read():
-                break
+        while (reply := self._session.reply()) is NO_REPLY and self._read():
+            pass
         return reply
 
     def receive(self) -> Any:
@@ -149,8 +142,10 @@ class Connection:
         return self.receive()
 
     def _wait(self, events: int, what: str) -> None:
-        seconds = self._options.read_seconds
-        if not self._options.wait(self.fileno(), events, seconds):
+        seconds, fd = self._options.read_seconds, self.fileno()
+        if fd < 0:
+            raise ConnectionLost("the connection was closed", REASON_NETWORK)
+        if not self._options.wait(fd, events, seconds):
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
     def _greet(self, address: Address) -> None:
@@ -177,12 +172,8 @@ def _wanted(error: OSError, otherwise: int) -> int:
     return wanted
 
 
-# Connecting
-
-
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """A connection for commands that write: to that very server, or to the primary that sentinels name now. Raises
-    ServerError."""
+    """A connection for commands that write: to that server, or the primary that sentinels name. Raises ServerError."""
     if address.sentinels is None:
         return Connection(address, options)
     searching = search(address)

@@ -9,7 +9,7 @@ from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
 from rota.server.address import Address
 from rota.server.connection import Connection, ConnectionOptions, connect
-from rota.server.server_errors import PushedBack, ServerError, UnknownScript, read_reply
+from rota.server.server_errors import ConnectionLost, PushedBack, ServerError, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ERRORS
@@ -62,13 +62,16 @@ class Pipelined(Generic[T]):
         except ServerError as error:
             self._reply = error
 
-    def take_in(self) -> None:
-        """Wait for the reply and keep it, whatever it is."""
+    def take_in(self) -> bool:
+        """Wait for the reply and keep it, whatever it is; False when its connection is of no use any more."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.receive()
+                self._reply = self._connection.try_receive()  # as a rule it came long ago
+                if self._reply is NO_REPLY:
+                    self._reply = self._connection.receive()
             except ServerError as error:
                 self._reply = error
+        return not isinstance(self._reply, ConnectionLost)
 
     def answer(self) -> T:
         """Wait for the answer, and give it out: it is not kept. Raises ServerError."""
@@ -93,13 +96,13 @@ class Link:
         self.worked = self._outages.worked
 
     def connection(self) -> Connection:
-        """The connection, made now if there is none; replies come in order, so that of a pipelined call has come.
-        Raises ServerError."""
+        """The connection, made now if there is none; replies come in order, so that of a pipelined call has come, or
+        with it the next command would be answered. Raises ServerError."""
+        pipelined, self._pipelined = self._pipelined, None
+        if pipelined is not None and not pipelined.take_in():
+            self.close()
         if self._connection is None:
             self._connection = connect(self._address, self._options)
-        if self._pipelined is not None:
-            self._pipelined.take_in()
-            self._pipelined = None
         return self._connection
 
     def pipeline(self, call: Command[T]) -> Pipelined[T] | None:

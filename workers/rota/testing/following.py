@@ -23,7 +23,7 @@ from rota.protocol.wire import text_of
 from rota.testing.books import Accepted, Books, KeptTask
 
 _FIRST: Final = 7
-_FIELDS: Final = 7  # of a member
+_FIELDS: Final = 5  # of a member
 _REMEMBERED_US: Final = 50_000_000  # ENDED_MS of lua/shared/following.lua
 _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 
@@ -200,6 +200,7 @@ class KeptGroups:
 
 
 def _member(args: Sequence[bytes]) -> tuple[NewTask, list[NewTask]]:
-    task_id, queue, due, unique_key, hold_ms, body, following = args
-    new = NewTask(text_of(task_id), text_of(queue), body, text_of(due), text_of(unique_key), int(hold_ms))
+    task_id, queue, how, body, following = args
+    due, hold_ms, unique_key = text_of(how).split(" ", 2) if how else ("", "0", "")
+    new = NewTask(text_of(task_id), text_of(queue), body, due, unique_key, int(hold_ms))
     return new, list(followers_of(following))

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rota.child.life import NANOSECONDS
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.replies import Claim, TurnReply, TurnWord
@@ -20,6 +21,9 @@ from rota.worker.times import Anchor
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
 UNRECALLED_NS: Final = 20_000_000  # the master recalls nothing behind a task that it was given less than 25 ms ago
 PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
+# However sure a worker is of what it holds, so often it says so: a server that lost writes, or took up a turn after
+# the worker had given that up, may hold more for it, for ever.
+NAMED_EVERY_NS: Final = NANOSECONDS
 MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
 _FALL: Final = 0.25  # of the way down to what the last claim took
 _LONGEST_SHARE: Final = 1 / 16

@@ -12,7 +12,7 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
-from rota.worker.claims import ClaimTimes, InFlight, Prefetch
+from rota.worker.claims import NAMED_EVERY_NS, ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
 from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, WorkerLoop
@@ -30,6 +30,7 @@ class Loop(WorkerLoop):
     executor: Executor
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
+    _named_ns: int = 0
     _recalled_before: int = 0
     _last_run: bytes = b""
 
@@ -119,7 +120,7 @@ class Loop(WorkerLoop):
             return error
         if not self._ready:
             self._say_ready()
-        received_ns = boottime_ns()
+        received_ns = self._named_ns = boottime_ns()
         self.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
@@ -220,9 +221,9 @@ class Loop(WorkerLoop):
 
     def _may_pipeline(self, tasks: int, at_ns: int) -> bool:
         """Whether the next turn may be sent before the last of so many are run: not if these are the last of this life,
-        nor if a turn is wanted that is answered at once, as Redis time is known from such."""
-        in_flight = self._in_flight
-        return tasks == len(in_flight.waiting) and not in_flight.tokens and self._clock.is_good(at_ns)
+        nor if one is wanted that names what is held, and is answered at once: Redis time is known from such."""
+        are_last = tasks == self.recycling.left(self._attempts)
+        return not are_last and not self._in_flight.tokens and at_ns - self._named_ns < NAMED_EVERY_NS
 
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""

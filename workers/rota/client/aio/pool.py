@@ -122,10 +122,10 @@ async def _replies(line: Line, commands: Iterable[bytes], deadline: float) -> li
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                if replies:
-                    await asyncio.sleep(0)  # packing many takes a while, in which nothing else runs
-                replies.append(line.send(data))
+                replies.append(line.send(data))  # before anything is awaited: what is taken here has a reply
                 await line.drain()
+                if len(replies) > 1:
+                    await asyncio.sleep(0)  # packing many takes a while, in which nothing else runs
             await asyncio.wait(replies)
     except TimeoutError:
         pass  # told below

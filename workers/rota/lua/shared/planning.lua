@@ -35,7 +35,7 @@ if ARGV[3] ~= '1' then
       if head.taken > delayed then redis.call('LTRIM', ready_lane(share.queue), head.taken - delayed, '-1') end
       has_more[share.queue] = entries_in(share.queue) > 0
       if has_more[share.queue] then to_ring[share.name] = true else redis.call('SREM', PREFIX .. 'ready', share.queue) end
-      count('running:' .. share.queue, head.taken)
+      count_later('running:' .. share.queue, head.taken)
       if share.is_bounded then bounds.spend_rate(share, head.taken) end
       if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
       verdicts[share.queue] = nil
@@ -89,6 +89,7 @@ if ARGV[3] ~= '1' then
           changed[#changed + 1] = head.state
         end
       end
+      if bounds then write_counts() end
       redis.call('HSET', PREFIX .. 'rotation', unpack(changed))
       return #order, looked
     end

@@ -24,8 +24,16 @@ local function fields_of(share)
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
+-- What a charge or a credit may write, read before the first write of a call: of a domain without rivals nothing is kept.
+local function guard_rotation(domains)
+  for _, domain in ipairs(domains) do
+    if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
+  end
+  if any_patterns then guard_turns(domains) end
+end
+
 -- Entries were claimed, together, or one by one with a serving each. A queue that is alone in its domain takes turns with
--- none: of such a domain nothing is kept.
+-- none.
 local function charge(share, entries, one_by_one)
   if share.is_alone then return end
   local key, clock_field, field = fields_of(share)

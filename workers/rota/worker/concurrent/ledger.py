@@ -4,15 +4,10 @@ Each task it runs has a place. Outcomes stay until an answer names them, as with
 """
 
 from dataclasses import dataclass, field
-from typing import Final
 
-from rota.child.life import NANOSECONDS
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Turn
-from rota.worker.claims import Outcomes
-
-# However sure it is of what it holds, so often it says so: a server that lost writes may hold more for it, for ever.
-_NAMED_EVERY_NS: Final = NANOSECONDS
+from rota.worker.claims import NAMED_EVERY_NS, Outcomes
 
 
 @dataclass(slots=True)
@@ -91,7 +86,7 @@ class Ledger(Outcomes):
         self.asked = self._forgot = True
 
     def _names_held(self, at_ns: int) -> bool:
-        is_due = self._named_ns is None or at_ns - self._named_ns >= _NAMED_EVERY_NS
+        is_due = self._named_ns is None or at_ns - self._named_ns >= NAMED_EVERY_NS
         if is_due or self.asked or self.alone:
             self._named_ns = at_ns
             return True

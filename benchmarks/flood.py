@@ -1,0 +1,135 @@
+"""Many delayed tasks beside a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota alone, two workers.
+
+A million tasks due evenly within a minute, or 100,000 due at one instant (`--delayed 100000 --within 0`), while others
+come by chance at a share of what the two workers can do. Told is whether all started, once and not early; which scripts
+took over a millisecond; how late both kinds started, by when they were due; and when that was as before again.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.contenders.rota import ROTA
+from benchmarks.measures.load import WORKERS, highest_rate, lags_under
+from benchmarks.numbers import quantile
+from benchmarks.place import Line, Place, wait_until
+from benchmarks.processes import adopt_orphans, give_a_processor_to
+from benchmarks.running import Running, running
+from servers import Server, server_binaries
+from slow_calls import SlowCall, calls_over_a_millisecond
+
+NORMAL_SECONDS: Final = 3.0
+SLICE_SECONDS: Final = 0.25
+SHOWN_SLICES: Final = 24
+LEAST_AHEAD_SECONDS: Final = 3.0
+ENQUEUED_A_SECOND: Final = 30_000
+DRAIN_SECONDS: Final = 60.0
+MICROSECONDS: Final = 1_000_000
+
+Slices = dict[int, list[float]]  # lags in milliseconds, by the number of the slice in which the tasks were due
+
+
+def main() -> None:
+    """Measure and print."""
+    wanted = _arguments()
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
+        server = Server(server_binaries()[wanted.server], Path(name)).start()
+        try:
+            if wanted.apart:
+                give_a_processor_to(server.pid)
+            with running(ROTA, Place(server, Path(name)), WORKERS) as run:
+                rate = highest_rate(run, NORMAL_SECONDS) * wanted.share / 100
+                normal_ms = _normal_ms(run, rate, wanted.share)
+                _flood(run, wanted, rate, normal_ms)
+        finally:
+            server.stop()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.flood")
+    parser.add_argument("--server", choices=sorted(server_binaries()), default=min(server_binaries()))
+    parser.add_argument("--share", type=float, default=50.0, help="the load beside them, in per cent; default 50")
+    parser.add_argument("--delayed", type=int, default=1_000_000, help="how many are due; default a million")
+    parser.add_argument("--within", type=float, default=60.0, help="seconds within which they are due; default 60")
+    parser.add_argument("--after", type=float, default=15.0, help="seconds for which the load goes on; default 15")
+    parser.add_argument("--apart", action="store_true", help="the server has a processor to itself")
+    return parser.parse_args()
+
+
+def _normal_ms(run: Running, rate: float, share: float) -> float:
+    late = lags_under(run, rate, NORMAL_SECONDS)
+    p50, p99 = quantile(late, 0.5), quantile(late, 0.99)
+    print(f"the load alone, {rate:,.0f} tasks a second ({share:g} %): lag p50 {p50:.2f}, p99 {p99:.2f} ms")
+    return p99
+
+
+def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: float) -> None:
+    place, before = run.place, run.place.counted()
+    place.forget_journal()
+    due = time.time() + LEAST_AHEAD_SECONDS + wanted.delayed / ENQUEUED_A_SECOND
+    run.producer.pile("delayed", wanted.delayed, due, wanted.within)
+    if time.time() > due:
+        sys.exit("its producer was still enqueuing when the first task was due")
+    with calls_over_a_millisecond(place.client) as calls:
+        time.sleep(max(0.0, due - NORMAL_SECONDS - time.time()))
+        seconds = due + wanted.within + wanted.after - time.time()
+        all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
+        wait_until(lambda: place.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
+        time.sleep(SLICE_SECONDS)  # for whatever would start twice
+    print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(place.journal('mark')):,} starts")
+    print(_scripts(calls))
+    _say_how_late(wanted, place, due, normal_ms)
+
+
+def _say_how_late(wanted: argparse.Namespace, place: Place, due: float, normal_ms: float) -> None:
+    delayed, others = place.journal("delayed"), place.journal("mark")
+    early = sum(line.late_ms < 0 for line in delayed)
+    print(f"{wanted.delayed:,} due within {wanted.within:g} s beside it: {len(delayed):,} starts, {early} early")
+    for name, lines in (("delayed", delayed), ("load", others)):
+        print(f"{name}, median lag in ms by when due: {_shown(slices(lines, due))}")
+    over = max((end for lines in (delayed, others) for end in ends_above(slices(lines, due), normal_ms)), default=0.0)
+    print(f"what is due {over:g} s after the first, and later, has a median lag below {normal_ms:.1f} ms again")
+
+
+def _scripts(calls: Iterable[SlowCall]) -> str:
+    longest: dict[str, float] = defaultdict(float)
+    counts = Counter(call.script for call in calls)
+    over = Counter(call.script for call in calls if call.seconds > 0.005)
+    for call in calls:
+        longest[call.script] = max(longest[call.script], call.seconds * 1000)
+    told = (f"{name} {counts[name]} ({over[name]} over 5 ms, longest {longest[name]:.1f} ms)" for name in longest)
+    return f"scripts over 1 ms: {', '.join(told) or 'none'}"
+
+
+def slices(lines: Iterable[Line], first_due: float) -> Slices:
+    """The lags of all, by when they were due; slice 0 begins at this Unix time."""
+    found: Slices = defaultdict(list)
+    for line in lines:
+        found[int((line.label / MICROSECONDS - first_due) // SLICE_SECONDS)].append(line.late_ms)
+    return found
+
+
+def _shown(found: Slices) -> str:
+    """Every so many slices, so that a line holds them."""
+    numbers = sorted(number for number in found if number >= 0)
+    step = max(1, len(numbers) // SHOWN_SLICES)
+    return "  ".join(
+        f"{number * SLICE_SECONDS:g}s {statistics.median(found[number]):.1f}" for number in numbers[::step]
+    )
+
+
+def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
+    """The ends, in seconds from the first due time, of the slices whose median lag was above normal."""
+    late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
+    return [(number + 1) * SLICE_SECONDS for number in late]
+
+
+if __name__ == "__main__":
+    main()

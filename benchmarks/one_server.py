@@ -1,0 +1,102 @@
+"""What one server can carry: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota alone.
+
+The server has a processor to itself, and everybody else shares the others. Told is what a task costs that processor:
+its enqueue, one a call and 500 a call, and its way through a worker: of tasks that do nothing, of 1 ms and of 10 ms,
+which are claimed many, some and one at a time. Longer ones cost what those of 10 ms do. From that follows how many
+tasks a second keep 70 % of the processor busy, and how many workers those keep busy.
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.contenders.rota import ROTA
+from benchmarks.measures.drain import drain
+from benchmarks.place import Place
+from benchmarks.processes import adopt_orphans, cpu_seconds, give_a_processor_to
+from benchmarks.running import running
+from servers import Server, server_binaries
+
+ENQUEUED: Final = 10_000
+SHARE: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of task, and how many of them how many workers run here."""
+
+    title: str
+    name: str
+    seconds: float
+    workers: int
+    tasks: int
+
+
+KINDS: Final = (
+    Kind("that do nothing", "nothing", 0.0, 2, 60_000),
+    Kind("of 1 ms", "brief", 0.001, 8, 15_000),
+    Kind("of 10 ms", "work", 0.01, 32, 10_000),
+)
+LONGER: Final = 0.1
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.one_server")
+    parser.add_argument("--server", choices=sorted(server_binaries()), default=min(server_binaries()))
+    wanted = parser.parse_args()
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
+        server = Server(server_binaries()[wanted.server], Path(name)).start()
+        try:
+            give_a_processor_to(server.pid)
+            _measure(Place(server, Path(name)))
+        finally:
+            server.stop()
+
+
+def _measure(place: Place) -> None:
+    singly_us = _enqueue_us(place)
+    for kind in KINDS:
+        run_us = _run_us(place, kind)
+        _say_what_follows(kind.title, kind.seconds, singly_us + run_us)
+    _say_what_follows(f"of {LONGER:g} s", LONGER, singly_us + run_us)
+
+
+def _enqueue_us(place: Place) -> float:
+    """What the enqueue of a task costs, one a call."""
+    with running(ROTA, place, KINDS[0].workers) as run:
+        run.contender.hold(run)
+        for title, enqueue in (("500 a call", run.producer.many), ("one a call", run.producer.each)):
+            server = [psutil.Process(place.server_pid)]
+            before = cpu_seconds(server)
+            enqueue("nothing", ENQUEUED)
+            each_us = (cpu_seconds(server) - before) / ENQUEUED * 1_000_000
+            print(f"enqueue, {title}: {each_us:.1f} us a task", flush=True)
+        return each_us
+
+
+def _run_us(place: Place, kind: Kind) -> float:
+    """What a task of this kind costs from its claim to its end."""
+    with running(ROTA, place, kind.workers) as run:
+        drain(run, kind.name, kind.tasks // 5)  # brings all to speed
+        took = drain(run, kind.name, kind.tasks)
+    each_us = took.server_seconds / kind.tasks * 1_000_000
+    busy = took.server_seconds / took.seconds
+    rate = kind.tasks / took.seconds
+    print(f"tasks {kind.title}, {kind.workers} workers: {each_us:.1f} us a task; {rate:,.0f}/s keep it {busy:.0%} busy")
+    return each_us
+
+
+def _say_what_follows(title: str, seconds: float, each_us: float) -> None:
+    rate = SHARE * 1_000_000 / each_us
+    workers = f", {rate * seconds:,.0f} workers that are always busy" if seconds else ""
+    print(f"  {SHARE:.0%} of a processor is enough for {rate:,.0f}/s {title}, enqueued one a call{workers}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
