@@ -51,11 +51,14 @@ def test_what_cannot_be_an_entry_is_claimed_as_garbage_with_its_bytes(
     assert bare.hget(fleet.keys.tasks, "live") == body_of("live")
 
 
-@pytest.mark.parametrize("head", [b"", b"no id", b"\xff", b'["x",'])
+@pytest.mark.parametrize("is_in_tasks", [False, True])
+@pytest.mark.parametrize("head", [b"", b"no id", b"li\nve", b"\xff", b'["x",'])
 def test_what_goes_on_as_the_entry_before_it_and_begins_with_no_id_is_garbage_too(
-    fleet: Fleet, bare: "redis.Redis", head: bytes
+    fleet: Fleet, bare: "redis.Redis", head: bytes, *, is_in_tasks: bool
 ) -> None:
     fleet.push("a")
+    if is_in_tasks:
+        bare.hset(fleet.keys.tasks, head, body_of("a"))
     [entry] = [str(text).encode() for text in fleet.redis.lrange(fleet.keys.ready_lane("q"), 0, -1)]
     text = head + entry.removeprefix(b"a")
     bare.rpush(fleet.keys.ready_lane("q"), text)

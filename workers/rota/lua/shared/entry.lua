@@ -42,7 +42,7 @@ local function new_tail_at(text)
 end
 
 -- No more than a claim needs of an entry: the id, and whether a crash or a loss is on record; nil of a text that is none.
--- The id of a new entry is taken as it stands there: whoever asks looks for it in `tasks`, which has no other ids than names.
+-- The id of a new entry is taken as it stands there.
 local function glance(text)
   local at = new_tail_at(text)
   if at then return string.sub(text, 1, at - 1), false end
@@ -50,12 +50,17 @@ local function glance(text)
   if e then return e.id, e.crashes > 0 or e.losses > 0 end
 end
 
--- Of several: their ids, '' where there is none, and whether each has a crash or a loss on record.
+-- Of several: their ids, '' where there is none, and whether each has a crash or a loss on record. Ids are looked at
+-- together, as nearly always all of them are names.
+local NAMES = '^[0-9a-zA-Z_.:-]*$'
 local function glance_at_all(texts)
   local ids, suspicious = {}, {}
   for i = 1, #texts do
     local id, is_suspicious = glance(texts[i])
     ids[i], suspicious[i] = id or '', is_suspicious
+  end
+  if not string.find(table.concat(ids), NAMES) then
+    for i = 1, #ids do ids[i] = string.find(ids[i], NAMES) and ids[i] or '' end
   end
   return ids, suspicious
 end
