@@ -39,7 +39,7 @@ class Spawner:
     """Begins the children of a master. The kernel kills them when this process is gone, by its death pipe."""
 
     def __init__(self) -> None:
-        self._death_pipe = os.pipe2(os.O_CLOEXEC)
+        self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
         self._ahead: dict[Role, SpawnedChild] = {}
 
     def begin_ahead(self, role: Role) -> None:
@@ -55,11 +55,14 @@ class Spawner:
         return self._ahead.pop(role, None) or _begin(role, self._death_pipe[0])
 
     def close(self) -> None:
-        """Have the kernel kill whoever is left."""
-        for child in self._ahead.values():
-            child.channel.close()
+        """Have the kernel kill whoever is left, and see the end of those that nobody asked for. May be repeated."""
         for fd in self._death_pipe:
             os.close(fd)
+        self._death_pipe = ()
+        for child in self._ahead.values():
+            child.channel.close()
+            os.waitpid(child.pid, 0)
+        self._ahead.clear()
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:

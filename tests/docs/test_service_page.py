@@ -11,7 +11,8 @@ from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")
-CODE = (ROOT / "supervisor/rota_supervisor/master/core/notifying.py").read_text(encoding="utf-8")
+CORE = ROOT / "supervisor/rota_supervisor/master/core"
+CODE = "".join((CORE / name).read_text(encoding="utf-8") for name in ("notifying.py", "manager_messages.py"))
 
 
 def test_the_page_lists_every_message_to_the_manager() -> None:

@@ -124,10 +124,10 @@ def test_a_node_that_is_back_at_once_under_its_old_name_hides_none_of_what_it_he
     for label in ("one", "two"):
         a.hold(label)
     name = a.status()["node"]
-    fault = time.time()
     a.kill_all()
     a.start()
+    back = time.time()
     assert a.status()["node"] != name
     assert a.status()["node"].partition(".")[0] == name.partition(".")[0] == os.uname().nodename.partition(".")[0]
-    taken_over(a, fault, measured)
+    taken_over(a, back, measured)
     finish(a, redis_client)

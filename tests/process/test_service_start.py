@@ -152,7 +152,7 @@ def test_a_start_that_is_refused_leaves_no_process_behind(fleet: Mastered) -> No
     fleet.environment = {"ROTA_REDIS_URL": "redis://127.0.0.1:1", "STARTED_BY": fleet.namespace}
     fleet.launch()
     assert fleet.exit_code() == 69
-    until(lambda: not started_by(fleet.namespace), "all that it began are gone")
+    assert started_by(fleet.namespace) == []
 
 
 def started_by(mark: str) -> list[int]:

@@ -61,6 +61,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     with (
+        contextlib.closing(spawner),  # a start that is refused leaves nobody
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
         places.hold_pid_file(config.control.pid_file),
