@@ -1,5 +1,6 @@
 """A whole fleet under test: the real `rota run` with tasks that keep a journal, driven as a user drives it."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+import psutil
 
 from fleet_process import DEADLINE_SECONDS, FleetProcess, toml
 from fleet_readings import Line, Scrape
@@ -74,7 +77,8 @@ class RunningFleet(FleetProcess):
     def thaw(self) -> None:
         """Let all its processes go on."""
         for process in self.processes():
-            process.resume()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                process.resume()
 
     def kill_all(self) -> None:
         """SIGKILL all its processes at once, as when a machine is lost."""

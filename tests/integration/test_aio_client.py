@@ -87,6 +87,9 @@ def test_many_awaits_share_one_connection_and_waits_one_more(
             waiting = [asyncio.create_task(handle.wait(20)) for handle in handles[:50]]
             with pytest.raises(rota.WaitTimeout):
                 await handles[-1].wait(0.05)
+            async with asyncio.timeout(30):
+                while connections() == 1:
+                    await asyncio.sleep(0.01)
             assert connections() == 2
             await asyncio.gather(*[handle.cancel() for handle in handles[:50]])
             assert {status.state for status in await asyncio.gather(*waiting)} == {"cancelled"}

@@ -60,5 +60,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "bad_reload": _answer(
         "RotaConfigReloadFailed", headline=r"the last reload was refused .+ ago: .*workers: expected a whole number"
     ),
-    "log_blocked": _answer("RotaLogLinesDropped", headline=r"\d+ log lines? lost: whoever reads the log is too slow"),
+    "log_blocked": _answer(
+        "RotaLogLinesDropped", headline=r"[\d,]+ log lines? lost: whoever reads the log is too slow"
+    ),
 }
