@@ -40,8 +40,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Pytho
 def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configuration: Any) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
-    flags = _flags_of(**of_configuration)
-    sources = sources_of(state.config_file, flags)
+    sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
     loaded = state.load_with_warnings(flags)
     config = loaded.config
     command.warn_without_imports(config)
@@ -53,9 +52,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
-    # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
-    # 3.11, OpenSSL included. A running fleet keeps its redis_url.
-    with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
+    with importing_with(absent=_absent(config)):
         from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
         from rota_supervisor.server import check_server  # noqa: PLC0415
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
@@ -64,8 +61,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         contextlib.closing(spawner),  # a start that is refused leaves nobody
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
-        places.hold_pid_file(config.control.pid_file),
-        contextlib.closing(places.claim_place(places.socket_places(config, os.environ, os.getuid())[0])) as place,
+        _own_places(config) as place,
     ):
         options = RunOptions(
             loaded,
@@ -81,6 +77,20 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             record=record,
         )
         run_master(options)
+
+
+def _absent(config: Config) -> tuple[str, ...]:
+    """What asyncio does without where it is not built, and a master needs for a rediss:// alone: 1.6 MB with CPython
+    3.11, OpenSSL included. A running fleet keeps its redis_url."""
+    return () if parse_address(config.redis_url).tls else ("ssl",)
+
+
+@contextlib.contextmanager
+def _own_places(config: Config) -> Iterator[places.ControlPlace]:
+    """Hold the pid file and the place of the control socket. Raises Failure 73."""
+    place = places.socket_places(config, os.environ, os.getuid())[0]
+    with places.hold_pid_file(config.control.pid_file), contextlib.closing(places.claim_place(place)) as claimed:
+        yield claimed
 
 
 def _with_a_zygote_begun() -> Spawner:
