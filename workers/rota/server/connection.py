@@ -1,7 +1,5 @@
-"""One blocking connection to the server, of our own: what is said on it is that of `session`.
-
-Every wait has a deadline and goes through the `wait` given at the start: a worker watches its death pipe in it.
-"""
+"""One blocking connection to the server, of our own: what is said on it is that of `session`. Every wait has a deadline
+and goes through the `wait` given at the start: a worker watches its death pipe in it."""
 
 import errno
 import os
