@@ -75,6 +75,13 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
         return {task.id: task for task in tasks}, time.monotonic() - began
 
 
+def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
+    """Returns which task each of these programs, all there are, holds now."""
+    until(lambda: len(fleet.asked("status")["consumers"]) == len(programs), "all consumers have begun")
+    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
+    return {each: each.reads().split(" ")[1] for each in programs}
+
+
 def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settles_change_nothing(
     fleets: Fleets, server: Server, redis_client: "redis.Redis", stack: ExitStack, measured: Measure
 ) -> None:
@@ -85,10 +92,7 @@ def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settl
     failing = [killed, stopped, cut_off]
     keys = Keys(fleet.namespace)
     until(lambda: float(redis_client.hget(keys.pulse, "grace_until") or "inf") < time.time() * 1e6, "no grace is on")
-    until(lambda: redis_client.hlen(keys.consumers) == len(failing), "all consumers have begun")
-    assert len(fleet.asked("status")["consumers"]) == len(failing)
-    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in failing)
-    held = {each: each.reads().split(" ")[1] for each in failing}
+    held = each_holds_one(fleet, failing)
     assert {fleet.client.status(task_id).state.value for task_id in held.values()} == {"running"}
     until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(failing), "the metrics tell it")
 

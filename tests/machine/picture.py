@@ -1,6 +1,6 @@
 """All that stands in a namespace, read in one go with plain commands."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -61,43 +61,43 @@ def take_picture(
     answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
     lanes, bells = _lanes_and_bells(queues, answers)
     inflight = {owner: next(answers) for owner in owners}
-    holders = {unique_key: next(answers) for unique_key in unique_keys}
+    holders = {unique_key: holder for unique_key in unique_keys if (holder := next(answers))}
     of_domains = [(domain, _pairs(next(answers)), _scores(next(answers))) for domain in domains]
-    tasks, tickets, epitaphs, held_keys, counts, rotation, rates, former, schedules, alive = map(
-        _pairs, islice(answers, 10)
-    )
-    delayed, dead, expires, look_at, idle = map(_scores, islice(answers, 5))
+    turns = {domain: _integers(turns) for domain, _, turns in of_domains}
+    rest = _of_the_namespace(fleet, answers, _times(of_domains))
+    return Picture(lanes=lanes, bells=bells, inflight=inflight, holders=holders, turns=turns, **rest)
+
+
+def _of_the_namespace(fleet: Fleet, answers: Iterator[Any], times: dict[str, str]) -> dict[str, Any]:
+    """What there is one key of, by the names of a picture's fields."""
+    tasks, tickets, epitaphs, keys, counts, rotation, rates, former, schedules, alive = map(_pairs, islice(answers, 10))
+    delayed, dead, owners, schedules_due, idle = map(_scores, islice(answers, 5))
     marked, known = map(set, islice(answers, 2))
     ends, untold, numbers, events, poller_bell = answers
-    return Picture(
-        lanes,
-        bells,
-        inflight,
-        {unique_key: holder for unique_key, holder in holders.items() if holder},
-        tasks,
-        tickets,
-        epitaphs,
-        _microseconds(delayed),
-        _microseconds(dead),
-        {owner: int(score) for owner, score in expires.items()},
-        held_keys,
-        {name: int(number) for name, number in counts.items() if int(number)},
-        marked,
-        {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(of_domains)).items()},
-        {queue: int(paid_off) for queue, paid_off in rates.items()},
-        {task_id: _two_numbers(text) for task_id, text in former.items()},
-        ends or "",
-        _sealed(fleet, numbers),
-        untold or "",
-        schedules,
-        look_at,
-        alive,
-        known,
-        {queue: int(since) for queue, since in idle.items()},
-        {domain: {member: int(score) for member, score in turns.items()} for domain, _, turns in of_domains},
-        events,
-        poller_bell,
-    )
+    return {
+        "tasks": tasks,
+        "tickets": tickets,
+        "epitaphs": epitaphs,
+        "delayed": _microseconds(delayed),
+        "dead": _microseconds(dead),
+        "owners": _integers(owners),
+        "keys": keys,
+        "counts": {name: int(number) for name, number in counts.items() if int(number)},
+        "marked": marked,
+        "rotation": {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | times).items()},
+        "rates": _integers(rates),
+        "former": {task_id: _two_numbers(text) for task_id, text in former.items()},
+        "ends": ends or "",
+        "sealed": _sealed(fleet, numbers),
+        "untold": untold or "",
+        "schedules": schedules,
+        "schedules_due": schedules_due,
+        "alive": alive,
+        "known": known,
+        "idle": _integers(idle),
+        "events": events,
+        "poller_bell": poller_bell,
+    }
 
 
 def _questions(
@@ -144,6 +144,10 @@ def _two_numbers(text: str) -> tuple[int, int]:
 
 def _pairs(flat: list[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _integers(numbers: Mapping[str, str | float]) -> dict[str, int]:
+    return {name: int(number) for name, number in numbers.items()}
 
 
 def _scores(flat: list[str]) -> dict[str, float]:
