@@ -101,6 +101,6 @@ class Place:
         return self.journal(event)
 
     def _told(self, event: str) -> int:
-        """How many whole lines of this event there are, without a look at each, which would slow down what it waits for."""
+        """How many whole lines of this event there are. Parsing them would slow down what is waited for."""
         text = b"\n" + (self.folder / "journal").read_bytes()
         return text[: text.rfind(b"\n")].count(b"\n" + event.encode() + b" ")

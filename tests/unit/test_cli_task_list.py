@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota.client.accounts import AttemptAccount
-from rota.client.peek import Found, QueuedTask
+from rota.client.peek import QueuedTask, TasksFound
 from rota.client.status import State
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
@@ -68,6 +68,6 @@ def test_json_has_the_same_without_what_is_not_known() -> None:
 
 
 def test_a_search_that_was_ended_says_so() -> None:
-    assert rest_in_words(Found([], 10_000, more=False), 5) == ""
-    assert "these are the first 1" in rest_in_words(Found([task(State.READY)], 1, more=True), 1)
-    assert "looked at 10000 tasks and ended the search" in rest_in_words(Found([], 10_000, more=True), 5)
+    assert rest_in_words(TasksFound([], 10_000, more=False), 5) == ""
+    assert "these are the first 1" in rest_in_words(TasksFound([task(State.READY)], 1, more=True), 1)
+    assert "looked at 10000 tasks and ended the search" in rest_in_words(TasksFound([], 10_000, more=True), 5)

@@ -9,7 +9,7 @@ from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, 
 from rota.client.status import State, TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry
-from rota.protocol.order import ClaimOrder, Expected, QueueInOrder
+from rota.protocol.order import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -24,11 +24,11 @@ def queue(name: str, **changes: Any) -> QueueInOrder:
     return QueueInOrder(queue=name, **(PLAIN | changes))
 
 
-def expected(task_id: str, of_queue: str, kind: str = "i", crashes: int = 0) -> Expected:
-    return Expected(parse_entry(f"{task_id} {of_queue} {kind} {NOW} {NOW} 0 {crashes} 0 0 -".encode()), "work")
+def expected(task_id: str, of_queue: str, kind: str = "i", crashes: int = 0) -> EntryInOrder:
+    return EntryInOrder(parse_entry(f"{task_id} {of_queue} {kind} {NOW} {NOW} 0 {crashes} 0 0 -".encode()), "work")
 
 
-def told(queues: list[QueueInOrder], *claims: Expected) -> PoolOutlook:
+def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
     order = ClaimOrder(NOW, True, claims, tuple(queues))
     return outlook_of("mail", ["web-1"], order, {"since": AT})
 

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES, Answer, Exchange, HttpRequest, text_answer
+from rota_supervisor.exporter.client import (
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
+    Answer,
+    HttpExchange,
+    HttpRequest,
+    text_answer,
+)
 
 ASKED = b"GET /status.json?verbose&a=b%20c HTTP/1.1\r\nHost: here\r\nX-Name: \xe9\r\n\r\n"
 _LIKE_HTTP = st.sampled_from(
@@ -30,7 +37,7 @@ _ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1
 
 def taken(data: bytes, *at: int) -> HttpRequest | Answer | None:
     """What is made of these bytes, which come in parts that end at those places."""
-    exchange = Exchange()
+    exchange = HttpExchange()
     heard = None
     for start, end in pairwise(sorted({0, *at, len(data)})):
         assert heard is None
@@ -46,7 +53,7 @@ def test_a_request_is_the_same_in_however_many_parts_it_comes(places: list[int])
 
 @given(st.lists(_ANYTHING, min_size=1, max_size=4))
 def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list[bytes]) -> None:
-    exchange = Exchange()
+    exchange = HttpExchange()
     for part in parts:
         heard = exchange.take(part)
         if heard is not None:
@@ -66,7 +73,7 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
 
 @pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
 def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
-    exchange = Exchange()
+    exchange = HttpExchange()
     exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
     head, _, sent = exchange.give(text_answer("ok\n", ("Allow", "GET"))).partition(b"\r\n\r\n")
     assert sent == body

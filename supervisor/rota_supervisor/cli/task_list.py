@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
+from rota.client.peek import DEFAULT_LIMIT, PLACES, QueuedTask, TasksFound, WantedTasks, find
 from rota.client.status import State
 from rota.durations import in_words
 from rota.protocol.command import follow
@@ -89,7 +89,7 @@ def _none_in_words(wanted: WantedTasks) -> str:
     return f"no task{what} is {wanted.state}{where}"
 
 
-def rest_in_words(found: Found, limit: int) -> str:
+def rest_in_words(found: TasksFound, limit: int) -> str:
     """What was not shown, "" when all was."""
     if not found.more:
         return ""

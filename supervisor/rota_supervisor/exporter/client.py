@@ -62,7 +62,7 @@ def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     return text_answer(f"{json.dumps(value, separators=(',', ':'))}\n", status=status, kind="application/json")
 
 
-class Exchange:
+class HttpExchange:
     """What has come from one client, and what it is sent, as bytes."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class HttpClient:
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._exchange = Exchange()
+        self._exchange = HttpExchange()
         self._unsent = memoryview(b"")
         self.turn = ClientTurn.ASKING
         self.watched: int = select.EPOLLIN

@@ -20,7 +20,7 @@ from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.client.warned import Warned
+from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command, Steps, follow
@@ -79,7 +79,7 @@ class Client(Flowing):
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited)
-        self._warned = Warned(namespace, self._address.place)
+        self._warned = ClientWarnings(namespace, self._address.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place
 from rota.client.prepare import require_name
 from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
-from rota.client.warned import Warned
+from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
@@ -33,7 +33,7 @@ class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
     _store: Store
     _address: Address
     _timeout_seconds: float
-    _warned: Warned
+    _warned: ClientWarnings
 
     @abstractmethod
     def _follow(self, steps: Steps[T], /) -> T: ...

@@ -58,7 +58,7 @@ Question = WaitQuestion | GroupQuestion
 WaitAnswer = TaskState | Room
 
 
-class Waiter(Protocol):
+class OpenWait(Protocol):
     """Who waits, as far as those are concerned who know the end. `is_over`: nobody waits any more."""
 
     question: Question
@@ -103,13 +103,13 @@ class OpenWaits:
     """
 
     def __init__(self) -> None:
-        self._waits: dict[Question, list[Waiter]] = {}
+        self._waits: dict[Question, list[OpenWait]] = {}
         self._to_ask: dict[Question, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, wait: Waiter) -> None:
+    def add(self, wait: OpenWait) -> None:
         """Keep a wait; it is to be asked about."""
         self._waits.setdefault(wait.question, []).append(wait)
         self._to_ask.setdefault(wait.question, "")

@@ -10,7 +10,7 @@ from typing import Final
 from rota.client.status import State, TaskStatus
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.entry import Entry, Kind
-from rota.protocol.order import ClaimOrder, Expected, QueueInOrder
+from rota.protocol.order import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
 from rota.protocol.views import QueueState
 
@@ -118,7 +118,7 @@ def _claims(order: ClaimOrder) -> Iterator[ExpectedClaim]:
         so_far[queue.queue] += 1
 
 
-def _claim(place: int, claim: Expected, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
+def _claim(place: int, claim: EntryInOrder, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
     entry = claim.entry
     running = max(0, queue.running) + before + 1
     return ExpectedClaim(

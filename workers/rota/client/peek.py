@@ -71,7 +71,7 @@ class WantedTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TasksFound:
     """What was found. `more`: there is more behind what was `looked_at`; with fewer tasks than wanted, the search was
     ended."""
 
@@ -87,7 +87,7 @@ def place_named(state: str) -> State:
     return State(state)
 
 
-def find(store: Store, wanted: WantedTasks) -> Steps[Found]:
+def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
     """Look until as many are found as wanted, or, where some are left out, 10,000 were looked at."""
     tasks: list[QueuedTask] = []
     looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
@@ -96,13 +96,13 @@ def find(store: Store, wanted: WantedTasks) -> Steps[Found]:
         while offset is not None:
             room = wanted.limit - len(tasks)
             if room <= 0 or looked_at >= most:
-                return Found(tasks[: wanted.limit], looked_at, more=True)
+                return TasksFound(tasks[: wanted.limit], looked_at, more=True)
             count = BATCH if wanted.chooses else min(room, BATCH)
             page = yield from ask(store.peek(wanted.state, queue, wanted.task, offset, count))
             tasks += [queued(each, wanted.state, page.now_us) for each in page.tasks]
             looked_at += page.looked_at
             offset = page.next_offset
-    return Found(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
+    return TasksFound(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:

@@ -12,7 +12,7 @@ from rota.protocol.store import NewTask
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-class Warned:
+class ClientWarnings:
     """The warnings of one client, of the server at `place`."""
 
     def __init__(self, namespace: str, place: str) -> None:

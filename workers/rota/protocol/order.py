@@ -14,7 +14,7 @@ NOBODY = "explain:0:0"
 """The owner for which claims are explained: no life has the number 0."""
 
 
-class Expected(NamedTuple):
+class EntryInOrder(NamedTuple):
     """An entry that is claimed, and the name of its task, "" when none can be read."""
 
     entry: Entry
@@ -54,7 +54,7 @@ class ClaimOrder:
 
     now_us: int
     is_whole: bool
-    claims: tuple[Expected, ...]
+    claims: tuple[EntryInOrder, ...]
     queues: tuple[QueueInOrder, ...]
 
 
@@ -89,9 +89,9 @@ _QUEUE: tuple[Callable[[Raw], Any], ...] = (
 _queue = reply(QueueInOrder, *_QUEUE)
 
 
-def _claims(raw: Sequence[Raw]) -> tuple[Expected, ...]:
+def _claims(raw: Sequence[Raw]) -> tuple[EntryInOrder, ...]:
     pairs = zip(raw[::2], raw[1::2], strict=True)
-    return tuple(Expected(parse_entry(text), _shown(name)) for text, name in pairs)
+    return tuple(EntryInOrder(parse_entry(text), _shown(name)) for text, name in pairs)
 
 
 parse_order = reply(ClaimOrder, int, bool, _claims, lambda raw: tuple(map(_queue, raw)))

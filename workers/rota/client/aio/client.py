@@ -19,7 +19,7 @@ from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.telling import ProgressOption, tell_all, telling
-from rota.client.warned import Warned
+from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command, Steps
@@ -75,7 +75,7 @@ class AsyncClient(AsyncFlowing):
         self._sender = Sender(
             self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
         )
-        self._warned = Warned(namespace, self._address.place)
+        self._warned = ClientWarnings(namespace, self._address.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
         self._connections: Connections | None = None
 

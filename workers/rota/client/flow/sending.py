@@ -13,7 +13,7 @@ from rota.client.call import Call, why_no_call
 from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
-from rota.client.warned import Warned
+from rota.client.warned import ClientWarnings
 from rota.errors import GroupEnded, RotaError, Unavailable
 from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
@@ -98,7 +98,7 @@ class FlowTerms:
     store: Store
     checks: Checks
     sender: Sender[Any, Any, Any]
-    warned: Warned
+    warned: ClientWarnings
 
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
         """What callers get of each, and a warning where no fleet serves them."""
@@ -108,7 +108,7 @@ class FlowTerms:
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
 
 
-def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> FlowTerms:
+def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: ClientWarnings) -> FlowTerms:
     """Those of a client."""
     return FlowTerms(store, Checks(default_registry, max_payload_kb), sender, warned)
 

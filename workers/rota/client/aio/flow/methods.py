@@ -8,7 +8,7 @@ from rota.client.aio.steering import AsyncSteering
 from rota.client.on_commit import OnCommitOption
 from rota.client.open_waits import GroupQuestion
 from rota.client.sender import Sender, Sending, WithId
-from rota.client.warned import Warned
+from rota.client.warned import ClientWarnings
 from rota.durations import Duration
 from rota.protocol.groups import Room
 
@@ -27,7 +27,7 @@ class AsyncFlowing(AsyncSteering):
 
     _max_payload_kb: int
     _sender: Sender[Any, Any, Any]
-    _warned: Warned
+    _warned: ClientWarnings
 
     @abstractmethod
     async def _send_flow(self, sending: Sending[H], /) -> list[H]: ...
