@@ -25,7 +25,7 @@ WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000
 GENEROUS_SCRAPE_SECONDS = 2.0
 SLOTS, QUEUES, TASKS = 32, 200, 20
-HEALTHY_QUEUES = 95
+HEALTHY_QUEUES = 60  # each has 233 series, whatever happens to its tasks: within the default bound (docs/metrics.md)
 MODULE = f"""
 import rota
 
