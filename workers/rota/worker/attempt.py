@@ -46,13 +46,13 @@ class Attempt:
     number: int
     prepared: Runnable | Unfit | None
     asks_first: bool = False
+    ran_by: bytes = b""
     times: Times = NOT_BEGUN
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
     reason: str = ""
     error: str = ""
     exception: BaseException | None = None
-    ran_by: bytes = b""
     soft_limit_ns: int = 0
     soft_deadline_ns: int = 0
     extend_soft_limit: Callable[[int], None] = soft_limit.extend

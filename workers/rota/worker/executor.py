@@ -81,5 +81,5 @@ class Executor:
             answer = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
-        if ready.options.result_ttl:
+        if ready.terms.options.result_ttl:
             self.maker.keep_result(attempt, ready, answer)
