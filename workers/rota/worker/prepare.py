@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rota.child.life import NANOSECONDS
@@ -52,6 +53,9 @@ class Runnable(NamedTuple):
     def name(self) -> str:
         """The task's name."""
         return self.task.name
+
+
+_runnable: Final = partial(tuple.__new__, Runnable)  # as entries are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class Preparer:
         if enqueued and (fault := fault_in_options(enqueued)):
             return Unfit(NotRunnable.OPTIONS, fault, task.name)
         terms = None if enqueued else self._declared.get(task.name)
-        return Runnable(task, args, kwargs, body.extra, terms or self._terms(task, enqueued))
+        return _runnable((task, args, kwargs, body.extra, terms or self._terms(task, enqueued)))
 
     def _terms(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> Terms:
         """Work them out; without a time limit of its own a task has the fleet's."""
