@@ -47,7 +47,10 @@ class AttemptMaker:
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
-        prepared = self._prepare(claimed.body)
+        try:
+            prepared = self.preparer.prepare(claimed.body) if claimed.body else None
+        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
+            prepared = Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
         name, terms = prepared.task.name, prepared.terms
@@ -120,11 +123,3 @@ class AttemptMaker:
         with self.alone:  # the back-off may be the application's function
             word = terms.verdicts[failures] = verdict_on(terms.options, failures, self.random).to_word()
         return word
-
-    def _prepare(self, body: bytes) -> Runnable | Unfit | None:
-        if not body:
-            return None
-        try:
-            return self.preparer.prepare(body)
-        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
-            return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")

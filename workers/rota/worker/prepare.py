@@ -24,7 +24,8 @@ _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
 
 
-class Terms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Terms:
     """What is the same for all calls of a task, unless one was enqueued with options of its own. `limit_ns`: the time
     limit in nanoseconds, and `soft_limit_ns` the soft one, 0 for none. `ran_by`: for the account of its run, empty when
     its end is not to be remembered. `verdicts`: what was decided of this task for its master, by failures.

@@ -1,6 +1,7 @@
 """What a worker logs and counts of its work: one line an attempt, and the numbers."""
 
 import time
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
@@ -35,7 +36,8 @@ _WORDS: Final[dict[type[outcomes.Outcome], _Words]] = {
 }
 
 
-class _OfQueue(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _OfQueue:
     """What every start needs of its queue and kind: found once, as finding costs as much as observing."""
 
     lag: recorder.Histogram
@@ -44,7 +46,8 @@ class _OfQueue(NamedTuple):
     objective_seconds: float
 
 
-class _OfTask(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _OfTask:
     """What every success needs of its queue and task."""
 
     done: recorder.Counter
