@@ -252,7 +252,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "each queue of a pattern has series of its own, in every slot for ever",
-        PythonFunction("rota.telemetry.queue_labels", "QueueLabels.of", bugs.own_label),
+        PythonFunction("rota.telemetry.queue_labels", "QueueLabels._of", bugs.own_label),
         Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
     ),
     Mutation(

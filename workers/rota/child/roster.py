@@ -10,7 +10,7 @@ from typing import Any
 from rota.child.slot_layout import HEADER, ROSTER, ROSTER_WORDS
 
 # Looked up several times a task.
-_SEAL, _NONCE, _QUIET = HEADER.seal, ROSTER.nonce, ROSTER.quiet
+_SEAL, _NONCE, _QUIET, _RECALLED = HEADER.seal, ROSTER.nonce, ROSTER.quiet, ROSTER.recalled
 
 
 def pids_on(roster: memoryview) -> list[int]:
@@ -56,6 +56,11 @@ class RosterPart:
     def is_intact(self) -> bool:
         """Whether nothing has written over the whole of the region. Of one that is not, nothing is believed."""
         return self._words[_SEAL] == self._roster[_NONCE]
+
+    def is_undisturbed(self, recalled: int) -> bool:
+        """Whether it is intact, and nothing was recalled since that was `recalled`; asked after each task."""
+        roster = self._roster
+        return self._words[_SEAL] == roster[_NONCE] and roster[_RECALLED] == recalled
 
     @property
     def quiet_asked(self) -> bool:

@@ -48,9 +48,20 @@ class TaskRecord(ProgressPart):
         words, number_at = self._words, self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        numbers = started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns, verdict
         # Not word by word: nobody believes anything of this copy before the number says that it counts.
-        _COPY.pack_into(self._bytes, base * WORD, *numbers, len(entry), entry, 0)
+        _COPY.pack_into(
+            self._bytes,
+            base * WORD,
+            started_ns,
+            deadline_ns,
+            claimed_ns,
+            unstarted,
+            soft_deadline_ns,
+            verdict,
+            len(entry),
+            entry,
+            0,
+        )
         if name:
             self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
         words[number_at] = number
@@ -58,8 +69,11 @@ class TaskRecord(ProgressPart):
 
     def name(self, name: str, verdict: int = 0) -> None:
         """Name the task that `start` published without a name."""
-        self._words[self._base + _VERDICT] = verdict
-        self._put_text(self._base + _NAME, name.encode()[:NAME_BYTES])
+        words, at, raw = self._words, self._base + _NAME, name.encode()[:NAME_BYTES]
+        words[self._base + _VERDICT] = verdict
+        begin = (at + 1) * WORD
+        self._bytes[begin : begin + len(raw)] = raw
+        words[at] = len(raw)  # last, as in `_put_text`: until now it was 0
 
     def begin(self, entry: bytes, started_ns: int) -> None:
         """It starts only now, and its entry has another text."""

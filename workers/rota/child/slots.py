@@ -77,6 +77,7 @@ class Slot(RosterPart):
         self._first = TaskRecord(0, self._bytes, self._words, self._roster)
         self._records = {0: self._first}
         self._left = 0  # the word of the outcomes as its process has it, whatever a task wrote over that
+        self._left_to = OUTCOMES_AT  # where the next go
 
     # Life
 
@@ -86,7 +87,7 @@ class Slot(RosterPart):
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
-        self._left = words[_OUTCOMES] = 0
+        self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
         self._clear_marks(places)
         words[_BEAT] = boottime_ns()
         self.pid = self.recalled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
@@ -206,17 +207,17 @@ class Slot(RosterPart):
     def add_outcomes(self, count: int, data: bytes) -> bool:
         """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
         fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
-        left, length, size = self._left, self._left & _OUTCOMES_MASK, len(data)
-        if length + size > _OUTCOMES_BYTES:
-            return False
-        at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + length) % _OUTCOMES_BYTES
+        left, at, size = self._left, self._left_to, len(data)
         end = at + size
-        if end <= METRICS_AT:
+        if (left & _OUTCOMES_MASK) + size > _OUTCOMES_BYTES:
+            return False
+        if end < METRICS_AT:
             self._bytes[at:end] = data
         else:
-            room = METRICS_AT - at
+            room, end = METRICS_AT - at, end - _OUTCOMES_BYTES
             self._bytes[at:METRICS_AT] = data[:room]
-            self._bytes[OUTCOMES_AT : OUTCOMES_AT + size - room] = data[room:]
+            self._bytes[OUTCOMES_AT:end] = data[room:]
+        self._left_to = end
         self._left = self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + size
         return True
 
@@ -230,6 +231,8 @@ class Slot(RosterPart):
         begin = ((self._left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count, length = (self._left >> _COUNT_SHIFT) - count, (self._left & _OUTCOMES_MASK) - size
         self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
+        if not count:
+            self._left_to = OUTCOMES_AT
 
     @property
     def has_outcomes(self) -> bool:

@@ -7,9 +7,11 @@ fields are kept as `extra`. The classic two-element form `[name, args]` is read 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
-from rota.protocol.names import NAME, fault_in_name
+from rota.protocol.names import fault_in_name, is_name
 
 MAX_DEPTH = 64
 
@@ -79,8 +81,8 @@ def _parse(raw: bytes) -> Any:
     try:
         text = raw.decode()
         try:
-            parsed, end = _DECODER.raw_decode(text)
-        except ValueError:
+            parsed, end = _scan(text, 0)
+        except (ValueError, StopIteration):
             end = -1
         if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
             parsed = json.loads(text, parse_constant=_refuse_constant)
@@ -112,7 +114,8 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_scan: Final = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))  # type: ignore[arg-type]  # wrong stub
+_is_name: Final = lru_cache(maxsize=256)(is_name)  # tasks are few and bodies are many
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
@@ -126,7 +129,7 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(name, str):
         raise BodyError(f"the task's name is not a string but {_shown(name)}")
-    if not NAME.fullmatch(name):
+    if not _is_name(name):
         raise BodyError(fault_in_name("task name", name))
     if not isinstance(args, list):
         raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")
@@ -137,7 +140,7 @@ def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(rest, dict):
         raise BodyError(f"the fifth element is not an object but {_shown(rest)}")
     if not rest:
-        return Body(task_id, queue, name, args)
+        return Body(task_id, queue, name, args, {}, {}, {})
     extra = {key: value for key, value in rest.items() if key not in ("kwargs", "options")}
     return Body(task_id, queue, name, args, _part(rest, "kwargs"), _part(rest, "options"), extra)
 

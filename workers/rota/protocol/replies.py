@@ -8,6 +8,7 @@ the server: see `rota.server.server_errors.read_reply`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.protocol.entry import Entry, parse_entry
@@ -128,9 +129,12 @@ def parse_turn(raw: Raw) -> TurnReply:
     """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
     has to run alone, if any."""
     word, now, wait, stale, pairs, dropped, *alone = raw
-    claims = [Claim(parse_entry(pairs[at]), pairs[at + 1]) for at in range(0, len(pairs), 2)]
+    claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
-    return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), tuple(claims), ended, *alone)
+    return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), claims, ended, *alone)
+
+
+_claim_of: Final = partial(tuple.__new__, Claim)  # as with entries: a claim brings a hundred
 
 
 class ThrottleWord(StrEnum):

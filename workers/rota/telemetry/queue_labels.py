@@ -4,7 +4,7 @@ Queues of a pattern come and go without end, and what was counted stays: in the 
 only grows is counted for a pattern as a whole.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rota.protocol.patterns import STAR, is_pattern
 
@@ -18,9 +18,10 @@ class QueueLabels:
         patterns = sorted(filter(is_pattern, names), key=len, reverse=True)
         self._beginnings = tuple((pattern.removesuffix(STAR), pattern) for pattern in patterns)
         self._names = names
+        self.of: Callable[[str], str] = self._of if patterns else str
+        """Returns the label of a queue: with each task, so without a function of Python's where it is the queue."""
 
-    def of(self, queue: str) -> str:
-        """Return the label of a queue."""
+    def _of(self, queue: str) -> str:
         for beginning, pattern in self._beginnings:
             if queue.startswith(beginning) and queue not in self._names:
                 return pattern

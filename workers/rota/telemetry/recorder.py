@@ -104,10 +104,6 @@ class Peak(_Number):
         self.highest, self.until_ns, self._value_at = numbers[at + 1], (half + 1) * records.PEAK_NS, at + 1
 
 
-def _itself(queue: str) -> str:
-    return queue
-
-
 _Definition = TypeVar("_Definition", bound=Definition)
 _Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 
@@ -124,7 +120,7 @@ class Recorder:
     """
 
     def __init__(
-        self, region: memoryview, max_series: int = MAX_SERIES, label_of_queue: Callable[[str], str] = _itself
+        self, region: memoryview, max_series: int = MAX_SERIES, label_of_queue: Callable[[str], str] = str
     ) -> None:
         if len(region) // WORD <= _RESERVED_WORDS:
             raise ValueError(f"a region for metrics needs more than {_RESERVED_WORDS * WORD} bytes, got {len(region)}")

@@ -99,7 +99,7 @@ def read(body: bytes) -> Reading:
     """What a worker makes of a body; of one that it could not call, what stands there."""
     ready = Preparer(default_registry, IN_TESTS).prepare(body)
     if isinstance(ready, Runnable):
-        return Reading(ready.args, ready.kwargs, ready.options)
+        return Reading(ready.args, ready.kwargs, ready.terms.options)
     raw = decode_body(body)
     return Reading(raw.args, raw.kwargs, TaskOptions())
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from rota.child.slot_record import TaskRecord
@@ -46,13 +47,13 @@ class Attempt:
     number: int
     prepared: Runnable | Unfit | None
     asks_first: bool = False
+    ran_by: bytes = b""
     times: Times = NOT_BEGUN
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
     reason: str = ""
     error: str = ""
     exception: BaseException | None = None
-    ran_by: bytes = b""
     soft_limit_ns: int = 0
     soft_deadline_ns: int = 0
     extend_soft_limit: Callable[[int], None] = soft_limit.extend
@@ -101,7 +102,7 @@ class Attempt:
             return Settlement(self.entry, outcome)
         refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
         account = account_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
-        return Settlement(self.entry, outcome, account)
+        return _settlement((self.entry, outcome, account))
 
     def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
@@ -145,3 +146,6 @@ class Attempt:
     def _report(self, done: float, total: float | None, note: str) -> None:
         at_us = time.time_ns() // _NANOSECONDS_A_MICROSECOND
         self.record.report_progress(self.entry.text, progress_text(done, total, note, at_us))
+
+
+_settlement: Final = partial(tuple.__new__, Settlement)  # as entries are made

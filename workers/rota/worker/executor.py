@@ -8,7 +8,6 @@ from typing import Literal
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.current import reset_running, set_running
-from rota.protocol.entry import Entry
 from rota.protocol.outcome import Expired
 from rota.protocol.replies import ThrottleWord
 from rota.worker.application import Runner
@@ -35,22 +34,24 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run. THROTTLED
         when its rate did not let it start: this worker has it no more.
         """
-        maker, word = self.maker, ThrottleWord.START
+        maker, anchor, is_late = self.maker, claimed.anchor, False
         attempt = maker.open(self.record, claimed, at_ns)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        begun: Entry | None = attempt.entry if start_ns <= claimed.start_by_ns else None
-        if begun is not None and attempt.asks_first:
-            begun, word = self.ask(attempt)
-            at_ns = start_ns = boottime_ns()
-        if begun is None:
+        if start_ns > claimed.start_by_ns:
             self.record.end()
-            return ThrottleWord.THROTTLED if word is ThrottleWord.THROTTLED else None
-        attempt.entry = begun
-        ready = maker.begin(attempt, claimed.anchor, at_ns, start_ns)
-        if word is ThrottleWord.LATE:
+            return None
+        if attempt.asks_first:
+            begun, word = self.ask(attempt)
+            if begun is None:
+                self.record.end()
+                return ThrottleWord.THROTTLED if word is ThrottleWord.THROTTLED else None
+            attempt.entry, is_late, at_ns = begun, word is ThrottleWord.LATE, boottime_ns()
+            start_ns = at_ns
+        ready = maker.begin(attempt, anchor, at_ns, start_ns)
+        if is_late:
             attempt.outcome = Expired()
         elif ready is not None:
-            exception = self._run(claimed.anchor, ready, attempt)
+            exception = self._run(anchor, ready, attempt)
             if exception is not None:
                 maker.failed(attempt, ready, exception)
         return attempt
@@ -81,5 +82,5 @@ class Executor:
             answer = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
-        if ready.options.result_ttl:
+        if ready.terms.options.result_ttl:
             self.maker.keep_result(attempt, ready, answer)

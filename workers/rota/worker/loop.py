@@ -8,11 +8,12 @@ from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
-from rota.worker.claims import NAMED_EVERY_NS, ClaimTimes, InFlight, Prefetch
+from rota.worker.attempt import Attempt
+from rota.worker.claims import NAMED_EVERY_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
 from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, WorkerLoop
@@ -228,34 +229,36 @@ class Loop(WorkerLoop):
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""
         claimed = self._in_flight.next()
-        attempt = self.executor.attempt(claimed, at_ns)
-        if attempt is ThrottleWord.THROTTLED:
-            return boottime_ns()
-        if attempt is None:
-            self._in_flight.put_back(claimed)
+        attempt, slot = self.executor.attempt(claimed, at_ns), self._slot
+        if not isinstance(attempt, Attempt):
+            return self._unstarted(claimed, attempt)
+        packed = self._in_flight.finish(attempt.settlement())
+        if slot.is_undisturbed(self._recalled):
+            self._last_run = b""
+        elif slot.is_intact:  # a recall made before its outcome is in the slot cannot have settled it; a later one can
+            self._last_run = attempt.entry.text
+        else:
             return 0
-        settlement = attempt.settlement()
-        if not self._slot.is_intact:
-            self._in_flight.finish(settlement)
-            return 0
-        # A recall made before its outcome is in the slot cannot have settled it; a later one can.
-        self._last_run = attempt.entry.text if self._slot.recalled != self._recalled else b""
         # Before the task is taken off the slot: from here on a kill loses nothing.
-        self._finish(settlement)
+        slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
-        self.executor.maker.call_failure_hooks(attempt)
+        if attempt.outcome is not DONE:
+            self.executor.maker.call_failure_hooks(attempt)
         ended_ns = boottime_ns()
-        self._slot.beat(ended_ns)
+        slot.beat(ended_ns)
         attempt.record.end()
         self._attempts += 1
         return ended_ns
+
+    def _unstarted(self, claimed: Claimed, word: ThrottleWord | None) -> int:
+        if word is ThrottleWord.THROTTLED:
+            return boottime_ns()
+        self._in_flight.put_back(claimed)
+        return 0
 
     def _give_back(self) -> None:
         report = self.report
         note = report.released if self.signals.asked else report.given_back
         for settlement in self._in_flight.give_back():
-            self._finish(settlement)
+            self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))
             note(settlement.entry)
-
-    def _finish(self, settlement: Settlement) -> None:
-        self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))

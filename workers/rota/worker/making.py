@@ -20,7 +20,7 @@ from rota.worker.application import NoCopies, call_hook
 from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.claims import Claimed
 from rota.worker.limits import ShortLimits, verdict_on
-from rota.worker.prepare import Preparer, Runnable, Unfit
+from rota.worker.prepare import Preparer, Runnable, Terms, Unfit
 from rota.worker.times import Anchor, Times, times_of
 
 
@@ -47,15 +47,21 @@ class AttemptMaker:
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
-        prepared = self._prepare(claimed.body)
-        if isinstance(prepared, Runnable):
-            name, asks_first, verdict = prepared.task.name, prepared.asks_first, prepared.verdicts.get(entry.failures)
-            if verdict is None:
-                verdict = self._decide(prepared, entry.failures)
-        else:
-            name, asks_first, verdict = NO_TASK if prepared is None else prepared.name, False, 0
-        record.name(name, verdict)
-        return Attempt(entry, name, self.limit_ns, record, number, prepared, asks_first)
+        try:
+            prepared = self.preparer.prepare(claimed.body) if claimed.body else None
+        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
+            prepared = Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+        if not isinstance(prepared, Runnable):
+            return self._open_unfit(record, number, entry, prepared)
+        name, terms = prepared.task.name, prepared.terms
+        verdict = terms.verdicts.get(entry.failures)
+        record.name(name, self._decide(terms, entry.failures) if verdict is None else verdict)
+        return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.asks_first, terms.ran_by)
+
+    def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
+        name, who = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
+        record.name(name)
+        return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=who)
 
     def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
         """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has
@@ -63,26 +69,27 @@ class AttemptMaker:
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):
-            attempt.ran_by, attempt.limit_ns, soft_limit_ns = ready.ran_by, ready.limit_ns, ready.soft_limit_ns
-            if soft_limit_ns:
-                attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
-                attempt.record.extend(at_ns + ready.limit_ns, attempt.soft_deadline_ns)
-                self.short_limits.met(soft_limit_ns, at_ns)
-            elif ready.limit_ns != self.limit_ns or ready.asks_first:
-                attempt.record.extend(at_ns + ready.limit_ns, 0)
-            expires = ready.options.expires
-            if expires is None or attempt.times.lag_seconds <= expires:
+            if ready.terms.are_plain or self._begin_limited(attempt, ready.terms, at_ns):
                 return ready
             attempt.outcome = Expired()
         elif ready is None:
-            attempt.outcome, attempt.ran_by = CancelledOutcome(), ran_by(os.getpid(), NO_TASK)
+            attempt.outcome = CancelledOutcome()
         else:
             attempt.die(ready.fault, ready.error, self.owner)
         return None
 
+    def _begin_limited(self, attempt: Attempt, terms: Terms, at_ns: int) -> bool:
+        """Show its limits in the slot; returns whether it has not expired."""
+        if terms.soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
+            self.short_limits.met(terms.soft_limit_ns, at_ns)
+        attempt.record.extend(at_ns + terms.limit_ns, attempt.soft_deadline_ns)
+        expires = terms.options.expires
+        return expires is None or attempt.times.lag_seconds <= expires
+
     def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
         """The function has returned this, which is to be kept."""
-        attempt.outcome = kept_result(answer, ready.options.result_ttl, self.max_result_kb, ready.task.typed)
+        attempt.outcome = kept_result(answer, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
 
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """This came out of its function: judge it."""
@@ -91,7 +98,7 @@ class AttemptMaker:
             attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
             return
         with self.alone:  # the back-off may be the application's function
-            decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
+            decided = decide(ready.terms.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
                 attempt.fail(delay_us, exception, self.owner)
@@ -111,16 +118,8 @@ class AttemptMaker:
         for told_last in self.hooks.dead if failure.is_dead else ():
             call_hook(told_last, attempt.current(), attempt.error)
 
-    def _decide(self, ready: Runnable, failures: int) -> int:
+    def _decide(self, terms: Terms, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""
         with self.alone:  # the back-off may be the application's function
-            word = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
+            word = terms.verdicts[failures] = verdict_on(terms.options, failures, self.random).to_word()
         return word
-
-    def _prepare(self, body: bytes) -> Runnable | Unfit | None:
-        if not body:
-            return None
-        try:
-            return self.preparer.prepare(body)
-        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
-            return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rota.child.life import NANOSECONDS
@@ -23,27 +24,39 @@ _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
 
 
-class Runnable(NamedTuple):
-    """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
-    `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
-    remembered. `verdicts`: what was decided of this task for its master, by failures. `asks_first`: whether Redis is to
-    be asked before its start. `extra`: what its body has besides."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same for all calls of a task, unless one was enqueued with options of its own. `limit_ns`: the time
+    limit in nanoseconds, and `soft_limit_ns` the soft one, 0 for none. `ran_by`: for the account of its run, empty when
+    its end is not to be remembered. `verdicts`: what was decided of this task for its master, by failures.
+    `asks_first`: whether Redis is to be asked before its start. `are_plain`: whether there is nothing to be seen to at
+    its start, as it has the fleet's time limit and no other."""
 
-    task: "Task[..., Any]"
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    extra: dict[str, Any]
     options: TaskOptions
     limit_ns: int
     soft_limit_ns: int
     ran_by: bytes
     verdicts: dict[int, int]
     asks_first: bool
+    are_plain: bool
+
+
+class Runnable(NamedTuple):
+    """A call that can be made. `extra`: what its body has besides."""
+
+    task: "Task[..., Any]"
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    extra: dict[str, Any]
+    terms: Terms
 
     @property
     def name(self) -> str:
         """The task's name."""
         return self.task.name
+
+
+_runnable: Final = partial(tuple.__new__, Runnable)  # as entries are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ class Preparer:
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._pid = os.getpid()
-        self._declared: dict[str, _InForce] = {}
+        self._declared: dict[str, Terms] = {}
         self._verdicts: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
@@ -94,16 +107,14 @@ class Preparer:
         enqueued = body.options
         if enqueued and (fault := fault_in_options(enqueued)):
             return Unfit(NotRunnable.OPTIONS, fault, task.name)
-        return Runnable(task, args, kwargs, body.extra, *self._options(task, enqueued))
+        terms = None if enqueued else self._declared.get(task.name)
+        return _runnable((task, args, kwargs, body.extra, terms or self._terms(task, enqueued)))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> "_InForce":
-        """The options in force, both time limits (without one of its own a task has the fleet's), who runs it, and the
-        verdicts."""
-        known = self._declared.get(task.name)
-        if known is not None and not enqueued:
-            return known
+    def _terms(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> Terms:
+        """Work them out; without a time limit of its own a task has the fleet's."""
+        fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
-        time_limit = self._settings.time_limit_seconds if options.time_limit is None else options.time_limit
+        time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
         # Task, operator and fleet each choose a limit: a soft one that comes out no shorter than the hard one never
         # passes.
@@ -112,17 +123,15 @@ class Preparer:
         who = ran_by(self._pid, task.name) if options.remember else b""
         verdicts = self._verdicts_of(task.name, options.retries)
         asks_first = options.is_started_once or options.rate is not None
+        are_plain = time_limit == fleets_limit and not (soft_limit or asks_first or options.expires is not None)
         limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
-        worked_out = options, *limits, who, verdicts, asks_first
+        terms = Terms(options, *limits, who, verdicts, asks_first, are_plain)
         if not enqueued:
-            self._declared[task.name] = worked_out
-        return worked_out
+            self._declared[task.name] = terms
+        return terms
 
     def _verdicts_of(self, name: str, retries: int) -> dict[int, int]:
         # Any producer may ask for any number of retries.
         if len(self._verdicts) >= _MOST_REMEMBERED:
             self._verdicts.clear()
         return self._verdicts.setdefault((name, retries), {})
-
-
-_InForce = tuple[TaskOptions, int, int, bytes, dict[int, int], bool]

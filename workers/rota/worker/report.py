@@ -1,6 +1,7 @@
 """What a worker logs and counts of its work: one line an attempt, and the numbers."""
 
 import time
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
@@ -35,7 +36,8 @@ _WORDS: Final[dict[type[outcomes.Outcome], _Words]] = {
 }
 
 
-class _OfQueue(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _OfQueue:
     """What every start needs of its queue and kind: found once, as finding costs as much as observing."""
 
     lag: recorder.Histogram
@@ -44,7 +46,8 @@ class _OfQueue(NamedTuple):
     objective_seconds: float
 
 
-class _OfTask(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _OfTask:
     """What every success needs of its queue and task."""
 
     done: recorder.Counter
@@ -57,6 +60,7 @@ class Report:
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # No line is put together that the level would not let through.
         self._log_tasks = settings.log.tasks if settings.log.level in _LEVELS_WITH_SUCCESSES else "failures"
+        self._logs_successes = self._log_tasks != "failures"
         self._objective_seconds = settings.lag_objective_seconds
         self._objectives = settings.lag_objectives
         self._recorder = own
@@ -163,6 +167,8 @@ class Report:
             self._busy_seconds.add(runtime_seconds)
         if attempt.outcome is outcomes.DONE:
             known.done.add()
+            if not self._logs_successes:
+                return
         else:
             self._count_other(attempt)
         if self._is_logged(attempt):
@@ -183,8 +189,6 @@ class Report:
 
     def _is_logged(self, attempt: Attempt) -> bool:
         which, outcome = self._log_tasks, attempt.outcome
-        if outcome is outcomes.DONE and which == "failures":
-            return False
         if which == "all" or not isinstance(outcome, outcomes.Done) or outcome.refused:
             return True
         if which == "late":

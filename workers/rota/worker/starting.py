@@ -54,14 +54,14 @@ class Starting:
         """The steps to the start of an attempt whose task asks for some."""
         ready, word = attempt.prepared, ThrottleWord.START
         assert isinstance(ready, Runnable)
-        if ready.options.rate is not None:
+        if ready.terms.options.rate is not None:
             word = yield from self._throttle(attempt.entry, ready)
-        if word is ThrottleWord.START and ready.options.is_started_once:
+        if word is ThrottleWord.START and ready.terms.options.is_started_once:
             return MayStart((yield from self._begin(attempt)), word)
         return MayStart(attempt.entry if word in _MAY_END else None, word)
 
     def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleWord]:
-        asked = ready.task.rate_asked(entry, ready.options, ready.args, ready.kwargs)
+        asked = ready.task.rate_asked(entry, ready.terms.options, ready.args, ready.kwargs)
         assert asked is not None
         word, us = (yield self.store.throttle(self.life.owner, asked)) or (ThrottleWord.GONE, 0)
         if word is ThrottleWord.THROTTLED:

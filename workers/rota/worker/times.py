@@ -9,6 +9,7 @@ is taken over from a turn of the last minute that was answered at once: two cloc
 more than microseconds in that time.
 """
 
+from functools import partial
 from typing import Final, NamedTuple
 
 from rota.child.life import NANOSECONDS
@@ -48,14 +49,14 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # at the latest
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us, ready_us = entry.due_us, entry.ready_us
-    return Times(
-        start_us,
-        (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0,
-        None if entry.kind in _NOT_PROMOTED else max(0, ready_us - due_us) / MICROSECONDS,
-        (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0,
-        earliest_us < due_us,
-        start_ns,
-    )
+    lag = wait = (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0
+    if ready_us != due_us:
+        wait = (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0
+    promotion_lag = None if entry.kind in _NOT_PROMOTED else max(0, ready_us - due_us) / MICROSECONDS
+    return _made((start_us, lag, promotion_lag, wait, earliest_us < due_us, start_ns))
+
+
+_made: Final = partial(tuple.__new__, Times)  # as entries are
 
 
 class RedisClock:

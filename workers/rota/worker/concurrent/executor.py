@@ -77,5 +77,5 @@ class ConcurrentExecutor:
                 answer = await hand.wait_for(answer)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
-        if ready.options.result_ttl:
+        if ready.terms.options.result_ttl:
             self.maker.keep_result(attempt, ready, answer)
