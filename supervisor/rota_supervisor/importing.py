@@ -19,6 +19,7 @@ from rota.errors import InvalidArguments
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
+from rota_supervisor.process import give_memory_back
 
 _FOR_MANY_TASKS: Final = "rota.worker.concurrent.loop"
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
@@ -127,9 +128,22 @@ def freeze() -> int:
     Returns how many objects that are. With 100 MB imported a worker's private memory stays at 4.4 MB
     through its collections, against 71 MB without this.
     """
-    gc.collect()
+    give_memory_back()
+    _forget_lookups()
     gc.freeze()
     return gc.get_freeze_count()
+
+
+def _forget_lookups() -> None:
+    """Empty the interpreter's table of attributes that it found, which counts a reference to the name of each.
+
+    It is full of what the imports looked up. Each worker would write to the pages of those names, all over the heap, as
+    it finds what it needs itself: 0.13 MB.
+    """
+    if sys.version_info >= (3, 13):
+        sys._clear_internal_caches()  # noqa: SLF001 - documented
+    else:
+        sys._clear_type_cache()  # noqa: SLF001 - documented
 
 
 def warnings(expected_sockets: frozenset[int]) -> Iterator[str]:

@@ -105,7 +105,7 @@ def keep_mapped(fd: int) -> None:
 
 
 def give_memory_back() -> None:
-    """Return to the kernel what the imports and checks of a start have left unused: 0.4 MB of a master."""
+    """Return to the kernel what the imports and checks of a start have left unused: 0.2 MB."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # glibc's own
     if trim is not None:

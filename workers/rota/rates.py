@@ -1,6 +1,5 @@
 """How often something may start: rates as people write them, and whose starts a task's rate counts. Pure."""
 
-import inspect
 import re
 from collections.abc import Mapping
 from string import Formatter
@@ -11,7 +10,6 @@ from rota.redaction import quoted
 BURST_SECONDS: Final = 0.1
 _RATE: Final = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
 _MICROSECONDS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
-_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Rate(NamedTuple):
@@ -69,18 +67,6 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
 def parameters_in(rate_key: str) -> list[str]:
     """The names in braces."""
     return [name for _, name, _, _ in Formatter().parse(rate_key) if name is not None]
-
-
-def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str:
-    """What is wrong with the key for a function of this signature, "" when nothing is."""
-    if not rate_key or signature is None:
-        return ""
-    known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
-    for name in parameters_in(rate_key):
-        if name not in known:
-            has = f"has {', '.join(known)}" if known else "has none"
-            return f"rate_key names {name!r}, which is no parameter of the function: it {has}"
-    return ""
 
 
 def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:

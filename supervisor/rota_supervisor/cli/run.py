@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from rota.server.address import parse_address
-from rota.telemetry.stand_ins import importing_with
+from rota.telemetry.stand_ins import LoadedWhenTouched, importing_with
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.load import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
@@ -52,7 +52,8 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
-    with importing_with(absent=_absent(config)):
+    # asyncio looks at functions with inspect, and at none of a master.
+    with importing_with([LoadedWhenTouched("inspect")], absent=_absent(config)):
         from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
         from rota_supervisor.server import check_server  # noqa: PLC0415
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.

@@ -14,6 +14,8 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from rota.client.arguments import step
+
 RESULT: Final = "return"
 _JSON: Final = {None, NoneType, Any, object, bool, int, float, str, list, dict, Literal}
 _LISTS: Final = {list, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Collection}
@@ -58,11 +60,6 @@ def parameters_of(signature: inspect.Signature | None) -> Parameters:
         "".join(each.name for each in every if each.kind is each.VAR_POSITIONAL),
         "".join(each.name for each in every if each.kind is each.VAR_KEYWORD),
     )
-
-
-def step(key: Any) -> str:
-    """The part of a path that leads to the value of a key."""
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
 class Annotation(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.annotations import step
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
 from rota.protocol.epitaph import error_line
@@ -47,6 +46,11 @@ class Misfit(Exception):
         super().__init__(path, fault)
         self.path = path
         self.fault = fault
+
+
+def step(key: Any) -> str:
+    """The part of a path that leads to the value of a key."""
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
 def check_arguments(

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from rota.client.annotations import is_model, step
-from rota.client.arguments import Misfit
+from rota.client.annotations import is_model
+from rota.client.arguments import Misfit, step
 from rota.protocol.body import encode_json
 from rota.protocol.epitaph import error_line
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
+from rota.rates import parameters_in
 from rota.registry import written_at
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+_VARIADIC: Final = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 _INSIDE: Final = ".<locals>"
 _NO_OBJECT: Final = (
     "and a worker has no object to call it on: declare a function, and pass it what tells the object, as its id"
@@ -68,8 +69,20 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
     wrapped = getattr(function, "__wrapped__", None)
     if callable(wrapped) and isinstance(function, MethodType):
         wrapped = MethodType(wrapped, function.__self__)
-    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _PASSED_ON
+    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _VARIADIC
     return signature_of(wrapped) if passes_on and callable(wrapped) else own
+
+
+def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str:
+    """What is wrong with the key for a function of this signature, "" when nothing is."""
+    if not rate_key or signature is None:
+        return ""
+    known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
+    for name in parameters_in(rate_key):
+        if name not in known:
+            has = f"has {', '.join(known)}" if known else "has none"
+            return f"rate_key names {name!r}, which is no parameter of the function: it {has}"
+    return ""
 
 
 def showing(options: type, defaults: Any) -> Callable[[F], F]:

@@ -4,12 +4,11 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from rota.client.declarable import showing, signature_of, why_no_task
+from rota.client.declarable import fault_in_rate_key, showing, signature_of, why_no_task
 from rota.client.tasks import AsyncTask, Task
 from rota.errors import InvalidName
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
-from rota.rates import fault_in_rate_key
 from rota.registry import default_registry, written_at
 
 if TYPE_CHECKING:
