@@ -127,9 +127,10 @@ class Loop(WorkerLoop):
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
         self.link.worked()
-        self.report.turn(reply, limit)
         self._report_stale(reply)
         self._in_flight.answered(reply, anchor, ran_until_ns)
+        # What may have been recalled counts when another answer brings it again.
+        self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
         if len(reply.claims) > 1 and self._slot.ask_for_watch():
             self.life.ring_master()
         self._take_word(reply, anchor, len(self._in_flight.waiting))
