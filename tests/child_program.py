@@ -109,6 +109,13 @@ def note_in_file(path: str, text: str) -> None:
 
 
 @task
+def note_in_file_slowly(path: str, text: str) -> None:
+    """So that it is claimed alone."""
+    time.sleep(0.007)
+    note_in_file(path, text)
+
+
+@task
 def wait_for_file(path: str) -> None:
     tell("waiting")
     while not Path(path).exists():

@@ -24,7 +24,7 @@ from machine.base import (
 from machine.polling import Polling
 from model.claims import Ask
 from model.model import Outcome as ModelOutcome
-from protocol import ACCOUNT, LEASE_MS, pack_settlements, turn_of
+from protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     DONE,
@@ -55,6 +55,7 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
+CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0: whenever; a call may be late
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
@@ -99,13 +100,15 @@ class Working(Polling):
     @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
     def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
-        names_held = bool(worker.tokens) or data.draw(st.booleans())  # with a token it has just been idle
+        is_pipelined = not worker.tokens and data.draw(st.booleans())  # with a token it has just been idle
+        within_us = data.draw(CLAIM_WITHIN_US) if is_pipelined else None
         self.bring_if_few(data)
+        claim_by = within_us and self.now + within_us
         for claim in list(worker.claims):
             if data.draw(st.booleans()):
                 worker.claims.remove(claim)
                 worker.pending.append((claim, OUTCOMES[data.draw(VERBS)]))
-        self.take_turn(worker, limit, limits, delivery, picks, names_held=names_held)
+        self.take_turn(worker, limit, limits, delivery, picks, claim_by=claim_by)
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
@@ -126,19 +129,19 @@ class Working(Polling):
         delivery: str = ANSWERED,
         picks: int = 1,
         *,
-        names_held: bool = True,
+        claim_by: int | None = None,
     ) -> TurnReply | None:
-        """What the worker has no answer for it tells again in its next turn."""
-        held = [claim.entry.id for claim in worker.claims] if names_held else None
-        least_held = 0 if names_held else len(worker.claims)
+        """What the worker has no answer for it tells again in its next turn. `claim_by`: None for one that names what
+        it holds."""
+        held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
         alone = worker.alone.decode()
-        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=alone, least_held=least_held)
+        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=alone, claim_by=claim_by or 0)
         check = self._turn_check(ask, held, reported)
         command = self.fleet.store.turn(
-            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone, holding=least_held)
+            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone, claim_by_us=claim_by or 0)
         )
         reply = self.call(command, check, delivery, worker.owner)
         if reply:

@@ -14,8 +14,8 @@ from model.turns import SHUT, Turns, share_in
 @dataclass(frozen=True)
 class Ask:
     """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue; or with several
-    `picks` as many turns of one. `alone`: the entry for which it empties its hands. `least_held`: how many it says to
-    hold, where it names none."""
+    `picks` as many turns of one. `alone`: the entry for which it empties its hands. `claim_by`: from when on it claims
+    nothing, 0 for never."""
 
     owner: str
     serving: Serving
@@ -24,7 +24,7 @@ class Ask:
     holding: int = 0
     picks: int = 1
     alone: str = ""
-    least_held: int = 0
+    claim_by: int = 0
 
 
 @dataclass

@@ -132,7 +132,7 @@ class Model(Schedules, Sweeping, Throttling):
         unnamed = [(task.text, task.told_body) for task in holds if held is not None and task.id not in held]
         if unnamed:
             answer.word, answer.claims = "again", unnamed
-        elif ask.limit > 0 and len(holds) < ask.least_held:
+        elif ask.limit > 0 and 0 < ask.claim_by <= now:
             answer.word = "more"
         elif ask.limit > 0:
             self._claim(ask, holds, answer)
@@ -145,6 +145,16 @@ class Model(Schedules, Sweeping, Throttling):
         taken = len(claimed.claims) if ask.picks > 1 else min(len(claimed.claims), 1)
         if claimed.alone and taken < ask.picks:
             answer.word, answer.alone = "alone", claimed.alone
+        elif ask.picks == 1 and claimed.tasks and not claimed.alone and self._is_plenty(ask, claimed.tasks[0].queue):
+            answer.word = "plenty"
+
+    def _is_plenty(self, ask: Ask, queue: str) -> bool:
+        """Whether the lane that was claimed from, or else the one behind it, has four entries for each owner, nothing
+        ranks above this queue, and nothing beside it is bounded."""
+        beside = ask.serving[0]
+        is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
+        left = len(self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"])
+        return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)
 
     def claims(self) -> Claims:
         """What a call may claim by."""

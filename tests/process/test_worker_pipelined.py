@@ -1,7 +1,8 @@
-"""A worker that runs the last tasks of a claim while its next turn is under way: whatever happens to it then, what has
-ended counts once, and what that turn has claimed is run once, by whoever gets it."""
+"""A worker that runs the last tasks of a claim, or the only one, while its next turn is under way: whatever happens to
+it then, what has ended counts once, and what that turn has claimed is run once, by whoever gets it."""
 
 import dataclasses
+import re
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -22,28 +23,42 @@ from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
-TASKS = 500
-TURNS_BEFORE = 4  # until claims have grown; of the tasks there are some are left then
 MOST_ROUNDS = 20  # on a busy machine tasks look long, and then no turn is pipelined
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """Tasks of a name. So many are brought at once, and some of them are left when so many turns were made."""
+
+    name: str
+    tasks: int
+    turns: int
+
+
+SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4)
+ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12)
+
+
 @dataclasses.dataclass
 class _Gate:
-    """Lets some turns pass, and holds back the answer of the next one. Then the file `hold` is made, if any."""
+    """Lets some turns pass, and holds back the next one, or its answer. Then the file `hold` is made, if any."""
 
+    after: int
     hold: Path | None
+    holds_request: bool = False
     turns: int = 0
     shut_port: int = 0
 
     def __call__(self, name: str, is_reply: bool, port: int) -> bool:
-        self.turns += name == "turn" and is_reply
-        if self.turns > TURNS_BEFORE and not self.shut_port:
+        is_concerned = is_reply is not self.holds_request
+        self.turns += name == "turn" and is_concerned
+        if self.turns > self.after and not self.shut_port:
             self.shut_port = port
             if self.hold:
                 self.hold.touch()
-        return not (is_reply and port == self.shut_port)
+        return not (is_concerned and port == self.shut_port)
 
 
 @dataclasses.dataclass
@@ -54,6 +69,7 @@ class _Draining:
     link: FaultyLink
     worker: Child
     told: Path
+    kind: _Kind
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -72,13 +88,19 @@ class _Draining:
     def live(self) -> int:
         return self.harness.run(self.harness.store.audit()).live
 
-    def until_a_turn_is_under_way(self, *, holds_a_task: bool) -> TaskInSlot | None:
-        """Until a task has ended, or is held, while the answer of a turn is on its way; returns the task that runs."""
+    @property
+    def scripts_run(self) -> int:
+        """How many scripts the server has run."""
+        (calls,) = re.findall(rb"cmdstat_evalsha:calls=(\d+)", self.harness.connection.execute("INFO", "commandstats"))
+        return int(calls)
+
+    def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
+        """Until a task has ended, or is held, while a turn or its answer is on its way; returns the task that runs."""
         slot = self.worker.slot
         for _ in range(MOST_ROUNDS):
-            gate = self.link.gate = _Gate(self.hold if holds_a_task else None)
+            gate = self.link.gate = _Gate(self.kind.turns, self.hold if holds_a_task else None, holds_request)
             self.enqueue()
-            until(lambda: gate.shut_port, "a turn's answer")  # noqa: B023 - called in this round only
+            until(lambda: gate.shut_port, "a turn")  # noqa: B023 - called in this round only
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "it waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
@@ -105,10 +127,10 @@ class _Draining:
 
     def enqueue(self) -> None:
         tasks = []
-        for _ in range(TASKS):
+        for _ in range(self.kind.tasks):
             task_id, text = uuid.uuid4().hex, f"task {len(self.texts)}"
             self.texts[task_id] = text
-            body = Body(task_id, "default", "note_in_file", [str(self.told), text])
+            body = Body(task_id, "default", self.kind.name, [str(self.told), text])
             tasks.append(NewTask(task_id, "default", encode_body(body)))
         self.harness.run(self.harness.store.enqueue(uuid.uuid4().hex, tasks))
 
@@ -117,13 +139,13 @@ class _Draining:
         return any(self.texts[task_id] in ran for task_id in self.held_by_owner())
 
 
-@pytest.fixture
-def draining(harness: ChildHarness, link: FaultyLink, tmp_path: Path) -> _Draining:
+@pytest.fixture(params=[SEVERAL_A_CLAIM, ONE_A_CLAIM], ids=["several", "one"])
+def draining(request: pytest.FixtureRequest, harness: ChildHarness, link: FaultyLink, tmp_path: Path) -> _Draining:
     settings = settings_for(harness.server, harness.namespace)
     server = dataclasses.replace(settings.server, redis_url=link.url)
     worker = harness.start(dataclasses.replace(settings, server=server))
     (told := tmp_path / "told").touch()
-    return _Draining(harness, link, worker.until_phase(Phase.IDLE), told)
+    return _Draining(harness, link, worker.until_phase(Phase.IDLE), told, request.param)
 
 
 def _start_another(harness: ChildHarness) -> None:
@@ -194,9 +216,23 @@ def test_recalled_while_a_task_takes_long_what_the_turn_has_claimed_is_run_by_ot
     until(lambda: boottime_ns() - running.claimed_ns > RECALLED_AFTER_NS)
     harness, slot, owner = draining.harness, draining.worker.slot, draining.worker.owner
     assert slot.held_up_by == running.number
+    assert slot.grant_watch()
     slot.recalled = running.number
-    assert harness.run(harness.store.recall(owner, running.entry, TIERS, Packed(*slot.outcomes()))) > 1
+    assert harness.run(harness.store.recall(owner, running.entry, TIERS, Packed(*slot.outcomes())))
     assert draining.held_by_owner() == [running.id]
     draining.go_on()
     _start_another(harness)
+    draining.check_each_ran_once()
+
+
+def test_a_turn_that_the_server_takes_up_after_a_recall_claims_nothing(draining: _Draining) -> None:
+    running = draining.until_a_turn_is_under_way(holds_a_task=True, holds_request=True)
+    assert running is not None
+    held, turns = draining.held_by_owner(), draining.scripts_run
+    assert draining.live > len(held)
+    until(lambda: boottime_ns() - running.claimed_ns > RECALLED_AFTER_NS)
+    draining.link.heal()
+    until(lambda: draining.scripts_run > turns, "the turn is taken up")
+    assert set(draining.held_by_owner()) <= set(held)
+    draining.go_on()
     draining.check_each_ran_once()

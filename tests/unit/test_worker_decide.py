@@ -60,6 +60,8 @@ def test_who_leaves_tells_and_asks_before_it_goes() -> None:
         (TurnWord.OK, "", True),
         (TurnWord.OK, "other", False),
         (TurnWord.OK, "rung-1", True),
+        (TurnWord.PLENTY, "rung", True),
+        (TurnWord.PLENTY, "other", False),
         (TurnWord.AGAIN, "rung", False),
         (TurnWord.MORE, "", False),
     ],

@@ -6,11 +6,12 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS
-from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, InFlight
+from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, UNRECALLED_US, InFlight
 from rota.worker.times import Anchor
 
 RECEIVED_NS = 1_000
-ANCHOR = Anchor(0, 0, RECEIVED_NS)
+ANCHOR = Anchor(500, 0, RECEIVED_NS)
+CLAIM_BY_US = 500 + UNRECALLED_US  # before anything can be recalled
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
@@ -106,7 +107,7 @@ def _while_two_are_left() -> InFlight:
     """Of three tasks one has ended, and the next turn is under way."""
     in_flight = _in_flight("a", "b", "c")
     _end(in_flight)
-    assert in_flight.pipelined(1, NO_LIMITS) == Turn(1, None, plain=(_lines("a"),), holding=2)
+    assert in_flight.pipelined(1, NO_LIMITS) == Turn(1, None, plain=(_lines("a"),), claim_by_us=CLAIM_BY_US)
     return in_flight
 
 

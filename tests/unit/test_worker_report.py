@@ -17,7 +17,14 @@ from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
-from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASK_LAG_WORST, TASKS_PROCESSED
+from rota.telemetry.metrics import (
+    CLAIMS,
+    CLAIMS_EMPTY,
+    TASK_LAG,
+    TASK_LAG_OBJECTIVE_MISSES,
+    TASK_LAG_WORST,
+    TASKS_PROCESSED,
+)
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import recent_peak
@@ -119,6 +126,14 @@ def test_claims_count_by_queue() -> None:
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
     place.report.turn(TurnReply(TurnWord.AGAIN, 0, 0, (), claims, ()), 1)
     assert place.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
+
+
+def test_what_another_answer_will_bring_again_counts_as_neither_claim_nor_empty_turn() -> None:
+    place = Place(LogSettings())
+    claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
+    place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
+    assert not place.numbers(CLAIMS.name)
+    assert not any(map(any, place.numbers(CLAIMS_EMPTY.name).values()))
 
 
 def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_a_whole() -> None:

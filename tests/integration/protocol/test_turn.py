@@ -8,6 +8,7 @@ from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, 
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, pack_limits
+from rota.protocol.wire import Packed
 from rota.server.server_errors import Refused
 
 Q = one_tier("q")
@@ -381,25 +382,67 @@ def test_a_queue_whose_limit_is_named_is_claimed_up_to_it_and_others_up_to_the_t
     assert [[claim.entry.id for claim in each] for each in claims] == [["a", "b"], ["d"]]
 
 
-def test_a_worker_that_holds_as_many_as_it_says_claims_more_without_naming_them(fleet: Fleet) -> None:
+def test_a_worker_whose_claims_were_all_answered_claims_more_without_naming_them(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     done, *_ = fleet.turn(owner, Q, limit=2).claims
-    told = Turn(1, None, settlements=pack_settlements([Settlement(done.entry, Done())]), holding=1)
+    told = Turn(1, None, settlements=pack_settlements([Settlement(done.entry, Done())]))
     reply = fleet.run(fleet.store.turn(owner, Q, told))
     assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["c"])
     assert fleet.inflight(owner) == ["b", "c"]
 
 
-def test_a_worker_that_holds_fewer_than_it_says_claims_nothing_and_is_to_ask_again(fleet: Fleet) -> None:
-    fleet.push("running", "behind", "next")
+def test_a_turn_that_comes_later_than_it_may_claim_settles_and_is_to_be_made_again(fleet: Fleet) -> None:
+    fleet.push("done", "running", "next")
     owner = fleet.register()
-    running, _ = fleet.turn(owner, Q, limit=2).claims
-    fleet.run(fleet.store.recall(owner, running.entry.text, Q))
-    reply = fleet.run(fleet.store.turn(owner, Q, Turn(2, None, holding=2)))
+    first = fleet.turn(owner, Q, limit=2)
+    done = pack_settlements([Settlement(first.claims[0].entry, Done())])
+    late = Turn(1, None, settlements=done, claim_by_us=first.now_us + 1)
+    reply = fleet.run(fleet.store.turn(owner, Q, late))
     assert (reply.word, reply.claims, fleet.inflight(owner)) == (TurnWord.MORE, (), ["running"])
-    claims = fleet.turn(owner, Q, held=["running"], limit=2).claims
-    assert [claim.entry.id for claim in claims] == ["behind", "next"]
+    in_time = Turn(1, None, claim_by_us=reply.now_us + 60 * SECOND_US)
+    assert [claim.entry.id for claim in fleet.run(fleet.store.turn(owner, Q, in_time)).claims] == ["next"]
+
+
+@pytest.mark.parametrize(("waiting", "word"), [(9, TurnWord.PLENTY), (8, TurnWord.OK)])
+@pytest.mark.parametrize("due", ["", "0"])
+def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
+    fleet: Fleet, waiting: int, word: TurnWord, due: str
+) -> None:
+    fleet.push(*map(str, range(waiting)), due=due)
+    fleet.promote()
+    owner, _ = fleet.register(), fleet.register("node:2")
+    assert fleet.turn(owner, Q).word is word
+
+
+@pytest.mark.parametrize(
+    ("serving", "word"),
+    [
+        (tiers([QueueShare("q", weight=2), QueueShare("p")], [QueueShare("low", cap=3)]), TurnWord.PLENTY),
+        (tiers([QueueShare("high")], [QueueShare("q")]), TurnWord.OK),
+        (tiers([QueueShare("q", cap=20)]), TurnWord.OK),
+        (tiers([QueueShare("q"), QueueShare("p", cap=3)]), TurnWord.OK),
+        (tiers([QueueShare("q"), QueueShare("p", interval_us=1000)]), TurnWord.OK),
+        (tiers([QueueShare("q"), QueueShare("p", condition="shut")]), TurnWord.OK),
+    ],
+)
+def test_there_is_plenty_only_where_nothing_ranks_above_and_nothing_beside_is_bounded(
+    fleet: Fleet, serving: Packed, word: TurnWord
+) -> None:
+    fleet.push(*map(str, range(30)))
+    assert fleet.turn(fleet.register(), serving).word is word
+
+
+def test_there_is_never_plenty_for_several_picks_nor_beside_what_has_to_run_alone(fleet: Fleet) -> None:
+    crasher = fleet.register()
+    fleet.push(*map(str, range(30)))
+    fleet.claim(crasher, Q)
+    fleet.exit(crasher, ["0"])
+    owner = fleet.register()
+    alone = fleet.turn(owner, Q)
+    assert (alone.word, [claim.entry.id for claim in alone.claims]) == (TurnWord.OK, ["0"])
+    several = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=2)))
+    assert (several.word, len(several.claims)) == (TurnWord.OK, 2)
 
 
 def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:

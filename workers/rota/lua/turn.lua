@@ -2,18 +2,19 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation planning
 -- KEYS[1]  tasks
--- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 - m for n: all claims were
---          answered, so they need not be named; at least m are held), n, n queues whose token it swallowed, limits of queues
---          (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in shared/ends.lua),
---          n, n x (entry verb first second), tiers
+-- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
+--          answered, so they need not be named; -t the same, and from Redis time t on nothing is claimed), n, n queues whose
+--          token it swallowed, limits of queues (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in
+--          shared/ends.lua), n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an entry
 --   ok     the claims: up to `limit` entries of one queue; with several picks as many entries as so many turns would claim
 --          one by one. With fewer than picks there is nothing more that may be claimed now
---   alone  the same, and nothing more while this owner holds anything: that entry has to run alone, be it held or next
+--   plenty the same of one pick, and so much is left that this worker may claim ahead
+--   alone  as `ok`, and nothing more while this owner holds anything: that entry has to run alone, be it held or next
 --   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
 --   lost   the owner is not registered; what it settled counted, it may claim nothing. Or its list was overwritten by
 --          something else: nothing counted
---   more   500 things were looked at, and picks are left; call again at once with the same tokens
+--   more   500 things were looked at, and picks are left, or it came too late to claim; call again at once with the same tokens
 -- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
 local EXAMINE = 500
 local now = redis_now()
@@ -28,8 +29,8 @@ local function read_list()
   at = at + 1 + math.max(size, 0)
   return list
 end
-local least_held = -1 - tonumber(ARGV[at])
-local names_held = least_held < 0
+local claim_by = -tonumber(ARGV[at])
+local names_held = claim_by <= 0
 local held, tokens = read_list(), read_list()
 local limits = ARGV[at]
 local plain_count, plain = tonumber(ARGV[at + 1]), ARGV[at + 2]
@@ -142,7 +143,7 @@ elseif holding > 0 and names_held then
   if #claims > 0 then return answer('again', claims, {}) end
 end
 if limit <= 0 then return answer('ok', {}, {}) end
-if holding < least_held then return answer('more', {}, {}) end -- some were recalled for one that runs, as this would be
+if claim_by > 1 and now >= claim_by then return answer('more', {}, {}) end -- as what waits behind a long task may have been recalled
 if alone then return answer('alone', {}, {}, alone) end
 
 -- Claim: entries of one lane, until there are `most`, the lane is empty, or enough was looked at.
@@ -200,6 +201,17 @@ local function goes_on()
   return left > 0 and word == 'ok'
 end
 
+-- Whether a worker that has claimed from here may claim the next task before it runs this one: so much is left that nobody is
+-- idle for it, nothing ranks above that would have to wait for both, and what is bounded loses no room to a task that waits.
+local function is_plenty(share, rest)
+  local first, for_each = domains[1], 4
+  if several or alone or rest < for_each or share.domain ~= first.name then return false end
+  for cap, interval, condition in string.gmatch(first.settings, '=%d+ (%d+) (%d+) %d+(:?)') do
+    if cap ~= '0' or interval ~= '0' or condition ~= '' then return false end
+  end
+  return rest >= for_each * redis.call('ZCARD', PREFIX .. 'owners')
+end
+
 -- Claim up to n entries of a queue, of its ready lane when the delayed one has no more; returns whether there are more.
 local function claim_from(share, n)
   local queue, before = share.queue, #texts
@@ -218,6 +230,7 @@ local function claim_from(share, n)
   end
   local taken = #texts - before
   if taken == 0 then return rest > 0 end
+  if is_plenty(share, rest) then word = 'plenty' end
   left = left - (several and taken or 1)
   redis.call('RPUSH', inflight, unpack(texts, before + 1))
   count_later('running:' .. queue, taken)

@@ -85,12 +85,13 @@ def _parse_enqueued_word(text: str) -> Enqueued:
 
 
 class TurnWord(StrEnum):
-    """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
-    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: an
-    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when a task of yours
-    has ended."""
+    """`ok`: here is what you hold now (perhaps nothing). `plenty`: this, and so much is left that you may claim ahead.
+    `again`: entries you hold and did not name. `lost`: you are no longer registered. `more`: work was bounded, or the
+    turn came too late to claim: call again at once with the same tokens. `alone`: an entry that you hold, or that is
+    next, has to run alone: listen at no doorbell, and ask again when a task of yours has ended."""
 
     OK = "ok"
+    PLENTY = "plenty"
     AGAIN = "again"
     LOST = "lost"
     MORE = "more"

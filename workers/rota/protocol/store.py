@@ -74,8 +74,8 @@ class Turn:
     `outcome.plain_lines` in place of its settlement.
     `held` None: all claims were answered, so there is nothing held to be told of. `picks`: how often a queue is chosen;
     with more than one each takes one entry, as so many turns would. `alone`: that of the answer before, the entry for
-    which this worker empties its hands; then it names what it holds. `holding`: how many it holds at least, where it
-    does not name them. When there are fewer, as some were recalled, nothing is claimed: `more` is the answer."""
+    which this worker empties its hands; then it names what it holds. `claim_by_us`: from this Redis time on nothing is
+    claimed, and `more` is the answer; 0 for none, and where what is held is named."""
 
     limit: int
     held: Sequence[str] | None = ()
@@ -85,7 +85,7 @@ class Turn:
     plain: Sequence[bytes] = ()
     picks: int = 1
     alone: bytes = b""
-    holding: int = 0
+    claim_by_us: int = 0
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -155,7 +155,7 @@ class Store(Looks, Operations, Dependents):
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         with several `turn.picks` one entry of as many; `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone]
-        args += (-1 - turn.holding,) if turn.held is None else (len(turn.held), *turn.held)
+        args += (-(turn.claim_by_us or 1),) if turn.held is None else (len(turn.held), *turn.held)
         args += (len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers

@@ -20,8 +20,10 @@ from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
-UNRECALLED_NS: Final = 20_000_000  # the master recalls nothing behind a task that it was given less than 25 ms ago
+UNRECALLED_US: Final = 20_000  # the master recalls nothing behind a task that was claimed less than 25 ms ago
+UNRECALLED_NS: Final = UNRECALLED_US * 1000
 PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
+AHEAD_NS: Final = 15_000_000  # where there is plenty, how long the one may take that it does not wait behind
 # However sure a worker is of what it holds, so often it says so: a server that lost writes, or took up a turn after
 # the worker had given that up, may hold more for it, for ever.
 NAMED_EVERY_NS: Final = NANOSECONDS
@@ -135,7 +137,8 @@ class InFlight(Outcomes):
         """The turn to send now, whose answer is read when all that waits was run. Nothing else is under way."""
         self.asked = True
         settlements, plain = self.tell()
-        return Turn(limit, None, (), settlements, limits, plain, holding=len(self.waiting))
+        claim_by_us = self._anchor.now_us + UNRECALLED_US  # Redis read that time before the claim arrived
+        return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def answered(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
         """An answer has come: what it named is off the books, what it brought is on them. `ran_until_ns`: of a
@@ -230,16 +233,17 @@ class Prefetch:
         self.limits: Packed = NO_LIMITS
         self._paces: dict[str, _Pace] = {}
 
-    def left_at_turn(self, queue: str, tasks: int) -> int:
+    def left_at_turn(self, queue: str, tasks: int, *, is_plenty: bool) -> int:
         """How many of so many tasks of a claim are still to be run when the next turn is sent, whose answer has come
         when they have; 0: it is sent behind them, as where one of them may take so long, or wait so long for a
-        processor, that the answer would be late. At least two, or a turn that comes after a recall could not tell that
-        there was one: see `Turn.holding`."""
+        processor, that the answer would be late. One alone, behind which others may be idle for what it brings, only
+        where there is plenty."""
         pace = self._paces.get(queue)
-        if pace is None or pace.longest_ns > CLAIM_NS:
+        if pace is None or pace.longest_ns > AHEAD_NS:
             return 0
-        left = min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0)))
-        return left if left > 1 else 0
+        is_short = pace.longest_ns <= CLAIM_NS
+        left = min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0))) if is_short else 0
+        return left if left > 1 else int(is_plenty)
 
     def learn(self, batch: ClaimTimes) -> None:
         """Take in what the tasks of a claim took."""

@@ -98,6 +98,6 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
     has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
     another `name` alone may there be entries for which it rang nobody.
     """
-    if reply.word is not TurnWord.OK:
+    if reply.word is not TurnWord.OK and reply.word is not TurnWord.PLENTY:
         return False
     return not reply.claims or name in [served_as(claim.entry.queue) for claim in reply.claims]

@@ -32,6 +32,7 @@ class Loop(WorkerLoop):
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
     _named_ns: int = 0
+    _is_plenty: bool = False
     _recalled_before: int = 0
     _last_run: bytes = b""
 
@@ -128,13 +129,20 @@ class Loop(WorkerLoop):
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
         self.link.worked()
-        self.report.turn(reply, limit)
         self._report_stale(reply)
         self._in_flight.answered(reply, anchor, ran_until_ns)
-        if len(reply.claims) > 1 and self._slot.ask_for_watch():
-            self.life.ring_master()
+        # What may have been recalled counts when another answer brings it again.
+        self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
+        self._is_plenty = reply.word is TurnWord.PLENTY
+        if len(reply.claims) > 1:
+            self._ask_for_watch()
         self._take_word(reply, anchor, len(self._in_flight.waiting))
         self._idle = limit > 0 and reply.word is TurnWord.OK and not reply.claims
+
+    def _ask_for_watch(self) -> None:
+        """Something waits, or will, behind a task that runs."""
+        if self._slot.ask_for_watch():
+            self.life.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Outcomes that found nothing, but for those that a recall had settled or given back before."""
@@ -208,9 +216,10 @@ class Loop(WorkerLoop):
         """Run them; returns the next turn, if it was sent before the last of them were run."""
         next_turn, in_flight = None, self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
-        send_at = self._prefetch.left_at_turn(batch.queue, tasks) if self._may_pipeline(tasks, batch.at_ns) else 0
+        send_at = self._send_at(batch, tasks)
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
+                self._ask_for_watch()
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:
@@ -220,11 +229,13 @@ class Loop(WorkerLoop):
                 break
         return next_turn
 
-    def _may_pipeline(self, tasks: int, at_ns: int) -> bool:
-        """Whether the next turn may be sent before the last of so many are run: not if these are the last of this life,
-        nor if one is wanted that names what is held, and is answered at once: Redis time is known from such."""
+    def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
+        """How many of so many are left when the next turn is sent; 0 if behind all of them: when these are the last of
+        this life, or one is wanted that names what is held, and is answered at once: Redis time is known from such."""
         are_last = tasks == self.recycling.left(self._attempts)
-        return not are_last and not self._in_flight.tokens and at_ns - self._named_ns < NAMED_EVERY_NS
+        if are_last or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
+            return 0
+        return self._prefetch.left_at_turn(batch.queue, tasks, is_plenty=self._is_plenty)
 
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""

@@ -87,10 +87,10 @@ class Report:
         """A turn was answered at once, after so long."""
         self._turn_seconds.observe(seconds)
 
-    def turn(self, reply: TurnReply, limit: int) -> None:
-        """A turn was answered."""
+    def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
+        """A turn was answered; `counts_claims`: not, if another answer will bring them again."""
         if reply.claims:
-            queues = [claim.entry.queue for claim in reply.claims]
+            queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
                 self._recorder.counter(metrics.CLAIMS, queue).add(queues.count(queue))
         elif reply.word is TurnWord.LOST:
