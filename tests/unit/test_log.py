@@ -22,7 +22,7 @@ import rota.telemetry.log as rota_log
 from rota.child.settings import Format, LogSettings
 from rota.telemetry import events
 from rota.telemetry.log_foreign import ForeignHandler, PrintedLines
-from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, JsonLines
+from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, Form, JsonLines
 from rota.telemetry.once_a_minute import OnceAMinute
 
 
@@ -319,7 +319,29 @@ def test_a_line_has_the_fields_values_and_order_of_its_plain_encoding(
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     if len(line) < 3000:  # longer ones may be cut
-        assert [pair for pair in _pairs(line) if pair[0] != "timestamp"] == _plainly(level, event, bound, fields)
+        assert _without_time(line) == _plainly(level, event, bound, fields)
+
+
+_SECONDS = 1.23456789
+
+
+@given(
+    st.text(st.characters(exclude_categories=())),
+    st.dictionaries(_names, _scalars, max_size=3),
+    st.dictionaries(_names, st.one_of(_scalars, st.sampled_from([int, float])), max_size=6),
+)
+@example("100 %s %d", {"a%d": "%s"}, {"%s": "%", "seconds": float})
+@example("x" * LINE_BYTES, {}, {"slot": 3})
+def test_a_form_makes_the_line_that_its_fields_would_make(text: str, bound: dict[str, Any], more: dict[str, Any]) -> None:
+    lines = JsonLines(bound, Counts())
+    form = Form(lines, "info", "50 %s", {"task_id": str, **more})
+    values = [{int: 7, float: _SECONDS}[value] for value in more.values() if isinstance(value, type)]
+    fields = {"task_id": text, **{name: {int: 7, float: 1.234568}.get(value, value) for name, value in more.items()}}
+    assert _without_time(form(text, *values)) == _without_time(lines("info", "50 %s", fields))
+
+
+def _without_time(line: bytes) -> list[tuple[str, Any]]:
+    return [pair for pair in _pairs(line) if pair[0] != "timestamp"]
 
 
 @pytest.mark.parametrize("size", [LINE_BYTES // 2, LINE_BYTES, LINE_BYTES * 3])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.child.settings import LogSettings
 from rota.telemetry import metrics as m
-from rota.telemetry.log_lines import Counts, Fields, JsonLines, LogLines
+from rota.telemetry.log_lines import Counts, Fields, Form, JsonLines, LogLines
 
 if TYPE_CHECKING:
     from rota.telemetry.recorder import Recorder
@@ -77,31 +77,35 @@ class Logger:
     """Writes an event of a level with its fields, if the level is logged. `exc_info`: an exception, or True for
     the one being handled; it becomes the field `exception`."""
 
-    __slots__ = ("_least", "_lines", "_write", "close")
+    __slots__ = ("_least", "_lines", "close", "write")
 
     def __init__(self, least: str, lines: LogLines, sink: _Sink) -> None:
         self._least = LEVELS[least]
         self._lines = lines
-        self._write = sink.write
+        self.write = sink.write
         self.close = sink.close
+
+    def form(self, level: str, event: str, fields: Fields) -> Form:
+        """Return what makes lines of this level and event, which whoever knows that the level is logged may `write`."""
+        return Form(self._lines, level, event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._least <= _DEBUG:
-            self._write(self._lines("debug", event, fields))
+            self.write(self._lines("debug", event, fields))
 
     def info(self, event: str, /, **fields: Any) -> None:
         if self._least <= _INFO:
-            self._write(self._lines("info", event, fields))
+            self.write(self._lines("info", event, fields))
 
     def warning(self, event: str, /, **fields: Any) -> None:
         if self._least <= _WARNING:
-            self._write(self._lines("warning", event, fields))
+            self.write(self._lines("warning", event, fields))
 
     def error(self, event: str, /, **fields: Any) -> None:
-        self._write(self._lines("error", event, fields))
+        self.write(self._lines("error", event, fields))
 
     def critical(self, event: str, /, **fields: Any) -> None:
-        self._write(self._lines("critical", event, fields))
+        self.write(self._lines("critical", event, fields))
 
 
 _counts = Counts()
