@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from rota.child.slot_layout import LOG_BYTES
 from rota.printable import printable_json
 
-LINE_BYTES: Final = 4096
+LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
@@ -171,8 +172,8 @@ class JsonLines:
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
-        """Return what of a line stands between its time and the value of the first field, and what `%` makes the rest of
-        from the values that `fields` has types for; None where a field takes the place of another of the line."""
+        """Return what of a line stands between its time and the value of the first field, and what `%` makes the rest
+        of from the values that `fields` has types for; None where a field takes the place of another of the line."""
         if not self._own_names.isdisjoint(fields):
             return None
         first, *others = fields.items()
@@ -206,8 +207,8 @@ def _json(fields: Fields) -> str:
 
 
 class Form:
-    """Makes lines of one level and event, whose fields are the same but for the values of some. For these `fields` has a
-    type: `str` for the first of all, `int`, or `float` for seconds to the microsecond, for others.
+    """Makes lines of one level and event, whose fields are the same but for the values of some. For these `fields` has
+    a type: `str` for the first of all, `int`, or `float` for seconds to the microsecond, for others.
 
     As JSON such a line takes a third of the time of another: all that is the same was put together before.
     """

@@ -12,6 +12,7 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
+from rota.telemetry import log
 from rota.worker.claims import NAMED_EVERY_NS, ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
@@ -196,6 +197,7 @@ class Loop(WorkerLoop):
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
         next_turn = self._run_batch(batch)
+        log.logger().write_held()
         self._prefetch.learn(batch)
         self.report.running(0)
         self._slot.phase = Phase.IDLE
@@ -208,8 +210,10 @@ class Loop(WorkerLoop):
         next_turn, in_flight = None, self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._prefetch.left_at_turn(batch.queue, tasks) if self._may_pipeline(tasks, batch.at_ns) else 0
+        self.report.holds_lines = send_at > 0  # tasks that hold up no answer hold up no line for long
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
+                log.logger().write_held()  # of what is settled by a turn the lines are written
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:

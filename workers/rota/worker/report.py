@@ -55,7 +55,8 @@ class _OfTask(NamedTuple):
 
 
 class Report:
-    """Writes into the recorder of the worker's slot, and to the log."""
+    """Writes into the recorder of the worker's slot, and to the log. `holds_lines`: those of successes may wait for
+    each other."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # No line is put together that the level would not let through.
@@ -74,6 +75,7 @@ class Report:
         self._claims_empty = own.counter(metrics.CLAIMS_EMPTY)
         self._claims_refused = own.counter(metrics.CLAIMS_REFUSED)
         self.log_lines = log.LineCounters(own)
+        self.holds_lines = False
         self.running(0)
         own.gauge(metrics.WORKER_CONCURRENCY, settings.pool).set(settings.concurrency)
 
@@ -211,7 +213,7 @@ class Report:
             attempt.runtime_seconds,
         )
         if outcome is outcomes.DONE and entry.flag == "-" and not attempt.trace_id:
-            log.logger().write(form(*values))
+            (log.logger().hold if self.holds_lines else log.logger().write)(form(*values))
         else:
             more = _more_of(attempt)
             level = "warning" if "result_refused" in more else words.level
