@@ -33,6 +33,10 @@ def scribble(text):
     hold(text)
 
 @rota.task
+def nothing(text):
+    pass
+
+@rota.task
 def crash_once(text):
     if rota.current_task().crashes == 0:
         ctypes.string_at(0)
@@ -101,6 +105,23 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     [done] = until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "first"])
     assert (done["crashes"], done["last_crash"]) == (1, "signal")
     until(lambda: not fleet.redis.exists(fleet.keys.epitaphs), "nothing is kept of a task that has ended")
+
+
+def test_a_worker_that_is_killed_leaves_no_task_that_it_had_finished_without_its_line(fleet: Mastered) -> None:
+    fleet.configure("workers = 1")
+    fleet.start()
+    texts = [f"short-{number}" for number in range(300)]
+    for text in texts[:200]:  # of such tasks it claims many at once from now on
+        fleet.push("nothing", text)
+    until(lambda: len(fleet.log("task.done")) == 200)
+    assert fleet.ask("quiet")["ok"]
+    for text in texts[200:]:
+        fleet.push("nothing", text)
+    fleet.push("crash_once", "native")
+    assert fleet.ask("resume")["ok"]
+    until(lambda: len(fleet.log("task.done")) > 300)
+    ended = [line["task_id"] for line in fleet.log("task.done")]
+    assert sorted(ended) == sorted([*texts, "native"])
 
 
 def test_a_worker_that_scribbles_over_its_slot_ends_nobody_but_itself(fleet: Mastered) -> None:

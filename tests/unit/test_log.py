@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from hypothesis import strategies as st
 
 import rota.telemetry.log as rota_log
 from rota.child.settings import Format, LogSettings
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slots import Slot
 from rota.telemetry import events
 from rota.telemetry.log_foreign import ForeignHandler, PrintedLines
-from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, JsonLines
+from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, Form, JsonLines
 from rota.telemetry.once_a_minute import OnceAMinute
 
 
@@ -270,6 +273,74 @@ def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
 
 
+# Lines that wait for others
+
+
+@pytest.fixture
+def writes() -> Iterator[socket.socket]:
+    """What is received here is one write each to the log, whose lines may wait in `_SLOT`."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setblocking(False)
+    with ours, theirs:
+        _SLOT.begin(nonce=1)
+        rota_log.configure(LogSettings(format="json"), ours.fileno(), _SLOT.held_lines)
+        yield theirs
+    _SLOT.held_lines.clear()
+    rota_log.configure(LogSettings())
+
+
+_SLOT = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+_ABOUT_A_TENTH = b"x" * (LINE_BYTES // 10) + b"\n"
+
+
+def _received(writes: socket.socket) -> list[bytes]:
+    received = []
+    with suppress(BlockingIOError):
+        while True:
+            received.append(writes.recv(2 * LINE_BYTES))
+    return received
+
+
+def test_lines_that_are_held_are_written_together_as_many_as_one_write_may_have(writes: socket.socket) -> None:
+    for _ in range(20):
+        rota_log.logger().hold(_ABOUT_A_TENTH)
+    assert _received(writes) == [_ABOUT_A_TENTH * 9] * 2
+    assert _SLOT.held_lines.left_behind() == _ABOUT_A_TENTH * 2
+    rota_log.logger().write_held()
+    assert _received(writes) == [_ABOUT_A_TENTH * 2]
+    assert _SLOT.held_lines.left_behind() == b""
+
+
+def test_any_other_line_is_written_behind_those_that_are_held(writes: socket.socket) -> None:
+    rota_log.logger().hold(_ABOUT_A_TENTH)
+    rota_log.logger().info(events.TASK_STALE)
+    held, line = _received(writes)
+    assert (held, json.loads(line)["event"]) == (_ABOUT_A_TENTH, "task.stale")
+
+
+def test_another_thread_and_a_copy_of_the_process_leave_alone_what_is_held(writes: socket.socket) -> None:
+    rota_log.logger().hold(_ABOUT_A_TENTH)
+    thread = threading.Thread(target=rota_log.logger().write, args=(b"of a thread\n",))
+    thread.start()
+    thread.join()
+    if (copy := os.fork()) == 0:
+        rota_log.logger().write(b"of a copy\n")
+        os._exit(0)
+    os.waitpid(copy, 0)
+    assert _received(writes) == [b"of a thread\n", b"of a copy\n"]
+    rota_log.logger().write_held()
+    assert _received(writes) == [_ABOUT_A_TENTH]
+
+
+def test_of_lines_that_are_held_and_cannot_be_written_each_is_counted(writes: socket.socket) -> None:
+    before = rota_log.counts().dropped
+    for _ in range(4):
+        rota_log.logger().hold(_ABOUT_A_TENTH)
+    writes.close()
+    rota_log.logger().write_held()
+    assert rota_log.counts().dropped == before + 4
+
+
 # The fast way to a line beside the plain one
 
 
@@ -319,7 +390,31 @@ def test_a_line_has_the_fields_values_and_order_of_its_plain_encoding(
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     if len(line) < 3000:  # longer ones may be cut
-        assert [pair for pair in _pairs(line) if pair[0] != "timestamp"] == _plainly(level, event, bound, fields)
+        assert _without_time(line) == _plainly(level, event, bound, fields)
+
+
+_SECONDS = 1.23456789
+
+
+@given(
+    st.text(st.characters(exclude_categories=())),
+    st.dictionaries(_names, _scalars, max_size=3),
+    st.dictionaries(_names, st.one_of(_scalars, st.sampled_from([int, float])), max_size=6),
+)
+@example("100 %s %d", {"a%d": "%s"}, {"%s": "%", "seconds": float})
+@example("x" * LINE_BYTES, {}, {"slot": 3})
+def test_a_form_makes_the_line_that_its_fields_would_make(
+    text: str, bound: dict[str, Any], more: dict[str, Any]
+) -> None:
+    lines = JsonLines(bound, Counts())
+    form = Form(lines, "info", "50 %s", {"task_id": str, **more})
+    values = [{int: 7, float: _SECONDS}[value] for value in more.values() if isinstance(value, type)]
+    fields = {"task_id": text, **{name: {int: 7, float: 1.234568}.get(value, value) for name, value in more.items()}}
+    assert _without_time(form(text, *values)) == _without_time(lines("info", "50 %s", fields))
+
+
+def _without_time(line: bytes) -> list[tuple[str, Any]]:
+    return [pair for pair in _pairs(line) if pair[0] != "timestamp"]
 
 
 @pytest.mark.parametrize("size", [LINE_BYTES // 2, LINE_BYTES, LINE_BYTES * 3])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.roster import pids_on
-from rota.child.slot_layout import METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
 from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, TaskTimes
@@ -88,6 +88,7 @@ def _written_over() -> Slot:
     slot.begin(nonce=7)
     slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
+    slot.held_lines.add(b"line\n")
     region[:] = b"\x77" * REGION_BYTES
     return slot
 
@@ -104,8 +105,19 @@ def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None
     slot.begin(nonce=8)
     assert slot.is_intact
     assert (slot.record(0).current(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
+    assert slot.held_lines.left_behind() == b""
     assert slot.ask_for_watch()
     assert slot.grant_watch()
+
+
+@given(st.integers(-20, 20) | st.integers(-(2**63), 2**63 - 1))
+def test_of_the_lines_that_a_process_left_only_whole_ones_that_fit_are_taken(size: int) -> None:
+    slot = _slot()
+    for _ in range(3):
+        slot.held_lines.add(b"line\n")
+    slot._words[HEADER.held_lines] = size
+    left = slot.held_lines.left_behind()
+    assert left == b"line\n" * min(max(0, size) // 5, 3)
 
 
 class _Restless(TaskRecord):

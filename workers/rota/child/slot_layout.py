@@ -1,7 +1,8 @@
 """Where everything stands in the memory of the slots, in words of 8 bytes.
 
 First the roster (see `roster`), then one region a slot: header | record of the task in place 0 | finished outcomes |
-metrics (see `recorder`) | marks and records of the further places, which only workers of several tasks touch.
+metrics (see `recorder`) | marks and records of the further places, which only workers of several tasks touch | lines of
+the log that are not written yet.
 
 A record is two copies of a task, and its progress (see `slot_progress`). Its mark, two words, stands apart from it, so
 that one glance at the marks says which of hundreds of places have a task.
@@ -20,6 +21,7 @@ NAME_BYTES: Final = _NAME_WORDS * WORD
 _PROGRESS_WORDS: Final = 26  # two before its text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
 MOST_PLACES: Final = 512  # the most tasks that a worker runs at once
+LOG_BYTES: Final = 4096  # what one write to the log has at most: see `rota.telemetry.log`
 
 
 class RosterFields(NamedTuple):
@@ -47,7 +49,8 @@ class MarkFields(NamedTuple):
 class HeaderFields(NamedTuple):
     """The beginning of a region. `outcomes`: how many arguments those are, where they begin and how many bytes they
     have, in one word, so that a process killed between two writes never leaves a count with the length of another.
-    `seal`: the nonce again. `mark`: of place 0. `stepping`: one more than the place whose coroutine runs just now."""
+    `seal`: the nonce again. `mark`: of place 0. `stepping`: one more than the place whose coroutine runs just now.
+    `held_lines`: how many bytes those are."""
 
     outcomes: int = 1
     seal: int = 1
@@ -59,7 +62,8 @@ class HeaderFields(NamedTuple):
     shortest_soft_ns: int = 1
     shortest_soft_met_ns: int = 1
     stepping: int = 1
-    unused: int = 5
+    held_lines: int = 1
+    unused: int = 4
 
 
 class TaskFields(NamedTuple):
@@ -92,7 +96,8 @@ class RegionFields(NamedTuple):
     metrics: int = (960 << 10) // WORD
     further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())
     further_records: int = (MOST_PLACES - 1) * sum(RecordFields())
-    unused: int = (768 << 10) // WORD - further_marks - further_records
+    held_lines: int = LOG_BYTES // WORD
+    unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 
 
 Fields = TypeVar("Fields", RosterFields, MarkFields, HeaderFields, TaskFields, RecordFields, RegionFields)
@@ -118,6 +123,7 @@ REGION_BYTES: Final = sum(RegionFields()) * WORD
 OUTCOMES_AT: Final = REGION.outcomes * WORD
 METRICS_AT: Final = REGION.metrics * WORD
 METRICS_END: Final = REGION.further_marks * WORD
+HELD_LINES_AT: Final = REGION.held_lines * WORD
 
 
 def mark_at(place: int) -> int:

@@ -12,6 +12,7 @@ import time
 from enum import IntEnum
 from typing import Final
 
+from rota.child.held_lines import HeldLines
 from rota.child.roster import RosterPart
 from rota.child.slot_layout import (
     HEADER,
@@ -76,6 +77,7 @@ class Slot(RosterPart):
         super().__init__(region, roster)
         self._first = TaskRecord(0, self._bytes, self._words, self._roster)
         self._records = {0: self._first}
+        self.held_lines = HeldLines(self._bytes, self._words)
         self._left = 0  # the word of the outcomes as its process has it, whatever a task wrote over that
         self._left_to = OUTCOMES_AT  # where the next go
 
@@ -87,6 +89,7 @@ class Slot(RosterPart):
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
+        words[HEADER.held_lines] = 0
         self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
         self._clear_marks(places)
         words[_BEAT] = boottime_ns()

@@ -1,27 +1,32 @@
 """Structured logging: events with fields, one line each, written so that it can neither block nor tear.
 
 1. Configured once a process, after the fork, on a descriptor of its own.
-2. A line is one write of at most 4,096 bytes: longer ones tear on a pipe that many processes share. What
-   is too long is cut in its longest fields and marked `truncated`.
+2. A line is written whole, in one write of at most 4,096 bytes: longer ones tear on a pipe that many
+   processes share. What is too long is cut in its longest fields and marked `truncated`.
 3. A line that cannot be written at once (full pipe, full disk, reader gone) is dropped and counted.
-4. The logging of the application is left alone: structlog and the standard library's are its own, see
+4. A worker may hold lines, to write several at once. They are written before any other line of its main
+   thread, and when it is killed by its master, from its slot.
+5. The logging of the application is left alone: structlog and the standard library's are its own, see
    `adopt_foreign`. So is what it prints, unless `capture_output` is set.
 
-Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, 6.3 us, of which 1.2 us are
-the write; a line below the level 0.1 us, and 0.04 us for each field that was gathered for it.
+Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, 4.7 us, of which 1.5 us are
+the write, or 4.0 us where it is held; without a form 9.1 us. A line below the level 0.1 us, and 0.04 us for each
+field that was gathered for it.
 """
 
 import fcntl
 import os
 import select
 import stat
+from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.child.held_lines import HeldLines
 from rota.child.settings import LogSettings
 from rota.telemetry import metrics as m
-from rota.telemetry.log_lines import Counts, Fields, JsonLines, LogLines
+from rota.telemetry.log_lines import Counts, Fields, Form, JsonLines, LogLines
 
 if TYPE_CHECKING:
     from rota.telemetry.recorder import Recorder
@@ -32,10 +37,14 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor that lines go to."""
+    """The descriptor that lines go to. `held`: where lines may wait for others, of the thread that makes this."""
 
-    def __init__(self, fd: int, counts: Counts) -> None:
+    def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
+        self._held = held
+        self._thread = get_ident()
+        if held is not None:
+            os.register_at_fork(after_in_child=self._forget)
         self._own = _reopen(fd)
         self._fd = fd if self._own is None else self._own
         self._room: select.poll | None = None
@@ -43,16 +52,38 @@ class _Sink:
             self._room = select.poll()
             self._room.register(fd, select.POLLOUT)
 
-    def write(self, line: bytes) -> None:
+    def write(self, text: bytes) -> None:
+        """Write a line, or several, behind those that are held."""
+        self.write_held()
+        self._put(text)
+
+    def hold(self, line: bytes) -> None:
+        """Have a line wait for others, until they are as much as one write may have."""
+        if self._held is None:
+            self._put(line)
+        elif not self._held.add(line):
+            self.write_held()
+            self._held.add(line)
+
+    def write_held(self) -> None:
+        """Write the lines that are held. Other threads, and copies of the process, leave them alone."""
+        if self._held and get_ident() == self._thread:
+            self._put(self._held.text())
+            self._held.clear()
+
+    def _put(self, text: bytes) -> None:
         # Where O_NONBLOCK cannot be set, poll() says first whether there is room: a pipe then has 4,096 bytes
         # free, a socket three quarters of its buffer.
         if self._room is not None and not self._room.poll(0):
-            self._counts.dropped += 1
+            self._counts.dropped += text.count(b"\n")
             return
         try:
-            os.write(self._fd, line)
+            os.write(self._fd, text)
         except OSError:  # EAGAIN, ENOSPC, EPIPE, EIO: a log must not stop the work
-            self._counts.dropped += 1
+            self._counts.dropped += text.count(b"\n")
+
+    def _forget(self) -> None:
+        self._thread = 0
 
     def close(self) -> None:
         if self._own is not None:
@@ -77,42 +108,49 @@ class Logger:
     """Writes an event of a level with its fields, if the level is logged. `exc_info`: an exception, or True for
     the one being handled; it becomes the field `exception`."""
 
-    __slots__ = ("_least", "_lines", "_write", "close")
+    __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
     def __init__(self, least: str, lines: LogLines, sink: _Sink) -> None:
         self._least = LEVELS[least]
         self._lines = lines
-        self._write = sink.write
+        self.write = sink.write
+        self.hold = sink.hold
+        self.write_held = sink.write_held
         self.close = sink.close
+
+    def form(self, level: str, event: str, fields: Fields) -> Form:
+        """Return what makes lines of this level and event, which whoever knows that the level is logged may `write`."""
+        return Form(self._lines, level, event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._least <= _DEBUG:
-            self._write(self._lines("debug", event, fields))
+            self.write(self._lines("debug", event, fields))
 
     def info(self, event: str, /, **fields: Any) -> None:
         if self._least <= _INFO:
-            self._write(self._lines("info", event, fields))
+            self.write(self._lines("info", event, fields))
 
     def warning(self, event: str, /, **fields: Any) -> None:
         if self._least <= _WARNING:
-            self._write(self._lines("warning", event, fields))
+            self.write(self._lines("warning", event, fields))
 
     def error(self, event: str, /, **fields: Any) -> None:
-        self._write(self._lines("error", event, fields))
+        self.write(self._lines("error", event, fields))
 
     def critical(self, event: str, /, **fields: Any) -> None:
-        self._write(self._lines("critical", event, fields))
+        self.write(self._lines("critical", event, fields))
 
 
 _counts = Counts()
 _logger: Logger | None = None
 
 
-def configure(settings: LogSettings, fd: int = STDERR, **bound: Any) -> None:
-    """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated."""
+def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = None, **bound: Any) -> None:
+    """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated. `held`: where this
+    thread may have lines wait."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
     lines, before = _lines(settings.format, fd, bound), _logger
-    _logger = Logger(settings.level, lines, _Sink(fd, _counts))
+    _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
     if before is not None:  # last: whatever failed above leaves the log as it was
         before.close()
 

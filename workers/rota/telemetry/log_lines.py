@@ -1,5 +1,6 @@
 """Log lines: what those of every format have in common (time, order, exceptions, that they fit into one write); and
-those as JSON, the format of production, in which what does not change from line to line is made once."""
+those as JSON, the format of production, in which what does not change from line to line is made once; and forms, for
+lines that are written again and again."""
 
 import json.encoder
 import sys
@@ -8,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from rota.child.slot_layout import LOG_BYTES
 from rota.printable import printable_json
 
-LINE_BYTES: Final = 4096
+LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
@@ -20,6 +22,9 @@ _MOST_OF_MESSAGE: Final = 1000
 _MOST_BESIDE: Final = 500
 _CUT_ROUNDS: Final = 32
 _MICROSECONDS: Final = 1_000_000
+_DIGITS: Final = 6
+_PLACES: Final = {int: "%d", float: f"%.{_DIGITS}f"}
+_TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
@@ -154,18 +159,37 @@ class JsonLines:
     def __init__(self, bound: Mapping[str, Any], counts: Counts) -> None:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
         self._counts = counts
-        self._now = Clock()
+        self.now = Clock()
         self._bound_text = f",{_json(self._bound)[1:-1]}" if self._bound else ""
         self._own_names = frozenset((*FIRST, *bound, _EXC_INFO))
 
     def __call__(self, level: str, event: str, fields: Fields) -> bytes:
-        now = self._now()
+        now = self.now()
         if fields and self._own_names.isdisjoint(fields):
-            head = f'{{"timestamp":"{now}","level":"{level}","event":{_quoted(event)}{self._bound_text}'
-            line = _encoded(printable_json(f"{head},{_json(fields)[1:]}"))
+            line = _encoded(printable_json(f"{_TIME}{now}{self._head(level, event)},{_json(fields)[1:]}"))
             if len(line) <= LINE_BYTES:
                 return line
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
+
+    def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
+        """Return what of a line stands between its time and the value of the first field, and what `%` makes the rest
+        of from the values that `fields` has types for; None where a field takes the place of another of the line."""
+        if not self._own_names.isdisjoint(fields):
+            return None
+        first, *others = fields.items()
+        rest = "".join(f",{_literally(_quoted(name))}:{_place(value)}" for name, value in others)
+        return f"{self._head(level, event)},{_quoted(first[0])}:", f"{rest}}}"
+
+    def _head(self, level: str, event: str) -> str:
+        return f'","level":"{level}","event":{_quoted(event)}{self._bound_text}'
+
+
+def _place(value: Any) -> str:
+    return _PLACES[value] if isinstance(value, type) else _literally(_encode(value))
+
+
+def _literally(text: str) -> str:
+    return text.replace("%", "%%")
 
 
 def _render(fields: Fields) -> str:
@@ -177,3 +201,36 @@ def _json(fields: Fields) -> str:
         return _encode(fields)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, or a thing that holds itself
         return _encode({key: value if isinstance(value, str) else repr(value) for key, value in fields.items()})
+
+
+# The same fields again and again
+
+
+class Form:
+    """Makes lines of one level and event, whose fields are the same but for the values of some. For these `fields` has
+    a type: `str` for the first of all, `int`, or `float` for seconds to the microsecond, for others.
+
+    As JSON such a line takes a third of the time of another: all that is the same was put together before.
+    """
+
+    def __init__(self, lines: LogLines, level: str, event: str, fields: Fields) -> None:
+        self._lines, self._level, self._event, self._fields = lines, level, event, fields
+        around = lines.around(level, event, fields) if isinstance(lines, JsonLines) else None
+        self._head, self._rest = around or ("", "")
+        self._now = lines.now if isinstance(lines, JsonLines) else Clock()
+
+    def __call__(self, text: str, *numbers: float) -> bytes:
+        """Return the line with these values."""
+        if self._rest:
+            line = f"{_TIME}{self._now()}{self._head}{_quoted(text)}{self._rest % numbers}"
+            encoded = _encoded(printable_json(line))
+            if len(encoded) <= LINE_BYTES:
+                return encoded
+        return self._lines(self._level, self._event, self.filled(text, *numbers))
+
+    def filled(self, *values: str | float) -> Fields:
+        """Return all fields with these values."""
+        left = iter(values)
+        given = {name: next(left) for name, value in self._fields.items() if isinstance(value, type)}
+        rounded = {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in given.items()}
+        return {**self._fields, **rounded}

@@ -12,6 +12,7 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
+from rota.telemetry import log
 from rota.worker.attempt import Attempt
 from rota.worker.claims import NAMED_EVERY_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
@@ -205,6 +206,7 @@ class Loop(WorkerLoop):
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
         next_turn = self._run_batch(batch)
+        log.logger().write_held()
         self._prefetch.learn(batch)
         self.report.running(0)
         self._slot.phase = Phase.IDLE
@@ -217,9 +219,11 @@ class Loop(WorkerLoop):
         next_turn, in_flight = None, self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
+        self.report.holds_lines = send_at > 0  # tasks that hold up no answer hold up no line for long
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._ask_for_watch()
+                log.logger().write_held()  # of what is settled by a turn the lines are written
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
@@ -10,11 +11,13 @@ from rota.protocol import outcome as outcomes
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.telemetry import events, log, metrics, recorder
+from rota.telemetry.log_lines import Fields, Form
 from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one line of a success in this time
 _DIGITS: Final = 6
+_FORMS: Final = 256  # of tasks, queues, kinds and outcomes; the queues of a pattern are without number
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
@@ -55,7 +58,8 @@ class _OfTask:
 
 
 class Report:
-    """Writes into the recorder of the worker's slot, and to the log."""
+    """Writes into the recorder of the worker's slot, and to the log. `holds_lines`: those of successes may wait for
+    each other."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # No line is put together that the level would not let through.
@@ -68,12 +72,14 @@ class Report:
         self._sampled_at = 0.0
         self._queues: dict[tuple[str, Kind], _OfQueue] = {}
         self._tasks: dict[tuple[str, str], _OfTask] = {}
+        self._form = lru_cache(_FORMS)(_new_form)
         self._busy_seconds = own.counter(metrics.WORKER_BUSY_SECONDS, settings.pool)
         self._busy = own.gauge(metrics.WORKERS_BUSY, settings.pool)
         self._turn_seconds = own.histogram(metrics.REDIS_COMMAND, "turn")
         self._claims_empty = own.counter(metrics.CLAIMS_EMPTY)
         self._claims_refused = own.counter(metrics.CLAIMS_REFUSED)
         self.log_lines = log.LineCounters(own)
+        self.holds_lines = False
         self.running(0)
         own.gauge(metrics.WORKER_CONCURRENCY, settings.pool).set(settings.concurrency)
 
@@ -172,7 +178,7 @@ class Report:
         else:
             self._count_other(attempt)
         if self._is_logged(attempt):
-            _log_attempt(attempt)
+            self._log_attempt(attempt)
 
     def _new_task(self, queue: str, task: str) -> _OfTask:
         done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, _WORDS[outcomes.Done].label)
@@ -198,34 +204,58 @@ class Report:
         self._sampled_at = time.monotonic()
         return True
 
+    def _log_attempt(self, attempt: Attempt) -> None:
+        entry, outcome, times = attempt.entry, attempt.outcome, attempt.times
+        words = _WORDS[type(outcome)]
+        form = self._form(words, attempt.name, entry.queue, entry.kind)
+        values = (
+            entry.id,
+            entry.attempt,
+            times.lag_seconds,
+            times.promotion_lag_seconds or 0.0,
+            times.wait_seconds,
+            attempt.runtime_seconds,
+        )
+        if outcome is outcomes.DONE and entry.flag == "-" and not attempt.trace_id:
+            (log.logger().hold if self.holds_lines else log.logger().write)(form(*values))
+        else:
+            more = _more_of(attempt)
+            level = "warning" if "result_refused" in more else words.level
+            getattr(log.logger(), level)(words.event, **form.filled(*values), **more)
 
-def _log_attempt(attempt: Attempt) -> None:
-    label, event, level = _WORDS[type(attempt.outcome)]
-    entry, times = attempt.entry, attempt.times
-    fields: dict[str, object] = {
-        "task_id": entry.id,
-        "task": attempt.name,
-        "queue": entry.queue,
-        "kind": entry.kind.label,
-        "attempt": entry.attempt,
-        "outcome": label,
-        "lag_seconds": round(times.lag_seconds, _DIGITS),
-        "promotion_lag_seconds": round(times.promotion_lag_seconds or 0.0, _DIGITS),
-        "wait_seconds": round(times.wait_seconds, _DIGITS),
-        "runtime_seconds": round(attempt.runtime_seconds, _DIGITS),
+
+def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
+    """Return what makes the lines of attempts like this one."""
+    fields: Fields = {
+        "task_id": str,
+        "task": task,
+        "queue": queue,
+        "kind": kind.label,
+        "attempt": int,
+        "outcome": words.label,
+        "lag_seconds": float,
+        "promotion_lag_seconds": float,
+        "wait_seconds": float,
+        "runtime_seconds": float,
     }
+    return log.logger().form(words.level, words.event, fields)
+
+
+def _more_of(attempt: Attempt) -> Fields:
+    """What its line says that not those of all attempts do."""
+    entry, outcome, more = attempt.entry, attempt.outcome, Fields()
     if entry.flag != "-" and (kind := entry.last_crash) is not None:
-        fields |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
-    if isinstance(attempt.outcome, outcomes.Done) and attempt.outcome.refused:
-        level, fields["result_refused"] = "warning", attempt.outcome.refused
+        more |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
+    if isinstance(outcome, outcomes.Done) and outcome.refused:
+        more["result_refused"] = outcome.refused
     if attempt.reason:
-        fields["reason"] = attempt.reason
+        more["reason"] = attempt.reason
     if attempt.error:
-        fields["error"] = attempt.error
-    if isinstance(attempt.outcome, outcomes.RetryOutcome):
-        fields["retry_in_seconds"] = attempt.outcome.delay_us / MICROSECONDS
+        more["error"] = attempt.error
+    if isinstance(outcome, outcomes.RetryOutcome):
+        more["retry_in_seconds"] = outcome.delay_us / MICROSECONDS
     if attempt.trace_id:
-        fields["trace_id"] = attempt.trace_id
+        more["trace_id"] = attempt.trace_id
     if attempt.exception is not None and not isinstance(attempt.exception, Retry | Cancelled):
-        fields["exc_info"] = attempt.exception
-    getattr(log.logger(), level)(event, **fields)
+        more["exc_info"] = attempt.exception
+    return more

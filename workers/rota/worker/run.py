@@ -68,7 +68,8 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
 
 def _configure_log(settings: WorkerSettings, life: Life) -> None:
     place = {"pool": settings.pool, "slot": life.slot_number}
-    log.configure(settings.log, **log.of_process("worker", settings.server.namespace, life.node, **place))
+    bound = log.of_process("worker", settings.server.namespace, life.node, **place)
+    log.configure(settings.log, held=life.slot.held_lines, **bound)
     log.adopt_foreign(settings.log, _fields_of_task)
 
 

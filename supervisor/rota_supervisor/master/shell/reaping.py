@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.outcome import settlements_in
+from rota.telemetry import log
 from rota_supervisor import messages
 from rota_supervisor.layout import OWNER_MARK, STACK_FILE, Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -93,7 +94,10 @@ class Reaper:
         if child is not None:
             listen(child)  # one that was READY, if only since we last looked, did not die of its boot
             kill_group(pid)
-            self._memory.slot(child.slot).vacate()
+            slot = self._memory.slot(child.slot)
+            slot.vacate()
+            if slot.is_intact and (lines := slot.held_lines.left_behind()):
+                log.logger().write(lines)
         cpu_seconds = cpu_seconds_of(pid)  # as the exporter saw it, while it lived
         try:
             _, status, usage = os.wait4(pid, 0)
