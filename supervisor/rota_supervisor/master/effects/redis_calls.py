@@ -154,12 +154,14 @@ class RedisCalls:
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
-        is_alone = await self._connection.run(call) == 1
+        heard = await self._connection.run(call)
         await self._declaring.declare(effect.schedules, milliseconds)
         if effect.is_settled:
-            await self._declaring.withdraw(effect.schedules, is_alone=is_alone)
-        conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
-        closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
+            await self._declaring.withdraw(effect.schedules, is_alone=heard.nodes == 1)
+        closed = ()
+        if effect.conditions or heard.any_closed:
+            conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
+            closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
         self._happened(seen.ClosedSeen(closed))
 
     async def _redis_now(self) -> int:
