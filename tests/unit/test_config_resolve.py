@@ -164,5 +164,5 @@ def test_workers_sleep_long_where_renewals_tell_them_in_time_that_the_server_is_
 
     assert park_seconds() == LONG_PARK_SECONDS
     assert park_seconds(lease=LeaseConfig(seconds=60.0, renew_seconds=15.0)) == PARK_SECONDS
-    assert park_seconds(pools={"default": PoolConfig(workers=1, queues=["default"], concurrency=5)}) == PARK_SECONDS
+    assert park_seconds(pools={"default": PoolConfig(workers=1, queues=("default",), concurrency=5)}) == PARK_SECONDS
     assert park_seconds(limits=Limits(beat_seconds=6.0)) == 4.0

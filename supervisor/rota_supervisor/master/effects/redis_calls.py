@@ -21,7 +21,7 @@ from rota.protocol.command import Command
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
-from rota.protocol.views import Overview
+from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.connection import LONG_PARK_SECONDS
@@ -159,11 +159,12 @@ class RedisCalls:
         await self._declaring.declare(effect.schedules, milliseconds)
         if effect.is_settled:
             await self._declaring.withdraw(effect.schedules, is_alone=heard.nodes == 1)
-        closed = ()
-        if effect.conditions or heard.any_closed:
-            conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
-            closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
-        self._happened(seen.ClosedSeen(closed))
+        may_be_closed = effect.conditions or heard.any_closed
+        self._happened(seen.ClosedSeen(await self._look_at_closed(effect, milliseconds) if may_be_closed else ()))
+
+    async def _look_at_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
+        conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
+        return await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
         """Redis time in microseconds: hours are reckoned by it, so that no node's clock opens or closes anything."""
