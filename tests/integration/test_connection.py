@@ -22,7 +22,14 @@ from rota.protocol.command import Command
 from rota.protocol.scripts import Script
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
-from rota.server.connection import DEFAULT_OPTIONS, Connection, ConnectionOptions, wait_for
+from rota.server.connection import (
+    DEFAULT_OPTIONS,
+    GRACE_SECONDS,
+    PARK_SECONDS,
+    Connection,
+    ConnectionOptions,
+    wait_for,
+)
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.server.session import NO_REPLY
 from servers import Server, free_port, server_binaries
@@ -276,3 +283,11 @@ def test_a_wait_may_give_up_in_the_middle(server: Server) -> None:
 
 def _ignore(_value: object) -> None:
     return None
+
+
+def test_the_kernel_gives_up_a_path_that_drops_packets_as_soon_as_a_short_wait_would(server: Server) -> None:
+    connection = Connection(parse_address(server.url))
+    asked = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    idle, between, probes, unconfirmed_ms = (connection._socket.getsockopt(socket.IPPROTO_TCP, each) for each in asked)
+    assert idle + between * probes <= PARK_SECONDS + GRACE_SECONDS
+    assert unconfirmed_ms == (PARK_SECONDS + GRACE_SECONDS) * 1000

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition
-from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.replies import AnnounceReply, Renewed, Retired, Swept
 from rota.protocol.schedules import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
@@ -91,9 +91,10 @@ class Calls(Store):
         ttl_ms: int,
         queues: Sequence[str],  # noqa: ARG002
         announced: Announced = NOTHING_SAID,
-    ) -> Command[int]:
-        def execute(server: Server) -> int:
-            return server.announced.announce(server.now_us, node, server.now_us + ttl_ms * 1000, announced)
+    ) -> Command[AnnounceReply]:
+        def execute(server: Server) -> AnnounceReply:
+            nodes = server.announced.announce(server.now_us, node, server.now_us + ttl_ms * 1000, announced)
+            return AnnounceReply(nodes, any_closed=True)
 
         return _call(execute)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rota.protocol.wire import Arg
 from rota.server.aio_connection import AioConnection
+from rota.server.connection import LONG_PARK_SECONDS
 from rota.server.server_errors import ConnectionLost, ServerError
-from rota_supervisor.master.effects.orders import PARK_SECONDS
 from simulation.network import Caller, Network, Up
 from simulation.server import Server
 
@@ -49,4 +49,4 @@ class OrdersLine(AioConnection):
 
         if network.up is Up.UP and caller.place not in network.cut:
             server.wait_for_order(caller.place, serve)
-        network.timeline.after(PARK_SECONDS, end)
+        network.timeline.after(LONG_PARK_SECONDS, end)

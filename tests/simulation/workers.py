@@ -20,7 +20,7 @@ from simulation.running import Hand, Running, verdict_on
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
 
-PARK_SECONDS: Final = 5.0
+PARK_SECONDS: Final = 20.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
 START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most

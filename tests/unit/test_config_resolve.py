@@ -1,13 +1,15 @@
 """From the configuration to the settings of children."""
 
 import os
+from typing import Any
 
 import pytest
 
 from rota.child.settings import settings_to_json, worker_settings_from_json
 from rota.protocol.tiers import QueueShare
 from rota.rates import Rate, parse_rate
-from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
+from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
+from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolve import (
     pattern_domains,
     poller_settings,
@@ -154,3 +156,13 @@ def test_pools_take_patterns_by_their_names() -> None:
 def test_pollers_are_told_the_queues_of_tiers_only_where_there_are_patterns() -> None:
     assert poller_settings(Config(tiers=TIERS), 0).queues == ()
     assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")
+
+
+def test_workers_sleep_long_where_renewals_tell_them_in_time_that_the_server_is_there() -> None:
+    def park_seconds(**changes: Any) -> float:
+        return worker_settings(Config(**changes))["default"].park_seconds
+
+    assert park_seconds() == LONG_PARK_SECONDS
+    assert park_seconds(lease=LeaseConfig(seconds=60.0, renew_seconds=15.0)) == PARK_SECONDS
+    assert park_seconds(pools={"default": PoolConfig(workers=1, queues=("default",), concurrency=5)}) == PARK_SECONDS
+    assert park_seconds(limits=Limits(beat_seconds=6.0)) == 4.0

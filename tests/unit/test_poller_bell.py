@@ -161,3 +161,10 @@ def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeCo
     connection.replies = [None]
     assert not bell.rest(0.01)
     assert connection.parked == 2
+
+
+def test_a_bell_that_was_let_go_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:
+    bell.rest(0)
+    bell.let_go()
+    bell.rest(0)
+    assert connection.parked == 2

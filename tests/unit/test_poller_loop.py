@@ -23,7 +23,7 @@ from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.link import Link
-from rota.server.server_errors import Refused
+from rota.server.server_errors import ConnectionLost, Refused, ServerError
 from rota.telemetry.recorder import Recorder
 
 SECOND_US = 1_000_000
@@ -46,6 +46,8 @@ class FakeServer:
         self.overdue = 0
         self.next_due_us: int | None = None
         self.lost_owners = 0
+        self.away: list[ServerError] = []
+        self.let_go_at: list[int] = []
         self.most = 20
 
     def connection(self) -> Connection:
@@ -67,7 +69,17 @@ class FakeServer:
         self.now += seconds
         return False
 
+    def let_go(self) -> None:
+        self.let_go_at.append(len(self.calls))
+
+    def failed(self, _error: ServerError) -> float:
+        return 0.0
+
+    def pause(self, seconds: float) -> None: ...
+
     def run(self, call: Command[Any]) -> Any:
+        if self.away:
+            raise self.away.pop()
         self.calls.append(call.script.name)
         self.now += CALL_SECONDS
         self.arrived_us.append(self.now_us)
@@ -111,7 +123,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
         life=Life("node", 4, slot, 1, "", -1, bell),
         link=cast(Link, server),
         bell=cast(PollerBell, server),
-        waiter=cast(Waiter, None),
+        waiter=cast(Waiter, server),
         signals=signals,
         promoting=Promoting(Standby(0), store, report, server.clock),
         rounds=Rounds(poller_settings(), store, report, server.clock, Listening()),
@@ -170,3 +182,10 @@ def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: Fak
     server.refused = {"promote"}
     loop.run()
     assert server.calls == ["promote", "sweep"]
+
+
+def test_a_poller_that_lost_its_connection_listens_at_its_bell_anew(loop: PollerLoop, server: FakeServer) -> None:
+    server.away = [ConnectionLost("gone", "silent")]
+    loop.run()
+    assert server.let_go_at == [0]
+    assert server.calls

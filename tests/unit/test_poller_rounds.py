@@ -11,7 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
-from rota.poller.rounds import SWEEP_SECONDS, TRIM_SECONDS, Rounds
+from rota.poller.rounds import QUIET_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
 from rota.poller.walking import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
@@ -48,6 +48,9 @@ class FakeServer:
         self.unplaced: list[bytes] = []
         self.expired: list[str] = []
         self.next_due_us: int | None = None
+        self.absent: tuple[str, ...] = ()
+        self.lease_ends_us: int | None = None
+        self.present = 0
         self.retired: list[str] = []
         self.adopted: list[str] = []
         self.scans: list[list[bytes]] = []
@@ -62,7 +65,8 @@ class FakeServer:
 
     def _sweep(self, _: list[str]) -> Swept:
         expired = tuple(owner for owner in self.expired if owner not in self.retired)
-        return Swept(0, 0, 0, expired, self.next_due_us, self.walks, self.untold)
+        quiet = self.absent, self.lease_ends_us
+        return Swept(0, 0, 0, expired, self.next_due_us, self.walks, self.untold, None, (), *quiet)
 
     def _retire(self, args: list[str]) -> Retired:
         if args[0] in self.refused_owners:
@@ -95,8 +99,10 @@ class FakeServer:
         self.trims -= 1
         return Bounded(500, self.trims > 0)
 
-    def execute(self, word: str, *_: object) -> list[Any]:
+    def execute(self, word: str, *args: object) -> Any:
         self._note(word.lower())
+        if word == "EXISTS":
+            return self.present if args else 1
         portions = self.scans if word == "SCAN" else self.searches
         found = portions.pop(0) if portions else []
         return [b"7" if portions else b"0", found]
@@ -119,10 +125,10 @@ class Clock:
 class Poller:
     """The rounds of one poller, at a fake server."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
         self.clock = Clock()
         self.server = FakeServer()
-        settings = poller_settings(lease_seconds=LEASE_SECONDS)
+        settings = poller_settings(lease_seconds=lease_seconds)
         self.store = Store("n")
         self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
         self.listening = Listening()
@@ -189,6 +195,55 @@ def test_a_sweep_tells_what_is_due_next_and_no_other_call_does(poller: Poller) -
     poller.server.expired, poller.server.next_due_us = ["n:1:1"], 5_000_000
     assert [poller.step(), poller.step(), poller.step()] == [NextDue(5_000_000, 0, poller.clock.now), None, None]
     assert poller.server.calls == ["sweep", "retire", "scan"]
+
+
+def sweeps(poller: Poller, times: int) -> list[str]:
+    """What is called when it is so often time to sweep."""
+    calls = [call for _ in range(times) for call in poller.sweep_and_what_follows()]
+    return [call for call in calls if call in ("sweep", "exists")]
+
+
+def test_while_nothing_is_there_a_look_takes_the_place_of_most_sweeps(poller: Poller) -> None:
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    assert sweeps(poller, 8) == ["exists", "exists", "exists", "sweep"] * 2
+    assert 4 * SWEEP_SECONDS <= QUIET_SECONDS
+
+
+def test_what_a_look_finds_is_swept_for_at_once(poller: Poller) -> None:
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    poller.server.present = 1
+    assert poller.sweep_and_what_follows() == ["exists", "sweep"]
+    poller.server.absent = ()
+    assert sweeps(poller, 2) == ["exists", "sweep", "sweep"]
+
+
+def test_a_look_that_finds_nothing_says_that_nothing_is_due(poller: Poller) -> None:
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    poller.clock.now += SWEEP_SECONDS
+    assert poller.step() == NextDue(None, 0, poller.clock.now)
+
+
+def test_a_look_that_is_refused_is_a_sweep(poller: Poller) -> None:
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    poller.server.fail = {"exists": Refused("NOPERM", "noperm")}
+    assert poller.sweep_and_what_follows() == ["sweep"]
+
+
+def test_a_lease_that_ends_is_swept_for_within_a_second(poller: Poller) -> None:
+    poller.server.absent, poller.server.lease_ends_us = ("k", "l"), 2_000_000
+    poller.until_idle()
+    assert sweeps(poller, 2) == ["exists", "sweep"]
+
+
+def test_with_a_short_lease_every_look_is_a_sweep() -> None:
+    poller = Poller(lease_seconds=4.0)
+    poller.server.absent = "k", "l"
+    assert poller.until_idle()[:1] == ["sweep"]
+    assert sweeps(poller, 4) == ["sweep"] * 4
 
 
 def test_a_sweep_is_never_late_for_retirements(poller: Poller) -> None:

@@ -14,6 +14,7 @@ from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
 from rota.rates import NO_RATE, parse_rate
+from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.hours import intervals, parse_hours
 from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig
@@ -82,12 +83,20 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
         concurrency=pool.concurrency,
         tiers=tiers,
         lease_seconds=config.lease.seconds,
+        park_seconds=_park_seconds(config, pool),
         durability=config.durability,
         overrides={name: TaskOverride(**by_name(TaskOverride, task)) for name, task in config.tasks.items()},
         lag_objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
         log=log_settings(config),
         **by_name(WorkerSettings, config.limits, config.metrics),
     )
+
+
+def _park_seconds(config: Config, pool: PoolConfig) -> float:
+    """Long where each renewal tells a worker in time that the server is there. One that runs many tasks at once waits
+    at its doorbells as any client does."""
+    is_told = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
+    return min(LONG_PARK_SECONDS if is_told else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
 def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:

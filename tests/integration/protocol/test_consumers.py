@@ -103,7 +103,7 @@ def test_keys_of_another_type_keep_no_consumer_and_no_master_from_their_leases(f
     owner = fleet.register(PLACE)
     for key in (fleet.keys.shares, fleet.keys.consumers):
         fleet.redis.set(key, "x")
-    assert fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], Announced(shares=(CAPPED,)))) == 1
+    assert fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], Announced(shares=(CAPPED,)))).nodes == 1
     assert attend(fleet, owner, "mail") == (QueueShare("mail"),)
     assert fleet.run(fleet.store.consumers()).rows == ()
     assert not fleet.exit(owner).alive

@@ -8,8 +8,8 @@ from rota.protocol.entry import CrashKind, Kind, parse_entry
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
-from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
-from rota.protocol.tiers import QueueShare
+from rota.protocol.store import ALL_HELD, FIRST_HELD, Announced, Blame, NewTask
+from rota.protocol.tiers import Domain, QueueShare
 
 Q = one_tier("q")
 SWEEP_AT_REST = 20  # commands inside the server: a sweep looks once for all that most fleets have none of
@@ -481,6 +481,52 @@ def test_a_sweep_of_a_fleet_at_rest_asks_little_of_the_server(fleet: Fleet) -> N
         fleet.run(fleet.store.sweep(LEASE_MS))
         costs.append(fleet.commands() - before)
     assert min(costs) <= SWEEP_AT_REST
+
+
+def absent(fleet: Fleet) -> tuple[str, ...]:
+    fleet.run(fleet.store.sweep(LEASE_MS))  # the first one of a namespace has not looked at all queues
+    return fleet.run(fleet.store.sweep(LEASE_MS)).absent
+
+
+def test_a_sweep_that_saw_nothing_names_the_keys_to_look_at_meanwhile(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
+    keys = fleet.keys
+    schedules = [f"{{{keys.namespace}}}:schedules-{what}" for what in ("due", "declared")]
+    assert absent(fleet) == (keys.delayed, *schedules, keys.ready_lane("q"), keys.delayed_lane("q"))
+    owner = fleet.register()
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).lease_ends_us == max(
+        fleet.score(keys.owners, owner), int(fleet.redis.hget(keys.pulse, "grace_until") or 0)
+    )
+
+
+@pytest.mark.parametrize("at", ["lane", "delayed", "paused", "expired"])
+def test_while_anything_is_there_each_sweep_is_one(fleet: Fleet, at: str) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
+    assert absent(fleet)
+    match at:
+        case "lane":
+            fleet.redis.rpush(fleet.keys.ready_lane("q"), '["send",[]]')
+        case "delayed":
+            fleet.push("a", due="+60000000")
+        case "paused":
+            fleet.push("a")
+            fleet.run(fleet.store.pause("q"))
+        case "expired":
+            fleet.expire_lease(fleet.register())
+    assert absent(fleet) == ()
+
+
+def test_no_sweep_of_queues_of_patterns_names_keys(fleet: Fleet) -> None:
+    domain = Domain("d", (QueueShare("tenant-*"),))
+    fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["tenant-*"], Announced(domains=(domain,))))
+    assert absent(fleet) == ()
+
+
+def test_a_master_hears_whether_queues_may_be_closed(fleet: Fleet) -> None:
+    announce = fleet.store.announce("node", b"{}", LEASE_MS, ["q"])
+    assert fleet.run(announce) == (1, False)
+    fleet.run(fleet.store.pause("q"))
+    assert fleet.run(announce) == (1, True)
 
 
 def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> None:

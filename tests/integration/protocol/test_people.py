@@ -197,7 +197,7 @@ def test_the_heartbeat_of_a_silent_node_counts_for_nothing_and_is_dropped_after_
     seconds, _ = fleet.redis.time()
     fleet.redis.hset(fleet.keys.nodes, "old", f"{(seconds - 301) * 1_000_000} {{}}")
     fleet.run(fleet.store.announce("silent", b"{}", 0, [], Announced(0, 100)))
-    assert fleet.run(fleet.store.announce("new", b"{}", 60_000, ["q"])) == 1
+    assert fleet.run(fleet.store.announce("new", b"{}", 60_000, ["q"])).nodes == 1
     assert set(fleet.redis.hgetall(fleet.keys.nodes)) == {"new", "silent"}
     assert not fleet.redis.hgetall(fleet.keys.events_on)
     found = {node.name: node for node in fleet.run(fleet.store.nodes())}

@@ -55,7 +55,8 @@ class WorkerSettings:
 
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
     `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how
-    long a worker may be silent between tasks; one that runs several at once, also while it runs some. `durability`: of
+    long a worker may be silent between tasks; one that runs several at once, also while it runs some. `park_seconds`:
+    how long it sleeps at its doorbells at most. `durability`: of
     what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
     """
 
@@ -65,6 +66,7 @@ class WorkerSettings:
     tiers: tuple[Domain, ...]
     lease_seconds: float
     beat_seconds: float
+    park_seconds: float
     time_limit_seconds: float
     max_tasks: int
     max_tasks_jitter: float

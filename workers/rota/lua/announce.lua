@@ -5,7 +5,7 @@
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
 --          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
--- returns  how many nodes are alive
+-- returns  how many nodes are alive, and whether anything may be closed to claims, or has been 0|1: see conditions.lua
 -- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
 -- is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
 local KEPT_US = 300 * 1000000
@@ -72,4 +72,4 @@ for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
 end
-return alive
+return { alive, math.min(1, redis.call('EXISTS', PREFIX .. 'paused', PREFIX .. 'conditions', PREFIX .. 'closed')) }

@@ -6,10 +6,12 @@
 -- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
---          when a schedule is next to be looked at in us or '', schedules that no node declares any more
+--          when a schedule is next to be looked at in us or '', schedules that no node declares any more, and when there was
+--          nothing for it to see: the keys of which none is there (with one of them there may be), and until when nobody's
+--          lease can have run out in us or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
-local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
+local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK, MOST_ABSENT = 500, 100, 10, 10 * 1000000, 5 * 1000000, 203
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at')
@@ -23,6 +25,7 @@ redis.call('SCARD', PREFIX .. 'ready')
 -- Of these most fleets at rest have none: one look says so.
 local delayed, due, declared = PREFIX .. 'delayed', PREFIX .. 'schedules-due', PREFIX .. 'schedules-declared'
 local any_more = redis.call('EXISTS', CONDITIONS, PREFIX .. 'idle', delayed, due, declared) > 0
+local absent, any_entries = { delayed, due, declared }, false
 
 local function prolonged(untill)
   if not last or now - last > lease / 2 or now < last then return now + longest end
@@ -42,7 +45,9 @@ local function may_be_full(queue)
 end
 local function look_at(queue)
   looked_at = looked_at + 1
+  absent[#absent + 1], absent[#absent + 2] = ready_lane(queue), delayed_lane(queue)
   if entries_in(queue) > 0 then
+    any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
     -- Whoever finds a condition closed looks again by itself.
     if not (any_conditions and closed_by(queue, now)) then
@@ -86,4 +91,12 @@ if any_more and grace <= now then
   undeclared = redis.pcall('ZRANGEBYSCORE', declared, '-inf', digits_of(now - longest), 'LIMIT', 0, UNDECLARED)
   if undeclared.err then undeclared = {} end
 end
-return { now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, look_at, undeclared }
+
+-- While it stays so, a look at the keys takes the place of a sweep; but a lease runs out without a key.
+local saw_all = known[3] == '0' and cursor == '0' and #absent <= MOST_ABSENT
+local is_quiet = saw_all and not (any_entries or any_more or any_patterns) and #expired == 0
+local first_end = is_quiet and whole(redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')[2])
+return {
+  now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, look_at, undeclared,
+  is_quiet and absent or {}, first_end and digits_of(math.max(first_end, grace)) or '',
+}

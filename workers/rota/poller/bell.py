@@ -12,7 +12,7 @@ from rota.child.wait import Orphaned
 from rota.poller.listening import Listening
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
+from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, Connection, unanswered
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.server.session import NO_REPLY, PushMessage
@@ -27,7 +27,7 @@ class PollerBell:
         self._listening = listening
         self._signals = signals
         self._death_fd = death_fd
-        self._command = command((pack(("BLPOP", keys.poller_doorbell, PARK_SECONDS)),))
+        self._command = command((pack(("BLPOP", keys.poller_doorbell, LONG_PARK_SECONDS)),))
         self._parked_at: float | None = None
         self._not_before = 0.0
 
@@ -36,7 +36,7 @@ class PollerBell:
         classic queue has changed (False). Raises Orphaned."""
         deadline, had_rung = time.monotonic() + seconds, self._listening.rang
         if self._listening.is_outdated and self._parked_at is not None:
-            self._let_go()
+            self.let_go()
             return True  # a token may have been lost with the connection
         while True:
             if self._rang():
@@ -52,10 +52,11 @@ class PollerBell:
         except ServerError as error:
             may_have_rung = self._parked_at is not None  # a token from the list may have been lost with the connection
             self._not_before = time.monotonic() + self._link.failed(error)
-            self._let_go()
+            self.let_go()
             return may_have_rung
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Listen on another connection from now on: this one is lost, or may be, as another to the same server is."""
         self._link.close()
         self._parked_at = None
         self._listening.hears = False
@@ -74,8 +75,8 @@ class PollerBell:
             self._listening.rang = True
             reply = connection.try_receive()
         if reply is NO_REPLY:
-            if self._parked_at is not None and now - self._parked_at > PARK_SECONDS + GRACE_SECONDS:
-                raise unanswered(PARK_SECONDS)
+            if self._parked_at is not None and now - self._parked_at > LONG_PARK_SECONDS + GRACE_SECONDS:
+                raise unanswered(LONG_PARK_SECONDS)
             return False
         self._link.worked()
         self._park(connection)

@@ -92,6 +92,7 @@ class PollerLoop:
                 self._work()
             except ServerError as error:
                 self.promoting.lost()
+                self.bell.let_go()
                 self.waiter.pause(self.link.failed(error))
                 continue
             self.link.worked()

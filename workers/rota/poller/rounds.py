@@ -26,6 +26,7 @@ from rota.server.connection import Connection
 
 SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep the whole fleet gets a lease of grace
+QUIET_SECONDS: Final = 4.0  # between sweeps while nothing is there; whoever has not swept for 5 s walks no more
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
 _NAME_BYTES: Final = 8
 
@@ -34,24 +35,39 @@ _CALLS_A_TRIM: Final = 20
 
 
 class Sweeping(Round):
-    """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty."""
+    """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty.
+
+    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps.
+    """
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
         self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
-        self._next_sweep = now
+        self._next_sweep = self._quiet_until = now
+        self._absent: tuple[str, ...] = ()
         self._expired: deque[str] = deque()
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
         next_due = None
         if now >= self._next_sweep:
-            next_due = self._sweep(connection, now)
-            self._next_sweep = now + min(SWEEP_SECONDS, self._settings.lease_seconds / _SWEEPS_A_LEASE)
+            next_at = now + self._at_most(SWEEP_SECONDS)
+            is_quiet = self._is_quiet(connection, next_at)
+            next_due = NextDue(None, 0, now) if is_quiet else self._sweep(connection, now)
+            self._next_sweep = next_at
         else:
             self._retire(connection, self._expired[0])
             self._expired.popleft()
         self._next_at = -math.inf if self._expired else self._next_sweep
         return next_due
+
+    def _at_most(self, seconds: float) -> float:
+        return min(seconds, self._settings.lease_seconds / _SWEEPS_A_LEASE)
+
+    def _is_quiet(self, connection: Connection, next_at: float) -> bool:
+        """Whether there is still nothing of what the last sweep found absent, and a sweep at that time is in time."""
+        if not self._absent or next_at > self._quiet_until:
+            return False
+        return self._unless_refused("sweep", lambda: connection.execute("EXISTS", *self._absent)) == 0
 
     def _sweep(self, connection: Connection, now: float) -> NextDue | None:
         swept = self._unless_refused("sweep", lambda: connection.run(self._call))
@@ -59,6 +75,10 @@ class Sweeping(Round):
             return None
         self._report.swept(swept)
         self._duty.told(swept, now)
+        self._absent, self._quiet_until = swept.absent, now + self._at_most(QUIET_SECONDS)
+        if swept.lease_ends_us is not None:
+            lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
+            self._quiet_until = min(self._quiet_until, lease_ends_at)
         self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
         return NextDue(swept.next_due_us, swept.now_us, now)
 

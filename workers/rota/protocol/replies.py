@@ -191,6 +191,16 @@ class Renewed:
 parse_renewed = reply(Renewed, names_of, frozenset)
 
 
+class AnnounceReply(NamedTuple):
+    """What a master learns at its heartbeat: how many `nodes` are alive, and whether queues may be closed to claims."""
+
+    nodes: int
+    any_closed: bool
+
+
+parse_announce = reply(AnnounceReply, int, bool)
+
+
 class CancelOrder(NamedTuple):
     """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `ready_us` is its
     entry's: another task of the same id is not meant. `kill_after_seconds`: after that its process is killed, None for
@@ -230,7 +240,9 @@ class Swept:
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
     fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
-    looked at, or None. `undeclared`: schedules that no node declares any more."""
+    looked at, or None. `undeclared`: schedules that no node declares any more. `absent`: when it saw nothing to do, the
+    keys of which none was there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the
+    first lease may have run out, or None."""
 
     now_us: int
     rescues: int
@@ -241,9 +253,13 @@ class Swept:
     untold: int = 0
     next_schedule_us: int | None = None
     undeclared: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    lease_ends_us: int | None = None
 
 
-parse_swept = reply(Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of)
+parse_swept = reply(
+    Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of, names_of, time_or_none
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,14 +250,14 @@ class Store(Looks, Operations, Dependents):
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_SAID
-    ) -> Command[int]:
+    ) -> Command[replies.AnnounceReply]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
             args += (domain.name, settings_of_domain(domain))
-        return self._command("announce", pack([*args, *queues]), int)
+        return self._command("announce", pack([*args, *queues]), replies.parse_announce)
 
     def look_at_closed(
         self, ttl_ms: int, conditions: Iterable[Condition] = ()

@@ -29,11 +29,18 @@ Wait = Callable[[int, int, float], bool]
 
 # How long a command is parked in the server, at a doorbell.
 PARK_SECONDS: Final = 5  # whole: the same for every doorbell, so that a dead connection is found as soon
+LONG_PARK_SECONDS: Final = 20  # of a process that hears otherwise whether the server is there, every PARK_SECONDS
 GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
 # Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# A dead peer is noticed after 10 + 3 x 3 seconds even by a connection that only listens.
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
+# The kernel notices a path that drops packets, as soon as a short wait would: after 3 + 2 x 2 s by a connection that
+# only listens, and after 8 s (in milliseconds) by one that has sent.
+_KEEPALIVE: Final = (
+    (socket.TCP_KEEPIDLE, 3),
+    (socket.TCP_KEEPINTVL, 2),
+    (socket.TCP_KEEPCNT, 2),
+    (socket.TCP_USER_TIMEOUT, 8000),
+)
 
 
 def wait_for(fd: int, events: int, seconds: float) -> bool:

@@ -5,9 +5,11 @@ and then answers both at once: a task is in hand one round trip earlier, of whic
 process and ends with waking ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from rota.child.life import NANOSECONDS
+from rota.child.slots import boottime_ns
 from rota.child.wait import Waiter, Woken
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
@@ -15,10 +17,11 @@ from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
-from rota.server.server_errors import UnknownScript, read_reply
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection
+from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
+_UNHEARD: Final = f"for {PARK_SECONDS + GRACE_SECONDS:g} s neither this worker nor its master has heard of the server"
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
 
@@ -31,13 +34,18 @@ class Heard(NamedTuple):
 
 
 class Bell:
-    """The doorbells of a worker's queues, those of higher tiers first."""
+    """The doorbells of a worker's queues, those of higher tiers first.
 
-    def __init__(self, keys: Keys, tiers: Iterable[Domain], beat_seconds: float) -> None:
+    `park_seconds`: how long to listen at most. `heard_ns` returns when the last call that the server is known to have
+    answered was sent (CLOCK_BOOTTIME), whoever sent it: a long wait ends early when there has been none for a while.
+    """
+
+    def __init__(self, keys: Keys, tiers: Iterable[Domain], park_seconds: float, heard_ns: Callable[[], int]) -> None:
         queues = [share.name for domain in tiers for share in domain.queues]
         self._queues = {keys.doorbell(queue).encode(): queue for queue in queues}
         self._start = pack(("BLPOP", *self._queues))
-        self.longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
+        self.longest_seconds = park_seconds
+        self._heard_ns = heard_ns
 
     def patience(self, wait_us: int) -> float:
         """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 when that is too soon."""
@@ -49,20 +57,27 @@ class Bell:
 
         After None or an error answers may still come: close the connection. Raises ServerError, Orphaned.
         """
+        parked_ns = boottime_ns()
         connection.send(self.call(seconds) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
-            match waiter.until_woken(connection.fileno(), seconds + GRACE_SECONDS):
-                case Woken.READY:
-                    continue
-                case Woken.SIGNAL:
-                    return None
-                case Woken.TIMEOUT:
-                    raise unanswered(seconds)
+            left_seconds = self._silent_seconds(parked_ns, seconds)
+            if left_seconds <= 0:
+                raise ConnectionLost(_UNHEARD, REASON_SILENT)
+            if waiter.until_woken(connection.fileno(), left_seconds) is Woken.SIGNAL:
+                return None
         try:
             reply = read_reply(turn, connection.receive())
         except UnknownScript:  # the server forgot its scripts meanwhile
             reply = connection.run(turn)
         return Heard(self.rung(rung), reply)
+
+    def _silent_seconds(self, parked_ns: int, seconds: float) -> float:
+        """In how many seconds the server is to be given up, as far as is known now: when the time is over and nobody
+        answered, or before that when nobody else has heard of it either."""
+        now_ns = boottime_ns()
+        over = seconds - (now_ns - parked_ns) / NANOSECONDS
+        unheard = PARK_SECONDS - (now_ns - max(parked_ns, self._heard_ns())) / NANOSECONDS
+        return min(over, unheard) + GRACE_SECONDS
 
     def call(self, seconds: float) -> bytes:
         """The command that waits so long, in wire form."""

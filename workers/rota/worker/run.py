@@ -96,7 +96,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Gr
         "tiers": pack_tiers(settings.tiers),
         "signals": signals,
         "fence": fence,
-        "bell": Bell(store.keys, settings.tiers, settings.beat_seconds),
+        "bell": Bell(store.keys, settings.tiers, settings.park_seconds, lambda: life.slot.renewed_ns),
         "report": report,
         "recycling": Recycling(life, span, growth),
     }

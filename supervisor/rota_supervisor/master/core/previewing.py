@@ -26,6 +26,7 @@ _KEYS_OF: Final = {
     "tiers": ("tiers", "pools.POOL.queues", *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition"))),
     "overrides": ("tasks.",),
     "lease_seconds": ("lease.seconds",),
+    "park_seconds": ("lease.renew_seconds", "limits.beat_seconds", "pools.POOL.concurrency"),
     "lag_objective_seconds": ("metrics.lag_objective_seconds",),
     "lag_objectives": ("queues.QUEUE.lag_objective_seconds",),
     "log": ("log.",),

@@ -16,6 +16,7 @@ from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot
 from rota.protocol.replies import CancelOrder, parse_order
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
+from rota.server.connection import LONG_PARK_SECONDS
 from rota.server.server_errors import ServerError
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, Children
@@ -23,7 +24,6 @@ from rota_supervisor.master.core.effects import HeldLease
 from rota_supervisor.master.core.events import CancelOrdered, Event
 from rota_supervisor.master.effects.background import Background
 
-PARK_SECONDS: Final = 5
 _LOOK_SECONDS: Final = 0.01
 _LOOKS: Final = 25  # what is not started by then went back to its lane, and ended there
 
@@ -62,7 +62,7 @@ class Orders:
 
     async def _take_one(self) -> None:
         """Wait for the first order, which stays where it is, and take it off the list once it was taken in."""
-        raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", PARK_SECONDS)
+        raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", LONG_PARK_SECONDS)
         if raw is not None:
             self._take_in(raw)
             await self._connection.execute("LREM", self._key, 1, raw)

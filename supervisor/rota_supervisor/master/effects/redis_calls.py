@@ -21,9 +21,10 @@ from rota.protocol.command import Command
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
-from rota.protocol.views import Overview
+from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
+from rota.server.connection import LONG_PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
 from rota.telemetry.once_a_minute import OnceAMinute
@@ -34,7 +35,7 @@ from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
-from rota_supervisor.master.effects.orders import PARK_SECONDS, cancelled_in
+from rota_supervisor.master.effects.orders import cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.notice import Board, read_pace
 from rota_supervisor.server_check import eviction_policy_of, parse_info
@@ -154,13 +155,16 @@ class RedisCalls:
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
-        is_alone = await self._connection.run(call) == 1
+        heard = await self._connection.run(call)
         await self._declaring.declare(effect.schedules, milliseconds)
         if effect.is_settled:
-            await self._declaring.withdraw(effect.schedules, is_alone=is_alone)
+            await self._declaring.withdraw(effect.schedules, is_alone=heard.nodes == 1)
+        may_be_closed = effect.conditions or heard.any_closed
+        self._happened(seen.ClosedSeen(await self._look_at_closed(effect, milliseconds) if may_be_closed else ()))
+
+    async def _look_at_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
         conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
-        closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
-        self._happened(seen.ClosedSeen(closed))
+        return await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
         """Redis time in microseconds: hours are reckoned by it, so that no node's clock opens or closes anything."""
@@ -214,7 +218,7 @@ class RedisWatch:
         address = parse_address(state.config.redis_url)
         self.connection = AioConnection(address, "rota:master", self._patience, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience(), waiting)
+        self.parked = AioConnection(address, "rota:orders", lambda: LONG_PARK_SECONDS + self._patience(), waiting)
         self._doubted = asyncio.Event()
 
     def _patience(self) -> float:
@@ -254,10 +258,10 @@ class RedisWatch:
                 await self.connection.execute("TIME")
 
     async def watch_eviction(self) -> None:
-        """Ask the server for its policy as often as leases are renewed, for ever, and report when it is another."""
+        """Ask the server for its policy once a lease, for ever, and report when it is another."""
         known = ""
         while True:
-            await asyncio.sleep(self._state.config.lease.renew_seconds)
+            await asyncio.sleep(self._state.config.lease.seconds)
             try:
                 info = await self.connection.execute("INFO", "memory")
             except ServerError:

@@ -59,6 +59,18 @@ local function credit(share, entries)
   if share.in_turn then move_in_turn(share, before, state) end
 end
 
+-- Whether one look says that an owner holds nothing and that every lane of these tiers is empty. Queues of patterns are not
+-- known by name.
+local function is_nothing_there(domains, inflight)
+  local keys = { inflight }
+  if any_patterns then return false end
+  each_queue(domains, function(queue)
+    keys[#keys + 1] = ready_lane(queue)
+    keys[#keys + 1] = delayed_lane(queue)
+  end)
+  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua unpacks some thousands
+end
+
 -- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
 local function mark_unmarked(domains)
   local found = false

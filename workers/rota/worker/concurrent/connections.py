@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from rota.protocol.command import Command
 from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
+from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
 from rota.worker.attempt import Attempt
@@ -65,7 +65,7 @@ class AioBell:
     def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
         self._bell = bell
         self._outages = outages
-        self._connection = AioConnection(address, outages.name, lambda: PARK_SECONDS + GRACE_SECONDS)
+        self._connection = AioConnection(address, outages.name, lambda: bell.longest_seconds + GRACE_SECONDS)
         self._rung = rung
         self._parked: asyncio.Task[None] | None = None
 
