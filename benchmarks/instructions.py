@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m benchmarks.instructions
 
 On a machine that does other things too, times differ by more than what a change of a script costs; the instructions of
-the same calls differ by less than one in a hundred, as the server does little else (`hz 1`). They leave out what waits for
+the same calls differ by one in a hundred, as the server does little else (`hz 1`). They leave out what waits for
 memory. Needs `valgrind` on the PATH.
 """
 
