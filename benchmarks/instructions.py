@@ -1,9 +1,10 @@
-"""How many instructions a server executes for each task that is settled and claimed, under valgrind.
+"""How many instructions a server executes for each task that is enqueued, and settled and claimed, under valgrind.
 
     PYTHONPATH=tests python -m benchmarks.instructions
 
 On a machine that does other things too, times differ by more than what a change of a script costs; the instructions of
-the same calls differ by less than one in a hundred. They leave out what waits for memory. Needs `valgrind` on the PATH.
+the same calls differ by one in a hundred, as the server does little else (`hz 1`). They leave out what waits for
+memory. Needs `valgrind` on the PATH.
 """
 
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from servers import Server, server_binaries
 
 QUEUE = "default"
 LIMITS = {"turns of 128": 128, "turns of 1": 1}
-TURNS = 60
+TURNS = 200
 ACCOUNT = b" 1795357044555160 12 17128 nothing"
 LEASE_MS = 3_600_000
 _PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind takes fifty times as long
@@ -58,16 +59,35 @@ class Bench:
         turn = Turn(1, limits=pack_limits({QUEUE: limit}), plain=plain)
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
-    def counted(self, limit: int) -> int:
+    def enqueue_singly(self, count: int) -> None:
+        """Enqueue so many tasks by a call each, as a client does: its calls have one name, and numbers."""
+        name = uuid.uuid4().hex
+        for number in range(count):
+            task = NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]')
+            self.connection.run(self.store.enqueue(f"{name} {number}", [task]))
+
+    def turns(self, limit: int) -> int:
         """The instructions for each task of a drain of TURNS turns."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(TURNS * limit)
+        return self._counted(lambda: self.drain(owner, limit)) // (TURNS * limit)
+
+    def enqueues(self) -> int:
+        """The instructions for an enqueue of one task, into a queue that others wait in; they are drained behind it."""
+        [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
+        self.fill(BATCH)
+        found = self._counted(lambda: self.enqueue_singly(TURNS)) // TURNS
+        self.drain(owner, BATCH)
+        return found
+
+    def _counted(self, act: Callable[[], None]) -> int:
+        """The instructions that the server executes meanwhile."""
         self._valgrind("--zero")
         self._valgrind("--instr=on")
-        self.drain(owner, limit)
+        act()
         self._valgrind("--instr=off")
         self._valgrind("--dump")
-        return _instructions(self.server.folder) // (TURNS * limit)
+        return _instructions(self.server.folder)
 
     def _valgrind(self, order: str) -> None:
         subprocess.run(["callgrind_control", order, str(self.server.pid)], check=True, capture_output=True)
@@ -91,14 +111,15 @@ def in_valgrind(binary: str, folder: Path) -> str:
 def measure(kind: str, binary: str, keep: int) -> None:
     """Measure with so many ends remembered, and print."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(in_valgrind(binary, Path(folder)), Path(folder)).start()
+        server = Server(in_valgrind(binary, Path(folder)), Path(folder), hz="1").start()
         try:
             connection = Connection(parse_address(server.url), _PATIENCE)
             bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
-            connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [], Announced(ends=keep)))
+            connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [QUEUE], Announced(ends=keep)))
             bench.fill(BATCH)
             bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)  # scripts are loaded
-            counts = [f"{bench.counted(limit):,} in {name}" for name, limit in LIMITS.items()]
+            counts = [f"{bench.turns(limit):,} in {name}" for name, limit in LIMITS.items()]
+            counts.append(f"{bench.enqueues():,} in enqueues of 1")
             print(f"{kind}, ended.keep {keep:,}: {', '.join(counts)}")
         finally:
             server.stop()

@@ -221,7 +221,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "given back to the tail of the lane",
-        RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
+        RedisAnswer("shared/otherwise", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,
     ),
     Mutation(

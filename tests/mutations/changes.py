@@ -132,7 +132,8 @@ def _rebound(name: str, parameters: str, code: str) -> str:
 
 def _end_of(name: str, text: str) -> int | None:
     """Where the line behind a Lua function of the file begins; None when there is no such function."""
-    found = re.search(rf"^( *)local function {name}\(.*?(?: end|\n(?:.*\n)*?\1end)\n", text, re.MULTILINE)
+    opening = rf"(?:local function {name}|{name} = function)\("
+    found = re.search(rf"^( *){opening}.*?(?: end|\n(?:.*\n)*?\1end)\n", text, re.MULTILINE)
     return found.end() if found else None
 
 

@@ -40,6 +40,29 @@ def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_name
     ]
 
 
+def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(folder: Path) -> None:
+    (folder / "shared" / "entry.lua").write_text("local function entry() end\n")
+    (folder / "shared" / "ticket.lua").write_text("-- with: entry\nlocal function ticket() end\n")
+    (folder / "shared" / "bell.lua").write_text("if any then\n  -- with: ticket\nend\n")
+    (folder / "probe.lua").write_text("#!lua\n-- with: entry bell\nif rare then\n  -- with: bell\nend\n")
+    lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if line and "--" not in line]
+    assert lines == [
+        "#!lua",
+        "local function entry() end",
+        "if any then",
+        "  local function ticket() end",
+        "end",
+        "if rare then",
+        "end",
+    ]
+
+
+def test_two_branches_that_name_the_same_have_it_each(folder: Path) -> None:
+    (folder / "shared" / "bell.lua").write_text("local bell\n")
+    (folder / "probe.lua").write_text("#!lua\nif a then\n  -- with: bell\nelse\n  -- with: bell\nend\n")
+    assert scripts.load_script("probe").text.decode().splitlines().count("  local bell") == 2
+
+
 def test_a_script_that_names_nothing_is_taken_as_it_is(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\nreturn 1\n")
     assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
@@ -78,29 +101,38 @@ def test_every_script_declares_its_flags_and_is_known_by_its_digest(name: str) -
 
 
 SHARED = Path(scripts.__file__).parent.parent / "lua/shared"
-_DEFINED = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
+_DEFINED = re.compile(r"^ *local (?:function )?(\w+(?:, \w+)*)")
 
 
-def defined_in(text: str) -> dict[str, int]:
-    """What a text defines at its top level, and where."""
-    return {name: found.start() for found in _DEFINED.finditer(text) for name in found[1].split(", ")}
+def defined_by(line: str) -> list[str]:
+    """The names that a line of a script defines."""
+    found = _DEFINED.match(line)
+    return found[1].split(", ") if found else []
+
+
+def indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 @pytest.mark.parametrize("name", script_names())
 def test_every_script_brings_the_shared_things_it_uses_before_it_uses_them(name: str) -> None:
-    """The server would say it of what is called, when it is: an `if` may hide it for long."""
+    """The server would say it of what is called, when it is: an `if` may hide it for long. What stands in a function or
+    a branch is known there alone, which our indentation tells."""
+    sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
+    shared = {thing for lines in sources for line in lines if indent_of(line) == 0 for thing in defined_by(line)}
     text = re.sub(r"--.*", "", load_script(name).text.decode())
-    own = defined_in(text)
-    known = {thing for path in SHARED.glob("*.lua") for thing in defined_in(path.read_text(encoding="utf-8"))}
-    for thing in known - {"redis", "ARGV"}:  # which `copy` and `asked` put others in the place of
-        used = re.search(rf"(?<![\w.']){thing}(?=[ (.\[])(?! =)", text)
-        assert used is None or own.get(thing, used.start() + 1) <= used.start() or is_own_name(text, thing), thing
+    known: list[tuple[int, str]] = []  # in force: how far each is indented, and its name
+    for line in filter(str.strip, text.splitlines()):
+        known = [(indent, thing) for indent, thing in known if indent <= indent_of(line)]
+        known += [(indent_of(line), thing) for thing in defined_by(line)]
+        used = set(re.findall(r"(?<![\w.'])(\w+)(?=[ (.\[])(?! =)", line)) & (shared - {"redis", "ARGV"})
+        missing = used - {thing for _, thing in known}
+        assert not [thing for thing in missing if not is_own_name(text, thing)], line
 
 
 def is_own_name(text: str, thing: str) -> bool:
-    """Whether a script has given this name to a thing of its own: a local of a function, a parameter."""
-    own = rf"(local [\w, ]*\b{thing}\b|function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)"
-    return bool(re.search(own, text))
+    """Whether a script has given this name to a thing of its own besides: a parameter, what a loop goes over."""
+    return bool(re.search(rf"(function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)", text))
 
 
 def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Take what producers of classic queues left in keys of their own, outside of the namespace: what stands in a list is ready,
 -- what stands in a sorted set when it is due.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following adopt duty
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt duty
 -- KEYS[1]  tasks
 -- ARGV     the name of this poller, a limit, then for each source its key, its queue and its task; '' for none
 -- returns  now, whether it is the one poller of the fleet that listens 0|1, next due us or '', more 0|1,

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Adopt bare items of the delayed set before they are due, so that they are counted, shown and cancelled as any other task.
--- with: prefix clock entry doorbell books in_use former bare news waiters following adopt
+-- with: prefix clock entry ticket doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
 -- ARGV     up to 500 members
 -- returns  how many were adopted, then the queue and the reason of each that is dead at once

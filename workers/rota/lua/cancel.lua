@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End a waiting task; mark a running one by an empty body, and order its node to tell the worker. A claim drops what is
 -- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
--- with: prefix clock entry bare lists doorbell books in_use former news waiters following
+-- with: prefix clock entry ticket bare lists doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
 -- ARGV     id, after how many ms its process is killed if it has not ended, or `-`
 -- returns  cancelled | running | dead | unknown

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- A page of the dead, latest first.
--- with: prefix clock entry
+-- with: prefix clock entry ticket
 -- KEYS[1]  tasks
 -- ARGV     offset, count
 -- returns  how many there are, then a row each: id, died us, queue, epitaph, body

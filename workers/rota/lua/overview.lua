@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- The numbers of queues, for gauges and people: of those named, and of a portion of all that are known.
--- with: prefix clock numbers entry doorbell untold matching condition shares closing
+-- with: prefix clock numbers entry ticket doorbell untold matching condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     cursor, '0' at first; queues to name whether or not they are known
 -- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled, overdue,

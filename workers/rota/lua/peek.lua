@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
--- with: prefix clock entry doorbell lists in_use former bare named
+-- with: prefix clock entry ticket doorbell lists in_use former bare named
 -- KEYS[1]  tasks
 -- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for all),
 --          offset, count

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock numbers entry lists doorbell books in_use former bare news waiters following adopt anew overlap leaving_out
+-- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following adopt anew overlap leaving_out
 -- KEYS[1]  tasks
 -- ARGV     limit
 -- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule of

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
--- with: prefix clock entry bare doorbell books in_use former news waiters following
+-- with: prefix clock entry bare doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
 -- ARGV     queue
 -- returns  how many, whether there are more 0|1

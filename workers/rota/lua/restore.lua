@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Put back tasks that live and stand nowhere, as somebody took their entry away.
--- with: prefix clock entry lists places doorbell books in_use former bare news waiters following anew
+-- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following anew
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids, of tasks that were found in no lane
 -- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or its

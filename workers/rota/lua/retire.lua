@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following settle adopt tiers rotation
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers

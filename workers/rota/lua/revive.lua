@@ -1,7 +1,7 @@
 #!lua
 -- Put dead tasks back into their lanes as if enqueued now: failures, crashes and losses are forgiven. Like enqueue it
 -- is refused by a full server.
--- with: prefix clock entry doorbell books bare in_use news
+-- with: prefix clock entry ticket doorbell books bare in_use news
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids
 -- returns  how many were dead

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the time that
 -- is kept for it.
--- with: prefix clock numbers entry doorbell books in_use former bare news
+-- with: prefix clock numbers entry ticket doorbell books in_use former bare news
 -- KEYS[1]  tasks
 -- ARGV     owner, entry, name of the rate, interval us, burst, latest us: when it may start at last, or ''
 -- returns  word, us

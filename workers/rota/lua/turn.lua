@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation planning
+-- with: prefix clock entry doorbell books in_use former news waiters following settle tiers rotation planning
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
 --          answered, so they need not be named; -t the same, and from Redis time t on nothing is claimed), n, n queues whose
@@ -150,6 +150,13 @@ if limit <= 0 then return answer('ok', {}, {}) end
 if claim_by > 1 and now >= claim_by then return answer('more', {}, {}) end -- as what waits behind a long task may have been recalled
 if alone then return answer('alone', {}, {}, alone) end
 
+-- Bare items are adopted: what that takes is made when the first one is met.
+local adopt_bare
+local function make_adoption()
+  -- with: adopt
+  return function(text, queue, kind) return adopt(text, (bare_names(text)), queue, kind, now, now) end
+end
+
 -- Claim: entries of one lane, until there are `most`, the lane is empty, or enough was looked at.
 local word, examined, claims, texts, dropped = 'ok', 0, {}, {}, {}
 
@@ -173,7 +180,8 @@ local function take_head(queue, kind, lane_texts)
         body = nil
       elseif not live then
         local e
-        e, body = adopt(text, (bare_names(text)), queue, kind, now, now)
+        adopt_bare = adopt_bare or make_adoption()
+        e, body = adopt_bare(text, queue, kind)
         text = entry_text(e)
       end
     end
@@ -310,7 +318,10 @@ if awaited ~= '' then
 end
 if goes_on() then claim_in_order() end
 if goes_on() and mark_unmarked(domains) then claim_in_order() end
-if tell_waiters and #texts > 0 then tell_waiters('started', ids_in(texts)) end
+if tell_waiters and #texts > 0 then
+  -- with: lists
+  tell_waiters('started', ids_in(texts))
+end
 for i, text in ipairs(tell and texts or {}) do
   tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
 end

@@ -4,6 +4,9 @@ A script names the shared functions it needs in a line `-- with: entry doorbell`
 `lua/shared/`, are put between its first line (the flags) and its body, each once and behind those that
 it names itself. So each script carries what it uses and nothing else, and runs as one text.
 
+Each call of a script makes its functions anew. Where such a line is indented, the files are put in its place, unless
+they stand before it already: they are made when that function is called or that branch is taken, and known there alone.
+
 A script that has a line `-- taking along: turn` gets that whole transition too, as a function, behind the shared files
 of both. Where the first of its own is `copy`, the transition changes nothing; where it is `asked`, it gets its
 arguments from the script.
@@ -61,8 +64,8 @@ def _assemble(source: str) -> str:
     for name in _named(_ALONG, body):
         _, _, transition = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8").partition("\n")
         _add_needs(transition, shared)
-        functions.append(f"local function {name}()\n{transition}end")
-    return "\n".join([flags, *shared.values(), *functions, body])
+        functions.append(f"local function {name}()\n{_with_inner_needs(transition, shared)}end")
+    return "\n".join([flags, *shared.values(), *functions, _with_inner_needs(body, shared)])
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
@@ -71,7 +74,20 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
             _add_needs(source, shared)
-            shared[need] = source
+            shared[need] = _with_inner_needs(source, shared)
+
+
+def _with_inner_needs(text: str, before: dict[str, str]) -> str:
+    """A text with what its indented lines name, behind these files."""
+    lines = []
+    for line in text.split("\n"):
+        lines.append(line)
+        indent, mark, _ = line.partition(_WITH)
+        if mark and indent and indent.isspace():
+            inner = dict(before)
+            _add_needs(line.lstrip(), inner)
+            lines += [indent + added for name in inner if name not in before for added in inner[name].splitlines()]
+    return "\n".join(lines)
 
 
 def _named(mark: str, text: str) -> list[str]:

@@ -1,4 +1,5 @@
 -- Accepting bare items: the id is the item's own where it has one and no live task bears it, else a fresh one.
+-- with: bare
 local adopted = 0
 local function usable_id(id, now)
   while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or lives_of(id) do

@@ -1,13 +1,10 @@
--- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag` and what some
--- delayed tasks have behind it: `^` for one that goes to the head of its lane, or since when a throttled one is due. A text that
--- could not have been written here is none, whoever put it where entries stand: names have the letters of
--- rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is too coarse for such ones).
--- The patterns are whole texts, as each call of a script would put together what is written in parts. Only an entry in
--- an in-flight list can have begun (`b`, see begin.lua), so no ticket has that mark.
+-- Entries (see rota/protocol/entry.py). A text that could not have been written here is none, whoever put it where entries
+-- stand: names have the letters of rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is
+-- too coarse for such ones). The patterns are whole texts, as each call of a script would put together what is written in
+-- parts. Only an entry in an in-flight list can have begun (`b`, see begin.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
-local TICKET = '^([%w_.:-]+) ([idrptc]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)()( ?)(%^?)(%d*)$'
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
 
 local function parse_entry(text)
@@ -79,22 +76,4 @@ end
 local function entry_text(e)
   return string.format('%s %s %s %.0f %.0f %.0f %.0f %.0f %.0f %s', e.id, e.queue, e.kind, e.due, e.ready,
     e.failures, e.crashes, e.losses, e.releases, e.flag)
-end
-
-local function parse_ticket(id, text)
-  if not text or #text > LONGEST then return nil end
-  local queue, kind, counters_at, failures, crashes, losses, releases, flag_at, flag, more_at, space, front, scheduled =
-    string.match(text, TICKET)
-  if not queue or flag_at - counters_at > COUNTERS_WIDTH or #text - more_at >= TIME_WIDTH
-    or (space == '') ~= (front .. scheduled == '') then return nil end
-  return {
-    id = id, queue = queue, kind = kind, failures = tonumber(failures), crashes = tonumber(crashes),
-    losses = tonumber(losses), releases = tonumber(releases), flag = flag,
-    front = front ~= '', scheduled = tonumber(scheduled),
-  }
-end
-
-local function ticket_text(e)
-  return string.format('%s %s %.0f %.0f %.0f %.0f %s', e.queue, e.kind, e.failures, e.crashes, e.losses, e.releases,
-    e.flag)
 end

@@ -5,6 +5,7 @@
 -- with: ending
 local following -- what scripts may use of it
 if any_members then
+  -- with: otherwise bare
   following = {}
   local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'

@@ -1,4 +1,5 @@
 -- Forget a dead task for good; returns whether it was there.
+-- with: ticket
 local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
   local ticket = redis.call('HGET', PREFIX .. 'tickets', id)

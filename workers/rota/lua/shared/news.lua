@@ -3,6 +3,7 @@
 -- `tell`, so that a call costs nothing: `if tell then tell(...) end`. A stream that somebody overwrote stops no transition.
 local tell, tell_end, task_in, reason_in
 if any_events then
+  -- with: bare
   local STORY = '^(%S+) (%S+) .* (%d+) (%d+) (%d+) %d+ %S+$'
   local most = 0
   for _, text in ipairs(redis.pcall('HVALS', EVENTS_ON)) do

@@ -1,4 +1,5 @@
 -- Enqueuing occurrences: tasks of kind `p`, in `delayed` until they are due. Their ids begin with the schedule's name.
+-- with: ticket
 
 -- Returns false for an id that lives already, or had a life: each occurrence comes once.
 local function put_occurrence(id, queue, due, body, now)

@@ -3,9 +3,10 @@
 -- A block, as Lua knows no more than 200 names of a script.
 local settle
 do
-  -- The same one by one, for all that are not simply done. Functions of its own are made when there are any: each costs a
+  -- The same one by one, for all that are not simply done. What that takes is made when there are any: each function costs a
   -- turn, and most turns have none. It adds to `stale`, `settled`, `released` and `done`.
   local function settle_others(inflight, from, at, n, now, owner, stale, settled, released, done)
+    -- with: otherwise
     -- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the mark
     -- of a task that may be started once at most goes.
     local function settle_otherwise(e, verb, first, second)
@@ -90,8 +91,12 @@ do
   end
 
   -- Those that are simply done: `plain` has their lines, as the memory of ends keeps them. They leave the list only if all
-  -- stand at its head; returns their entries.
+  -- stand at its head, or the one does anywhere; returns their entries.
   local function settle_plain(inflight, n, plain)
+    if n == 1 then -- one command instead of two
+      local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')
+      return text and redis.call('LREM', inflight, '1', text) == 1 and { text } or {}
+    end
     local head, at, find, byte = redis.call('LRANGE', inflight, '0', n - 1), 1, string.find, string.byte
     for i = 1, #head do
       local text = head[i]

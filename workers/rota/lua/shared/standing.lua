@@ -1,5 +1,5 @@
 -- Where an id stands, as `status` and `wait` answer it.
--- with: remembered
+-- with: remembered ticket
 local LOOK = 500
 
 local function progress_of(id)

@@ -1,4 +1,5 @@
 -- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
+-- with: ticket
 
 -- As `occurrence_id` of rota/protocol/schedules.py: Unix seconds, with a fraction if need be.
 local function occurrence_id(name, at)
