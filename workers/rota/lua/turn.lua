@@ -297,7 +297,7 @@ local function claim_in_order()
         local i = next_in_rotation(domain, places)
         local share = share_in(domain, ARGV[places[i]])
         local is_left = claim_from(share, most_of(share, #places > 1))
-        local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
+        local is_shut = is_left and left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
         if is_shut or not is_left then table.remove(places, i) end
       end
       examined = examined + looked -- behind the claim, which would find no room for it: it gets on whatever was looked at
