@@ -129,6 +129,25 @@ def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
     assert len(found[0][0][0]) > 1
 
 
+@pytest.mark.parametrize("picks", [2, 3, 4, 5])
+def test_picks_that_are_all_used_say_of_a_wait_what_the_last_of_as_many_turns_does(
+    fleets: tuple[TimedFleet, TimedFleet], picks: int
+) -> None:
+    serving = pack_tiers((domain_of([QueueShare("rated", interval_us=SECOND_US, burst=2), QueueShare("plain")]),))
+    by_one, by_many = fleets
+    for fleet in fleets:
+        flood(fleet, 5, "rated", "plain")
+    owner = by_one.register()
+    held: list[str] = []
+    by_one.clock_us = moment = by_one.clock_us
+    for _ in range(picks):
+        by_one.clock_us = moment
+        one = by_one.run(by_one.store.turn(owner, serving, Turn(1, held)))
+        held += [claim.entry.id for claim in one.claims]
+    many = by_many.run(by_many.store.turn(by_many.register(), serving, Turn(1, picks=picks)))
+    assert ([claim.entry.id for claim in many.claims], many.wait_us) == (held, one.wait_us)
+
+
 def test_fewer_claims_than_picks_say_that_there_is_nothing_more(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})  # they were cancelled

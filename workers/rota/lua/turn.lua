@@ -116,7 +116,7 @@ local function answer(word, claims, dropped, alone)
   end
   for queue in pairs(to_ring) do pass_on(queue) end
   write_counts()
-  return { word, now, bounds and bounds.wait() or 0, stale, claims, dropped, alone }
+  return { word, now, left > 0 and bounds and bounds.wait() or 0, stale, claims, dropped, alone }
 end
 
 if not registered or not has_list then
@@ -297,7 +297,7 @@ local function claim_in_order()
         local i = next_in_rotation(domain, places)
         local share = share_in(domain, ARGV[places[i]])
         local is_left = claim_from(share, most_of(share, #places > 1))
-        local is_shut = is_left and left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
+        local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
         if is_shut or not is_left then table.remove(places, i) end
       end
       examined = examined + looked -- behind the claim, which would find no room for it: it gets on whatever was looked at

@@ -108,10 +108,10 @@ class Claim(NamedTuple):
 class TurnReply(NamedTuple):
     """What a turn returns.
 
-    `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
-    through, 0 when none holds one back. `stale`: texts of settled entries that were no longer held.
-    `dropped`: entries ended at the claim because they had been cancelled while they waited. `alone`: the entry that has
-    to run alone, for the next turn to name.
+    `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry through, 0 when
+    none holds one back, or all picks were used. `stale`: texts of settled entries that were no longer held.
+    `dropped`: entries ended at the claim because they had been cancelled while they waited. `alone`: the entry that
+    has to run alone, for the next turn to name.
     """
 
     word: TurnWord
