@@ -188,6 +188,15 @@ def test_asked_to_be_quiet_it_gives_back_what_the_turn_has_claimed(draining: _Dr
     draining.check_each_ran_once()
 
 
+def test_of_a_server_far_away_no_turn_comes_too_late_to_claim(draining: _Draining) -> None:
+    draining.link.delay(0.012)  # each way: longer than what is left of the time in which a turn may claim ahead
+    before = draining.scripts_run
+    draining.enqueue()
+    until(lambda: len(draining.ran) == len(draining.texts), "all have run")
+    assert draining.scripts_run - before < 1.5 * len(draining.texts)
+    draining.check_each_ran_once()
+
+
 def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
     worker.slot.quiet_asked = quiet
     worker.process.send_signal(WAKE_SIGNAL)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.body import MAX_DEPTH, Body, BodyError, _writer, decode_body, encode_body
+from rota.protocol.body import MAX_DEPTH, Body, BodyError, _is_name, _writer, decode_body, encode_body
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -115,6 +115,14 @@ def test_no_bytes_raise_anything_but_a_body_error(raw: bytes) -> None:
 def test_a_body_over_the_limit_is_refused_unread() -> None:
     with pytest.raises(BodyError, match="has 23 bytes, more than the 20 allowed"):
         decode_body(b'["i","q","f",[1234567]]', max_bytes=20)
+
+
+def test_a_name_that_is_far_too_long_is_not_kept() -> None:
+    kept = _is_name.cache_info().currsize
+    for length in (129, 100_000):
+        with pytest.raises(BodyError):
+            decode_body(json.dumps(["x" * length, []]).encode())
+    assert _is_name.cache_info().currsize == kept
 
 
 def test_an_interpreter_without_the_encoder_in_c_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

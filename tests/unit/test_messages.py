@@ -1,5 +1,7 @@
 """What master and children tell each other."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import socket
@@ -8,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rota.child import slot_layout
+from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota_supervisor import messages
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 
 ALL = [
     messages.First("poller", "node", 1, 4, 2, {"rank": 0}),
@@ -99,3 +104,18 @@ def test_a_master_that_left_is_told_apart(ends: tuple[socket.socket, socket.sock
     ends[0].close()
     with pytest.raises(EOFError):
         messages.receive_first(ends[1])
+
+
+SETTINGS = (
+    ExporterSettings, LogSettings, PollerSettings, QueueSettings, ServerSettings, TaskOverride, WorkerSettings
+)  # fmt: skip
+AS_OF_THIS_ABI = (8, "a87331035774")
+
+
+def test_a_change_of_what_master_and_children_share_raises_the_abi() -> None:
+    fields = [f"{each.__name__}.{field.name}" for each in SETTINGS for field in dataclasses.fields(each)]
+    sent = [f"{type(each).__name__}: {tuple(type(each).__annotations__)}" for each in ALL]
+    layout = [f"{name} = {value!r}" for name, value in vars(slot_layout).items() if name.isupper()]
+    shared = "\n".join([*fields, *sent, *layout])
+    digest = hashlib.sha256(shared.encode()).hexdigest()[:12]
+    assert (messages.ABI, digest) == AS_OF_THIS_ABI, f"raise the ABI, and write both here:\n{shared}"

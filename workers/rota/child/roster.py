@@ -73,7 +73,7 @@ class RosterPart:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the master looks every few milliseconds if a claim of several tasks is held up."""
+        """Whether the master looks every few milliseconds if what waits behind a task is held up."""
         return self._roster[ROSTER.watched] != 0
 
     def end_watch(self) -> None:

@@ -158,7 +158,7 @@ class TaskRecord(ProgressPart):
 
     @property
     def unstarted(self) -> int:
-        """How many entries of its claim come after the task that runs."""
+        """How many entries come after the task that runs."""
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:

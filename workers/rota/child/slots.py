@@ -269,7 +269,7 @@ class Slot(RosterPart):
         """The part of the region where `recorder` keeps its records."""
         return self._bytes[METRICS_AT:METRICS_END]
 
-    # Claims of several tasks: the master looks every few milliseconds whether they are held up, once it was asked to
+    # What waits behind a task: the master looks every few milliseconds whether it is held up, once it was asked to
 
     def ask_for_watch(self) -> bool:
         """Have the master watch this slot; False when it does already, else ring it."""
@@ -289,9 +289,8 @@ class Slot(RosterPart):
 
     @property
     def held_up_by(self) -> int:
-        """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
-        0 when none does, and where several run, as nothing waits there. Cheap, and right a moment later at the
-        latest."""
+        """The number of the task that runs while others wait, to be started after it or to be settled; 0 when none
+        does, and where several run, as nothing waits there. Cheap, and right a moment later at the latest."""
         record = self.record(0)
         number = record.number
         waits = number % 2 == 1 and self.places <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)

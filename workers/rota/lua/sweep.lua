@@ -11,7 +11,8 @@
 --          lease can have run out in us or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
-local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK, MOST_ABSENT = 500, 100, 10, 10 * 1000000, 5 * 1000000, 203
+local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
+local MOST_ABSENT = 3 + 2 * 100 -- both lanes of a hundred queues
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at')

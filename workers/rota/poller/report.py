@@ -48,10 +48,14 @@ class PollerReport:
             log.logger().info(events.SCHEDULE_SKIPPED, schedule=shown(name))
         self._last_success.set(time.time())
 
-    def swept(self, swept: Swept) -> None:
-        """A sweep was done."""
+    def looked(self) -> None:
+        """The server was asked what there is to do."""
         self._log_lines.record()
         self._last_success.set(time.time())
+
+    def swept(self, swept: Swept) -> None:
+        """A sweep was done."""
+        self.looked()
         if swept.rescues:
             self._rescues.add(swept.rescues)
             log.logger().info(events.POLLER_RESCUED, doorbells=swept.rescues)

@@ -67,7 +67,12 @@ class Sweeping(Round):
         """Whether there is still nothing of what the last sweep found absent, and a sweep at that time is in time."""
         if not self._absent or next_at > self._quiet_until:
             return False
-        return self._unless_refused("sweep", lambda: connection.execute("EXISTS", *self._absent)) == 0
+        absent, self._absent = self._absent, ()  # of a look that fails nothing is known
+        is_quiet = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *absent)) == 0
+        if is_quiet:
+            self._absent = absent
+            self._report.looked()
+        return is_quiet
 
     def _sweep(self, connection: Connection, now: float) -> NextDue | None:
         swept = self._unless_refused("sweep", lambda: connection.run(self._call))

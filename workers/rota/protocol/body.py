@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
-from rota.protocol.names import fault_in_name, is_name
+from rota.protocol.names import MOST_CHARACTERS, fault_in_name, is_name
 
 MAX_DEPTH = 64
 
@@ -129,7 +129,7 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(name, str):
         raise BodyError(f"the task's name is not a string but {_shown(name)}")
-    if not _is_name(name):
+    if len(name) > MOST_CHARACTERS or not _is_name(name):  # in this order: what is long would be kept
         raise BodyError(fault_in_name("task name", name))
     if not isinstance(args, list):
         raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")

@@ -91,12 +91,13 @@ def parse_entry(text: bytes) -> Entry:
     Raises ValueError when the text is not an entry; scripts return nothing else.
     """
     fields = text.decode().split(" ", _OWN_FIELDS)
-    if len(fields) != _OWN_FIELDS + 1:
+    kind = _KINDS.get(fields[2]) if len(fields) == _OWN_FIELDS + 1 else None
+    if kind is None:
         raise ValueError(f"not an entry: {text!r}")
-    task_id, queue, kind, due, ready, past = fields
+    task_id, queue, _, due, ready, past = fields
     due_us = int(due)
     ready_us = due_us if ready == due else int(ready)
-    return _entry_of((text, task_id, queue, _KINDS[kind], due_us, ready_us) + _past(past))  # noqa: RUF005 - twice as fast
+    return _entry_of((text, task_id, queue, kind, due_us, ready_us) + _past(past))  # noqa: RUF005 - twice as fast
 
 
 @lru_cache(maxsize=64)  # nearly all are `0 0 0 0 -`

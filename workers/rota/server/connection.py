@@ -28,18 +28,18 @@ Wait = Callable[[int, int, float], bool]
 """`wait(fd, events, seconds)`: whether one of poll()'s `events` came in time. May raise to give up."""
 
 # How long a command is parked in the server, at a doorbell.
-PARK_SECONDS: Final = 5  # whole: the same for every doorbell, so that a dead connection is found as soon
-LONG_PARK_SECONDS: Final = 20  # of a process that hears otherwise whether the server is there, every PARK_SECONDS
+PARK_SECONDS: Final = 5  # whole
+LONG_PARK_SECONDS: Final = 20  # of a process that hears otherwise whether the server is there, as often as that
 GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
 # Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# The kernel notices a path that drops packets, as soon as a short wait would: after 3 + 2 x 2 s by a connection that
-# only listens, and after 8 s (in milliseconds) by one that has sent.
+# The kernel notices a path that drops packets as soon as a short wait would. A connection that has sent is given up
+# after the user timeout, in milliseconds; one that only listens at the first probe behind it, the third, after 7 s.
+# (With a user timeout Linux does not go by the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
-    (socket.TCP_KEEPCNT, 2),
-    (socket.TCP_USER_TIMEOUT, 8000),
+    (socket.TCP_USER_TIMEOUT, 6500),
 )
 
 

@@ -17,11 +17,13 @@ from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
-_UNHEARD: Final = f"for {PARK_SECONDS + GRACE_SECONDS:g} s neither this worker nor its master has heard of the server"
+_UNHEARD: Final = (
+    f"for {PARK_SECONDS + GRACE_SECONDS:g} s this worker has heard neither of the server nor that its lease was renewed"
+)
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
 
@@ -60,10 +62,14 @@ class Bell:
         parked_ns = boottime_ns()
         connection.send(self.call(seconds) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
-            left_seconds = self._silent_seconds(parked_ns, seconds)
-            if left_seconds <= 0:
+            now_ns = boottime_ns()
+            over = seconds - (now_ns - parked_ns) / NANOSECONDS + GRACE_SECONDS
+            unheard = self._unheard_seconds(parked_ns, now_ns)
+            if over <= 0:
+                raise unanswered(seconds)
+            if unheard <= 0:
                 raise ConnectionLost(_UNHEARD, REASON_SILENT)
-            if waiter.until_woken(connection.fileno(), left_seconds) is Woken.SIGNAL:
+            if waiter.until_woken(connection.fileno(), min(over, unheard)) is Woken.SIGNAL:
                 return None
         try:
             reply = read_reply(turn, connection.receive())
@@ -71,13 +77,10 @@ class Bell:
             reply = connection.run(turn)
         return Heard(self.rung(rung), reply)
 
-    def _silent_seconds(self, parked_ns: int, seconds: float) -> float:
-        """In how many seconds the server is to be given up, as far as is known now: when the time is over and nobody
-        answered, or before that when nobody else has heard of it either."""
-        now_ns = boottime_ns()
-        over = seconds - (now_ns - parked_ns) / NANOSECONDS
-        unheard = PARK_SECONDS - (now_ns - max(parked_ns, self._heard_ns())) / NANOSECONDS
-        return min(over, unheard) + GRACE_SECONDS
+    def _unheard_seconds(self, parked_ns: int, now_ns: int) -> float:
+        """In how many seconds to give the server up, though the wait is not over, if nobody hears of it by then."""
+        heard_ns = max(parked_ns, self._heard_ns())
+        return PARK_SECONDS - (now_ns - heard_ns) / NANOSECONDS + GRACE_SECONDS
 
     def call(self, seconds: float) -> bytes:
         """The command that waits so long, in wire form."""

@@ -20,7 +20,8 @@ from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
-UNRECALLED_US: Final = 20_000  # the master recalls nothing behind a task that was claimed less than 25 ms ago
+# So old may a claim be when the next one is made: the master recalls nothing of one that is younger than 25 ms.
+UNRECALLED_US: Final = 20_000
 UNRECALLED_NS: Final = UNRECALLED_US * 1000
 PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
 AHEAD_NS: Final = 15_000_000  # where there is plenty, how long the one may take that it does not wait behind

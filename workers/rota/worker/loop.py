@@ -14,7 +14,7 @@ from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
 from rota.worker.attempt import Attempt
-from rota.worker.claims import NAMED_EVERY_NS, Claimed, ClaimTimes, InFlight, Prefetch
+from rota.worker.claims import NAMED_EVERY_NS, UNRECALLED_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
 from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, WorkerLoop
@@ -33,6 +33,7 @@ class Loop(WorkerLoop):
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
     _named_ns: int = 0
+    _round_trip_ns: int = 0  # of the last turn that was answered at once
     _is_plenty: bool = False
     _recalled_before: int = 0
     _last_run: bytes = b""
@@ -124,7 +125,8 @@ class Loop(WorkerLoop):
         if not self._ready:
             self._say_ready()
         received_ns = self._named_ns = boottime_ns()
-        self.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
+        self._round_trip_ns = received_ns - sent_ns
+        self.report.turn_took(self._round_trip_ns / NANOSECONDS)
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
 
@@ -219,7 +221,7 @@ class Loop(WorkerLoop):
         next_turn, in_flight = None, self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
-        self.report.holds_lines = send_at > 0  # tasks that hold up no answer hold up no line for long
+        self.report.holds_lines = send_at > 1  # only where tasks are short: they hold up no line for long
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._ask_for_watch()
@@ -235,9 +237,11 @@ class Loop(WorkerLoop):
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
         """How many of so many are left when the next turn is sent; 0 if behind all of them: when these are the last of
-        this life, or one is wanted that names what is held, and is answered at once: Redis time is known from such."""
+        this life, or one is wanted that names what is held, and is answered at once: Redis time is known from such. Or
+        when the way to the server is so long that a turn would come too late to claim anything."""
         are_last = tasks == self.recycling.left(self._attempts)
-        if are_last or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
+        is_far = self._round_trip_ns > UNRECALLED_NS // 2
+        if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
             return 0
         return self._prefetch.left_at_turn(batch.queue, tasks, is_plenty=self._is_plenty)
 

@@ -16,7 +16,7 @@ from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot
 from rota.protocol.replies import CancelOrder, parse_order
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
-from rota.server.connection import LONG_PARK_SECONDS
+from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import ServerError
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, Children
@@ -62,7 +62,7 @@ class Orders:
 
     async def _take_one(self) -> None:
         """Wait for the first order, which stays where it is, and take it off the list once it was taken in."""
-        raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", LONG_PARK_SECONDS)
+        raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", PARK_SECONDS)
         if raw is not None:
             self._take_in(raw)
             await self._connection.execute("LREM", self._key, 1, raw)

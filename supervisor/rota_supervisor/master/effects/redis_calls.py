@@ -24,7 +24,7 @@ from rota.protocol.store import Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
-from rota.server.connection import LONG_PARK_SECONDS
+from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
 from rota.telemetry.once_a_minute import OnceAMinute
@@ -218,7 +218,7 @@ class RedisWatch:
         address = parse_address(state.config.redis_url)
         self.connection = AioConnection(address, "rota:master", self._patience, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(address, "rota:orders", lambda: LONG_PARK_SECONDS + self._patience(), waiting)
+        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience(), waiting)
         self._doubted = asyncio.Event()
 
     def _patience(self) -> float:

@@ -20,7 +20,7 @@ from rota_supervisor.master.effects.background import Background
 
 RECALL_AFTER_NS: Final = 25_000_000
 LOOK_SECONDS: Final = 0.01
-_QUIET_LOOKS: Final = 100  # a second without a claim of several ends the watch
+_QUIET_LOOKS: Final = 100  # a second in which nothing waits behind a task ends the watch
 _LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
 
 
@@ -82,8 +82,8 @@ class SlotReader:
 class ClaimWatch:
     """The watch over claims: when one task of a claim takes long, those behind it are given back.
 
-    1. A worker that claims several tasks asks for the watch and rings; while any does, the slots are looked at every
-       10 ms.
+    1. A worker that claims several tasks, or one ahead, asks for the watch and rings; while any does, the slots are
+       looked at every 10 ms.
     2. A claim that is older than 25 ms with entries unstarted or outcomes not yet sent is recalled: the outcomes are
        taken from the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its
        lane. The worker sends the same outcomes at its next turn, which finds them settled.
