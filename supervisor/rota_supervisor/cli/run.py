@@ -52,8 +52,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
-    # asyncio looks at functions with inspect, and at none of a master.
-    with importing_with([LoadedWhenTouched("inspect")], absent=_absent(config)):
+    with importing_with([LoadedWhenTouched("inspect")], absent=_absent(config)):  # asyncio needs it for no master
         from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
         from rota_supervisor.server import check_server  # noqa: PLC0415
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
