@@ -23,6 +23,7 @@ _CHUNKS = 5
 # What is done, at most, while the fleet is held and let go again: a queue at a time.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
+_BEYOND_TASKS_A_WORKER = 400  # it has two claims in hand when the fleet is held
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
 _MOST_NAMED = 1000  # a tier of more names than that is none that people write
@@ -93,6 +94,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
         run.producer.pile("nothing", delayed, time.time() + _FAR_SECONDS)
     # The first drain is a trial: it brings every worker to its speed.
     beyond = _BEYOND_TASKS + _BEYOND_TASKS_A_QUEUE * _of(point, "queues", 1)
+    beyond += _BEYOND_TASKS_A_WORKER * _of(point, "workers", 2)
     waiting = (_CHUNKS + 1) * (effort.growth_tasks + beyond)
     run.producer.many("nothing", _of(point, "depth", 0) + waiting)
     return [_one_chunk(run, effort.growth_tasks) for _ in range(_CHUNKS + 1)][1:]
