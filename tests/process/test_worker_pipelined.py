@@ -23,7 +23,7 @@ from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
-MOST_ROUNDS = 20  # on a busy machine tasks look long, and then no turn is pipelined
+MOST_ROUNDS = 40  # on a busy machine tasks look long, and then no turn is pipelined
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
