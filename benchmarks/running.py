@@ -103,8 +103,9 @@ class Running:
         send(reversed(self._frozen), signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The last that its processes said."""
-        return self.log_path.read_text(errors="replace")[-_SHOWN_CHARACTERS:].strip()
+        """The last that its processes said; of our own files as they are called here, wherever this is."""
+        text = self.log_path.read_text(errors="replace").replace(f"{ROOT}{os.sep}", "")
+        return text[-_SHOWN_CHARACTERS:].strip()
 
     def close(self) -> None:
         """End everything, however it is."""

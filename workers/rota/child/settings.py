@@ -56,8 +56,8 @@ class WorkerSettings:
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
     `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how
     long a worker may be silent between tasks; one that runs several at once, also while it runs some. `park_seconds`:
-    how long it sleeps at its doorbells at most. `durability`: of
-    what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
+    how long it sleeps at its doorbells at most. `durability`: of what its tasks enqueue. `lag_objectives`: seconds by
+    queue; `lag_objective_seconds` for all others.
     """
 
     server: ServerSettings
