@@ -145,11 +145,11 @@ TARGETS = (
     Target("idle, 8 workers: commands a second", number("idle", "commands"), False, 3, "1/s"),
     Target("idle, 8 workers: with the commands of scripts", number("idle", "inside"), False, 15, "1/s"),
     Target("idle, 8 workers: of one processor", number("idle", "cpu_percent"), False, 0.2, "%"),
-    Target("memory, 8 workers: fleet / 8", number("memory", "pss_mb"), False, 11, "MB"),
+    Target("memory, 8 workers: fleet / 8", number("memory", "pss_mb"), False, 16, "MB"),
     Target("memory: the next worker", number("memory", "uss_mb"), False, 4.5, "MB"),
     Target("crash: the task runs again", number("crash", "rerun_ms"), False, 30, "ms"),
     Target("crash: the pool is whole", number("crash", "whole_ms"), False, 100, "ms"),
-    Target("start: `rota run` to the first task", number("start", "start_ms"), False, 350, "ms"),
+    Target("start: `rota run` to the first task", number("start", "start_ms"), False, 600, "ms"),
     Target("growth: tasks waiting, ready or delayed; queues", steepest("depth", "delayed", "queues"), False, 1.2, "x"),
     Target("growth: queues of a pattern that have work", steepest("pattern"), False, 1.2, "x"),
 )

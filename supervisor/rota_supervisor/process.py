@@ -15,10 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
-
-from rota.telemetry.stand_ins import importing_with
+from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -174,25 +171,14 @@ def show_title(what: str, namespace: str) -> None:
 
 @functools.cache
 def _setter() -> Callable[[str], None]:
-    # It wants logging for messages that it does not write: 2 MB in each of our processes.
-    with importing_with([_Silence("logging")]):
-        import setproctitle  # noqa: PLC0415 - only in processes that have a title
+    import setproctitle  # noqa: PLC0415 - only processes that have a title load it, and `logging` with it
+
     chosen = os.environ.get(_KEEP_ENVIRONMENT)
     os.environ[_KEEP_ENVIRONMENT] = "1"
     setproctitle.getproctitle()
     if chosen is None:
         del os.environ[_KEEP_ENVIRONMENT]
     return setproctitle.setproctitle
-
-
-class _Silence(ModuleType):
-    """Stands for `logging` where nothing is logged."""
-
-    def getLogger(self, _name: str) -> "_Silence":  # noqa: N802 - the name it has there
-        return self
-
-    def debug(self, *_: Any) -> None:
-        """Say nothing."""
 
 
 def _main() -> None:

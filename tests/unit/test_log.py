@@ -153,11 +153,6 @@ def test_logging_as_json_brings_neither_asyncio_nor_structlog_into_the_process()
     assert _run_foreign().stdout == "False False False\n"
 
 
-@pytest.mark.parametrize("text_format", ["console", "logfmt"])
-def test_logging_for_people_brings_neither_asyncio_nor_rich_into_the_process(text_format: Format) -> None:
-    assert _run_foreign(text_format).stdout == "False False True\n"
-
-
 def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1])
     rota_log.logger().info(events.TASK_DONE, task_id="a")

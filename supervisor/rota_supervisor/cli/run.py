@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import click
 
-from rota.server.address import parse_address
-from rota.telemetry.stand_ins import LoadedWhenTouched, importing_with
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.load import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
@@ -52,9 +50,10 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
-    with importing_with([LoadedWhenTouched("inspect")], absent=_absent(config)):  # asyncio needs it for no master
-        from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
-        from rota_supervisor.server import check_server  # noqa: PLC0415
+    # The zygote loads its modules meanwhile; the master loads its own only now.
+    from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
+    from rota_supervisor.server import check_server  # noqa: PLC0415
+
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     with (
@@ -77,12 +76,6 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             record=record,
         )
         run_master(options)
-
-
-def _absent(config: Config) -> tuple[str, ...]:
-    """What asyncio does without where it is not built, and a master needs for a rediss:// alone: 1.6 MB with CPython
-    3.11, OpenSSL included. A running fleet keeps its redis_url."""
-    return () if parse_address(config.redis_url).tls else ("ssl",)
 
 
 @contextlib.contextmanager

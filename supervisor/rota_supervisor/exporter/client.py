@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
-from rota_supervisor.exporter.libraries import h11
+import h11
 
 MAX_HEAD_BYTES: Final = 1 << 14
 MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this bound a head of short lines takes 10 ms

@@ -9,11 +9,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from prometheus_client import core as prometheus
+
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.names import is_name
 from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.fleet import Member, MemberTask
-from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.samples import Labels
 
 _MOST_CHARACTERS: Final = 100  # all labels of an exemplar together have 128, names and all

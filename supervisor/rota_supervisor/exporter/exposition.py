@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from prometheus_client import core as prometheus
+from prometheus_client.exposition import choose_encoder
+
 from rota.printable import printable
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition
-from rota_supervisor.exporter.libraries import choose_encoder, prometheus
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples
 
 _FLEET: Final = "fleet"
