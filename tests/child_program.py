@@ -21,7 +21,8 @@ from typing import Any
 import rota.hooks
 from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
-from rota.child.slot_memory import move_in
+from rota.child.slot_layout import REGION_BYTES
+from rota.child.slot_memory import move_in, region_at
 from rota.client.declaring import task
 from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry, TimeLimit
@@ -42,6 +43,13 @@ class _Server:
     connection: Connection
     prefix: str
     pid: int
+
+
+class _SlotRegion:
+    """Where this worker's slot is in the shared memory."""
+
+    fd: int
+    at: int
 
 
 def tell(text: str) -> None:
@@ -207,6 +215,15 @@ async def wait_in_loop(path: str) -> None:
     tell("found")
 
 
+@task(retries=0)
+async def overwrite_slot_in_loop(path: str) -> None:
+    """Wait for that file, then overwrite the slot and return in one step, so that the loop sees both at once."""
+    tell("waiting")
+    while not Path(path).exists():
+        await asyncio.sleep(0.005)
+    os.pwrite(_SlotRegion.fd, bytes(REGION_BYTES), _SlotRegion.at)
+
+
 @task(crash_limit=0)
 async def once_in_loop() -> None:
     tell("once")
@@ -339,6 +356,7 @@ def unremembered() -> None:
 def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     order = json.loads(sys.argv[1])
+    _SlotRegion.fd, _SlotRegion.at = order["slots_fd"], region_at(order["slot"])
     place = move_in(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
     if place is None:
         return 99

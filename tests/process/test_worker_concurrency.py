@@ -1,7 +1,6 @@
 """A worker process that runs several tasks at once: its way out, its connections, its copies, its span."""
 
 import functools
-import mmap
 import signal
 from pathlib import Path
 
@@ -9,8 +8,6 @@ from child_harness import Child, ChildHarness, settings_for
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
 from rota.child.settings import TaskOverride
 from rota.child.signals import WAKE_SIGNAL
-from rota.child.slot_layout import REGION_BYTES
-from rota.child.slot_memory import region_at
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import pack_tiers
@@ -129,13 +126,13 @@ def test_what_it_may_not_start_goes_back_in_its_order(harness: ChildHarness) -> 
 
 def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
-    held = [harness.enqueue("wait_in_loop", str(path)) for path in (go, tmp_path / "never")]
+    held = [
+        harness.enqueue("overwrite_slot_in_loop", str(go)),
+        harness.enqueue("wait_in_loop", str(tmp_path / "never")),
+    ]
     until(lambda: harness.ran().count("waiting") == len(held))
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # an answer that was lost
-    at = region_at(1)
-    with mmap.mmap(harness.memory.fd, 0) as memory:
-        memory[at : at + REGION_BYTES] = bytes(REGION_BYTES)
     go.touch()
     assert worker.exit_code() == EXIT_OVERWRITTEN
     assert (harness.state(held[0]), harness.inflight(worker.owner)) == ("done", 2)
