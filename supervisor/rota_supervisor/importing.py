@@ -22,7 +22,7 @@ from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import give_memory_back
 
 _FOR_MANY_TASKS: Final = "rota.worker.concurrent.loop"
-_FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
+_HOST_NAME_CODEC: Final = "encodings.idna"
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
 
 
@@ -107,12 +107,11 @@ def warm_up() -> None:
     """Make what every worker would make for itself as it starts, so that all of them share it.
 
     An import after the fork touches pages all over the heap, which are the worker's own from then on. Measured with
-    CPython 3.11, of each worker: the script's digest 0.5 MB, most of it for starting OpenSSL; the standard library's
-    logging 2 MB; the codec that looking up a host's name takes, for a task's own connections as well, 1.4 MB.
+    CPython 3.11, of each worker: the script's digest 0.5 MB, most of it for starting OpenSSL; the codec that
+    looking up a host's name takes, for a task's own connections as well, 1.4 MB.
     """
     load_script("turn")
-    for module in _FOR_WORKERS:
-        importlib.import_module(module)
+    importlib.import_module(_HOST_NAME_CODEC)
 
 
 def warm_up_for(concurrency: int) -> None:

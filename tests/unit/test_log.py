@@ -123,12 +123,13 @@ def test_a_reader_that_left_is_not_our_problem() -> None:
 _FOREIGN = """
 import logging, sys
 import rota.telemetry.log as rota_log
+from rota.telemetry import log_foreign
 from rota.child.settings import Format, LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
 settings = LogSettings(format=sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] != "basic" else "auto")
 rota_log.configure(settings, slot=1)
-rota_log.adopt_foreign(settings)
+log_foreign.adopt(settings)
 logging.getLogger("shop.db").warning("slow %s %d%%", "query", 50)
 print(*(name in sys.modules for name in ("asyncio.events", "rich", "structlog")))
 import asyncio

@@ -24,7 +24,7 @@ from rota.server.address import parse_address
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
-from rota.telemetry import events, log
+from rota.telemetry import events, log, log_foreign
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 
@@ -35,7 +35,7 @@ BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two cal
 def run_poller(settings: PollerSettings, life: lives.Life) -> int:
     """Live one life as a poller in this process, in its main thread; returns the exit code."""
     log.configure(settings.log, **log.of_process("poller", settings.server.namespace, life.node, slot=life.slot_number))
-    log.adopt_foreign(settings.log)
+    log_foreign.adopt(settings.log)
     signals = StopSignals()
     signals.install()
     try:

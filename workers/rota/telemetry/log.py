@@ -7,7 +7,7 @@
 4. A worker may hold lines, to write several at once. They are written before any other line of its main
    thread, and when it is killed by its master, from its slot.
 5. The logging of the application is left alone: structlog and the standard library's are its own, see
-   `adopt_foreign`. So is what it prints, unless `capture_output` is set.
+   `log_foreign.adopt`. So is what it prints, unless `capture_output` is set.
 
 Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, 4.7 us, of which 1.5 us are
 the write, or 4.0 us where it is held; without a form 9.1 us. A line below the level 0.1 us, and 0.04 us for each
@@ -19,7 +19,6 @@ import os
 import select
 import stat
 from _thread import get_ident
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -197,18 +196,3 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
-
-
-def adopt_foreign(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
-    """Send the standard library's logging the same way, unless the application has set up its own; and with
-    `capture_output` what is printed. `of_task` returns the fields that say in which task that was.
-
-    To be called after the application's modules were imported: a root logger with a handler would make
-    their `logging.basicConfig()` do nothing.
-    """
-    # Only here: workers have the application's logging to adopt; the other children do without the library.
-    from rota.telemetry import log_foreign  # noqa: PLC0415
-
-    log_foreign.adopt(settings.level, of_task)
-    if settings.capture_output:
-        log_foreign.capture_output(of_task)

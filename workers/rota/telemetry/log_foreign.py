@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from rota.child.settings import LogSettings
 from rota.soft_limit import time_limit_deferred
 from rota.telemetry import events, log
 from rota.telemetry.log_lines import LINE_BYTES, Fields
@@ -38,8 +39,20 @@ class ForeignHandler(logging.Handler):
         getattr(self._logger(), level)(message, logger=record.name, **self._of_task(), **fields)
 
 
-def adopt(level: str, of_task: Callable[[], Fields]) -> None:
-    """Give the root logger our handler, unless it has one."""
+def adopt(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
+    """Send the standard library's logging to our log, unless the application has set up its own logging.
+
+    With `settings.capture_output`, also turn what this process prints into log lines. `of_task` returns the fields that
+    name the current task. Call this after the application's modules were imported: a root logger that has a handler
+    would make their `logging.basicConfig()` do nothing.
+    """
+    _handle_records(settings.level, of_task)
+    if settings.capture_output:
+        sys.stdout = PrintedLines("stdout", of_task)
+        sys.stderr = PrintedLines("stderr", of_task)
+
+
+def _handle_records(level: str, of_task: Callable[[], Fields]) -> None:
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(ForeignHandler(log.logger, of_task))
@@ -81,9 +94,3 @@ class PrintedLines(io.TextIOBase):
     def _tell(self, line: str) -> None:
         tell = getattr(log.logger(), _STREAM_LEVELS[self._stream])
         tell(events.TASK_PRINTED, text=line, stream=self._stream, **self._of_task())
-
-
-def capture_output(of_task: Callable[[], Fields]) -> None:
-    """Have what this process prints from Python become lines of the log."""
-    sys.stdout = PrintedLines("stdout", of_task)
-    sys.stderr = PrintedLines("stderr", of_task)

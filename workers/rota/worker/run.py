@@ -19,7 +19,7 @@ from rota.server.address import parse_address
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
-from rota.telemetry import log
+from rota.telemetry import log, log_foreign
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -70,7 +70,7 @@ def _configure_log(settings: WorkerSettings, life: Life) -> None:
     place = {"pool": settings.pool, "slot": life.slot_number}
     bound = log.of_process("worker", settings.server.namespace, life.node, **place)
     log.configure(settings.log, held=life.slot.held_lines, **bound)
-    log.adopt_foreign(settings.log, _fields_of_task)
+    log_foreign.adopt(settings.log, _fields_of_task)
 
 
 def _fields_of_task() -> dict[str, Any]:
