@@ -18,7 +18,7 @@ MOST_FAILED_SHARE: Final = 0.1
 OVERDUE_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 60.0
 STALLED_STEPS_SECONDS: Final = 120.0  # in which nothing was taken
-_NEVER_LATE: Final[Mapping[str, Any]] = {"starts": 0, "worst_seconds": 0.0, "until": None, "now": False}
+_NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 
 Row = Mapping[str, Any]
@@ -100,11 +100,9 @@ def lateness(queue: Row) -> tuple[bool, float]:
     waits = queue["state"]["oldest_ready_age_seconds"] if queue["state"] is not None else 0.0
     if objective is None:
         return False, 0.0
-    starts = (queue["lag"] or {}).get("starts") or late["starts"]
-    are_too_many = late["starts"] > (1 - (queue.get("lag_target") or 0.0)) * starts if late["starts"] else False
-    if waits > objective or (are_too_many and late["now"]):
+    if waits > objective or late["now"]:
         return True, max(waits, queue["worst_lag_seconds"] or 0.0 if late["now"] else 0.0)
-    return False, late["worst_seconds"] if are_too_many else 0.0
+    return False, late["worst_seconds"] if late["too_many"] else 0.0
 
 
 def _clock(at: float) -> str:

@@ -39,7 +39,7 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
             {
                 **_described(name, label, queue, states.get(name)),
                 **_served(name, queue, () if queue is None else tiers[queue.tier], seen.recent),
-                **_late(seen, name),
+                **_late(seen, name, queue),
                 "processed": dict(processed[name]),
             }
         )
@@ -67,13 +67,20 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
     }
 
 
-def _late(seen: Observation, name: str) -> Json:
+def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
     """How late starts of it were on this node: at worst in about the last minute, and those over its objective."""
     late = seen.troubles.late.get(name, LateStarts())
-    is_now = late.until is not None and seen.at - late.until <= LATE_NOW_SECONDS
+    too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
+    is_now = too_many and late.until is not None and seen.at - late.until <= LATE_NOW_SECONDS
     return {
         "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name),
-        "late": {"now": is_now, "starts": late.number, "worst_seconds": late.worst_seconds, "until": late.until},
+        "late": {
+            "now": is_now,
+            "too_many": too_many,
+            "starts": late.number,
+            "worst_seconds": late.worst_seconds,
+            "until": late.until,
+        },
     }
 
 
