@@ -123,7 +123,7 @@ def books() -> Panels:
     yield graph(
         Face(
             "Log lines lost or cut",
-            "Lost, as nobody read them or the disk was full, and cut, as they were over 4,096 bytes. Each is in one bar.",
+            "Lost, as nobody read them or the disk was full; cut, as they were over 4,096 bytes. One bar each.",
             "short",
             6,
         ),

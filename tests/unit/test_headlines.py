@@ -161,7 +161,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(log_lines_dropped=7, log_lines_failed=7),
         "warn",
-        "7 log lines lost: they cannot be written, as on a full disk",
+        "7 log lines lost: its disk is full, or its reader is gone",
         "log",
     ),
     (with_(redis_round_trip_seconds=0.0514), "warn", "Redis answers slowly: 51 ms a round trip", "redis"),

@@ -14,6 +14,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.progress import Progress, read_progress
+from rota.telemetry.events import REDIS_BACK, REDIS_LOST
 from rota.telemetry.metrics import REDIS_EVICTS_KEYS, REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
@@ -131,8 +132,9 @@ class Probe:
         if self._settings.alone:
             reaches = "reaches" if redis_up else "does not reach"
             return Health((HealthCheck("redis", redis_up, f"this exporter {reaches} Redis"),), warnings)
-        found = ready(self.fleet(), held_at(now_seconds(), self.notice()), self._settings, redis_up=redis_up)
-        return replace(found, warnings=warnings)
+        notice = self.notice()
+        found = ready(self.fleet(), held_at(now_seconds(), notice), self._settings, redis_up=redis_up)
+        return replace(_with_refusal(found, notice), warnings=warnings)
 
     def fleet(self) -> tuple[Member, ...]:
         return () if self._settings.alone else members(self._memory, self.regions.touched(), self._master_pid)
@@ -140,6 +142,16 @@ class Probe:
     def notice(self) -> Notice:
         """Return what the master says."""
         return Notice.from_json(self._board.read())
+
+
+def _with_refusal(found: Health, notice: Notice) -> Health:
+    """Say of a Redis that answers, and does nothing for now, what it answers."""
+    lost = next((event for event in reversed(notice.events) if event.event in (REDIS_LOST, REDIS_BACK)), None)
+    if lost is None or not lost.fields.get("refused"):
+        return found
+    said = f"Redis refuses: {lost.fields['error']}"
+    checks = (replace(check, seen=said) if check.name == "redis" and not check.ok else check for check in found.checks)
+    return replace(found, checks=tuple(checks))
 
 
 def now_seconds() -> float:

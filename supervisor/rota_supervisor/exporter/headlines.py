@@ -111,7 +111,7 @@ def _quiet(status: Row) -> Iterator[Headline]:
 def _dropped_log_lines(status: Row) -> Iterator[Headline]:
     if dropped := status.get("log_lines_dropped"):
         failed = status.get("log_lines_failed")
-        why = "they cannot be written, as on a full disk" if failed else "whoever reads the log is too slow"
+        why = "its disk is full, or its reader is gone" if failed else "whoever reads the log is too slow"
         yield Headline(WARN, f"{count(dropped, 'log line')} lost: {why}", "log")
 
 

@@ -271,6 +271,8 @@ class RedisWatch:
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
+            if not self._state.redis_up:  # a server that takes no writes would answer this, and count as back
+                continue
             try:
                 info = await self.connection.execute("INFO", "memory")
             except ServerError:
