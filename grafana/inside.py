@@ -67,10 +67,16 @@ def redis() -> Panels:
         Query(f"{fleet_gauge('rota_redis_evicts_keys', BY_FLEET)} > 0", called("Redis may drop keys")),
     )
     yield graph(
-        Face("p99 of commands", "Round trips, without the waits of idle workers for work.", "s", 8),
+        Face(
+            "p99 of commands",
+            "Round trips, without the waits of idle workers for work; those of masters by node.",
+            "s",
+            8,
+        ),
         Query(
             quantile(99, "rota_redis_command_seconds", "job", "fleet", "command", selector=FLEET), called("{{command}}")
         ),
+        Query(fleet_gauge("rota_redis_round_trip_seconds"), NODE),
         style=Style.LOGARITHMIC,
     )
     yield graph(
@@ -117,11 +123,12 @@ def books() -> Panels:
     yield graph(
         Face(
             "Log lines lost or cut",
-            "Lost as nobody read them fast enough, and cut as they were longer than 4,096 bytes. Each is in one bar.",
+            "Lost, as nobody read them or the disk was full; cut, as they were over 4,096 bytes. One bar each.",
             "short",
             6,
         ),
         Query(events("rota_log_lines_dropped_total", FLEET, BY_NODE), called("lost on {{instance}}")),
+        Query(events("rota_log_lines_failed_total", FLEET, BY_NODE), called("not written on {{instance}}")),
         Query(events("rota_log_lines_truncated_total", FLEET, BY_NODE), called("cut on {{instance}}")),
         style=Style.BARS,
     )

@@ -26,7 +26,19 @@ def queue(name: str = "mail", objective: float | None = 5.0, **state: Any) -> di
     lag = {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.01, "p99_seconds": 0.2}
     history = {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]}
     row = {"name": name, "lag_objective_seconds": objective, "state": told | state, "lag": lag, "history": history}
-    return row | {"pattern": None, "processed": {"done": 10}}
+    return row | {"pattern": None, "processed": {"done": 10}} | in_time()
+
+
+def in_time() -> dict[str, Any]:
+    late = {"now": False, "too_many": False, "starts": 0, "worst_seconds": 0.0, "until": None}
+    return {"lag_target": 0.99, "worst_lag_seconds": 0.2, "late": late}
+
+
+def late_by(seconds: float, *, seconds_ago: float = 1.0) -> dict[str, Any]:
+    """Starts that were so late; the last of them was seen so long ago."""
+    is_now = seconds_ago <= 10
+    late = {"now": is_now, "too_many": True, "starts": 3, "worst_seconds": seconds, "until": NOW - seconds_ago}
+    return {"lag_target": 0.99, "worst_lag_seconds": seconds if is_now else 0.0, "late": late}
 
 
 def event(name: str, seconds_ago: float, level: str = "warning", **fields: Any) -> dict[str, Any]:
@@ -48,6 +60,13 @@ def healthy() -> Status:
         "history": {"step_seconds": 5.0, "ends_at": NOW, "length": 2},
         "overall": {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]},
         "redis": True,
+        "redis_asked": True,
+        "redis_round_trip_seconds": 0.0004,
+        "queue_states_age_seconds": 0.1,
+        "evicts_keys": False,
+        "unplaced_tasks": 0,
+        "orphans": 0,
+        "forgotten_after_seconds": 3600.0,
         "missing_tasks": 0,
         "ready": {"ok": True, "checks": [{"name": "redis", "ok": True, "seen": "the master reaches Redis"}]},
         "held": [],

@@ -67,6 +67,25 @@ def states_of_pools(rows: Iterable[Json]) -> Mapping[str, str]:
     return defaultdict(lambda: PoolState.RUNNING.value, held)
 
 
+SLOW_SECONDS: Final = 0.04  # a round trip that is no longer of one place; RotaRedisSlow says the same
+EVICTS_KEYS: Final = "Redis is set to drop keys when its memory is full"
+
+
+def is_slow(round_trip_seconds: float) -> bool:
+    """Whether Redis takes so long to answer that tasks are late by it."""
+    return round_trip_seconds >= SLOW_SECONDS
+
+
+def slow_words(round_trip_seconds: float) -> str:
+    return f"Redis answers slowly: {round_trip_seconds * 1000:,.0f} ms a round trip"
+
+
+def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
+    """Return what is wrong with a Redis that answers."""
+    found = [slow_words(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
+    return [*found, EVICTS_KEYS] if evicts_keys else found
+
+
 def sentence(row: Json) -> str:
     """Such a row in words."""
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"

@@ -62,6 +62,22 @@ def test_a_start_that_is_given_up_ends_beside_a_log_that_nobody_reads(fleets: Fl
         assert fleet.exit_code() == 78
 
 
+SLOW_READER = "whoever reads the log is too slow"
+NO_ROOM = "its disk is full, or its reader is gone"
+
+
+@pytest.mark.parametrize(("sink", "why"), [(unread_pipe, SLOW_READER), (broken_pipe, NO_ROOM), (full_disk, NO_ROOM)])
+def test_a_lost_line_is_told_with_what_kept_it_from_the_log(
+    fleets: Fleets, sink: Callable[[], AbstractContextManager[int]], why: str
+) -> None:
+    fleet = fleets.make(workers=1)
+    with sink() as fleet.log_fd:
+        fleet.start()
+        until(lambda: f"lost: {why}" in fleet.rota("top", "--once").stdout, lambda: fleet.rota("top", "--once").stdout)
+        fleet.term()
+        assert fleet.exit_code() == 0
+
+
 @pytest.mark.parametrize("sink", [unread_pipe, broken_pipe, full_disk])
 def test_a_log_that_takes_no_line_stalls_nothing_and_each_lost_line_is_counted(
     fleets: Fleets, sink: Callable[[], AbstractContextManager[int]]

@@ -1,6 +1,8 @@
 """The server answers, and refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rota
+from fleets import RunningFleet
 from rota import Call
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.server import needed_commands
@@ -23,6 +26,20 @@ NOTES = 100
 REFUSALS = 40
 
 NEEDED = needed_commands("none", failover=False)
+
+
+def first_line(fleet: RunningFleet) -> str:
+    """What the status page and `rota top` begin with."""
+    code, body = fleet.get("/status.json")
+    assert code == 200, body
+    return str(json.loads(body)["headlines"][0]["text"])
+
+
+def says(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
+    """The page and `rota top` begin with a text, and these commands have it too."""
+    until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
+    for command in (["top", "--once"], *commands):
+        assert text in " ".join(fleet.rota(*command).stdout.split()), command
 
 
 def test_at_maxmemory_enqueues_are_refused_with_the_reason_while_the_fleet_drains_and_keeps_its_leases(
@@ -60,10 +77,12 @@ def test_a_server_that_is_set_to_drop_keys_while_the_fleet_runs_raises_an_alarm(
     assert fleet.metrics().total("rota_redis_evicts_keys") == 0
     shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 1, "the alarm")
+    says(fleet, "Redis is set to drop keys when its memory is full", ["status"], ["health", "--ready"])
     [line] = fleet.log("redis.evicts_keys")
     assert (line["level"], line["policy"], line["wanted"]) == ("error", "allkeys-lru", "noeviction")
     shaken.do("CONFIG", "SET", "maxmemory-policy", "noeviction")
     until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 0, "its end")
+    until(lambda: fleet.rota("health", "--ready").stdout == "ok\n", "health has nothing to warn of")
     assert len(fleet.log("redis.keeps_keys")) == 1
 
 
@@ -135,6 +154,9 @@ def test_a_server_whose_disk_is_full_is_waited_for_and_outcomes_are_kept(small_d
     with pytest.raises(rota.Unavailable, match="MISCONF"):
         fleet.client.enqueue("note", queue="default")
     until(lambda: any(line.get("reason") == "misconf" for line in fleet.log("redis.lost")), "a worker that waits")
+    until(lambda: re.match(r"Redis refuses for .+: MISCONF", first_line(fleet)), lambda: first_line(fleet))
+    assert "refuses: MISCONF" in " ".join(fleet.rota("status").stdout.split())
+    assert "Redis refuses: MISCONF" in fleet.rota("health", "--ready").stderr
     (small_disk / "ballast").unlink()
     save_until(shaken, "ok")
     fleet.client.enqueue_many(Call("note", ["after"], queue="default") for _ in range(NOTES))

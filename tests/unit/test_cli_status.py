@@ -37,6 +37,9 @@ def fleet(**fields: Any) -> dict[str, Any]:
     what = {
         "redis": "redis://h:1/0",
         "redis_up": True,
+        "redis_refusal": "",
+        "redis_round_trip_seconds": 0.0004,
+        "evicts_keys": False,
         "listen": "",
         "generation": 1,
         "loading": False,

@@ -101,8 +101,8 @@ def test_what_was_seen_is_told_in_words() -> None:
     assert [check.seen for check in verdict.checks] == [
         "last beat 0.5 s ago, limit 3 s",
         "the master is draining",
-        "0 of 0 workers serve",
-        "0 of 0 pollers serve",
+        "there is no worker",
+        "there is no poller",
         "the master does not reach Redis",
         "no pool is in back-off",
     ]

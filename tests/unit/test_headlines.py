@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, process, queue, task
+from fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
 from rota_supervisor.exporter.headlines import MOST, headlines
+from rota_supervisor.notice import EVICTS_KEYS
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
@@ -22,10 +23,8 @@ def with_(**changes: Any) -> Callable[[Status], None]:
     return lambda status: status.update(changes)
 
 
-LATE = queue()
-LATE["history"] = LATE["history"] | {"p99": [0.2, 94.0]}
-WAS_LATE = queue()
-WAS_LATE["lag"] = WAS_LATE["lag"] | {"p99_seconds": 42.0}
+LATE = queue() | late_by(94.0)
+WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
 FAILING["history"] = FAILING["history"] | {"started": [20, 20], "done": [5, 1]}
 
@@ -75,6 +74,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "nodes/b",
     ),
     (
+        check("worker_serves", "there is no worker"),
+        "bad",
+        "there is no worker, silent for 0.1 s: no task starts",
+        "workers/8",
+    ),
+    (
         check("poller_serves", "0 of 1 pollers serve"),
         "bad",
         "0 of 1 pollers serve, silent for 0.1 s: what is scheduled is late",
@@ -113,7 +118,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(queues=[WAS_LATE]),
         "warn",
-        "queue mail was late in the last 5 m: 42 s, its objective is 5.0 s",
+        "queue mail was late until 13:42:40 UTC: 42 s, its objective is 5.0 s",
         "queues/mail",
     ),
     (
@@ -153,6 +158,108 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "all is well",
         "fleet",
     ),
+    (
+        with_(log_lines_dropped=7, log_lines_failed=7),
+        "warn",
+        "7 log lines lost: its disk is full, or its reader is gone",
+        "log",
+    ),
+    (with_(redis_round_trip_seconds=0.0514), "warn", "Redis answers slowly: 51 ms a round trip", "redis"),
+    (
+        with_(redis_round_trip_seconds=0.904, queue_states_age_seconds=7.2),
+        "bad",
+        "Redis answers slowly: 904 ms a round trip; queues are shown as they were 7.2 s ago",
+        "redis",
+    ),
+    (with_(redis_round_trip_seconds=0.039), "good", "all is well", "fleet"),
+    (
+        with_(redis=False),
+        "warn",
+        "unknown: Redis has not told how 1 queue are, so what waits there is not known",
+        "redis",
+    ),
+    (
+        with_(redis=False, redis_asked=False),
+        "good",
+        "all is well here: 1 worker, 1 queue; what waits is not known, as this node does not ask",
+        "fleet",
+    ),
+    (
+        with_(evicts_keys=True),
+        "bad",
+        f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction",
+        "redis",
+    ),
+    (with_(unplaced_tasks=1), "bad", "1 live task in no lane, so nobody will run it: see rota audit", "fleet"),
+    (with_(missing_tasks=-1), "bad", "1 task more ended than were accepted: see rota audit", "fleet"),
+    (with_(orphans=2), "warn", "2 in-flight lists of owners that nobody registered", "fleet"),
+    (
+        with_(queues=[queue(overdue=3, oldest_overdue_age_seconds=12.0)]),
+        "bad",
+        "queue mail: 3 due tasks not promoted, the oldest was due 12 s ago",
+        "queues/mail",
+    ),
+    (
+        with_(
+            queues=[
+                queue(ready=7, oldest_ready_age_seconds=94.0, objective=300.0)
+                | {"history": {"started": [0, 0], "done": [0, 0], "p50": [], "p99": []}}
+            ]
+        ),
+        "bad",
+        "queue mail: nothing has been taken from it for 2 m, 7 tasks waiting, the oldest for 1 m 34 s",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota: nobody knows since when
+        "bad",
+        "queue mail: nobody serves it, 7 tasks waiting",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[queue(closed_by="hours", closed_age_seconds=7380.0, ready=1, oldest_ready_age_seconds=7000.0)]),
+        "warn",
+        "queue mail has been closed by its condition hours for 2 h 3 m, 1 task waiting, the oldest for 1 h 56 m",
+        "queues/mail",
+    ),
+    (
+        with_(
+            pools=[{"name": "default", "desired": 4, "workers": {"running": 1, "booting": 3}, "short_seconds": 42.0}]
+        ),
+        "warn",
+        "pool default has had 1 of 4 workers at work for 42 s",
+        "pools/default",
+    ),
+    (
+        with_(events=[death(seconds) for seconds in (590, 480, 370, 310, 140, 80)]),
+        "bad",
+        f"6 processes died in the last 10 m; the last: {KILLED}",
+        "workers/8",
+    ),
+    (
+        with_(processes=[process(8, "worker", task(task_age_seconds=1900.0, usual_seconds=600.0))]),
+        "bad",
+        "worker 8 has run mail.send for 31 m 40 s, usually at most 10 m; it has no limit",
+        "workers/8",
+    ),
+    (
+        with_(adopt_errors={"old": 2}),
+        "bad",
+        "nothing could be taken from the classic queue old, 2 times in 15 m",
+        "fleet",
+    ),
+    (
+        with_(missed_occurrences={"nightly": 1}),
+        "warn",
+        "schedule nightly: 1 occurrence missed in the last 15 m",
+        "fleet",
+    ),
+    (
+        with_(series_dropped=3),
+        "warn",
+        "3 label sets found no room and counted as _other: see [metrics] max_series",
+        "fleet",
+    ),
     (with_(log_lines_dropped=7), "warn", "7 log lines lost: whoever reads the log is too slow", "log"),
     (
         with_(clock_offset_seconds=-90.0),
@@ -189,9 +296,32 @@ def test_each_trouble_is_named_by_its_cause(
 
 
 def test_an_outage_says_how_long_it_has_lasted() -> None:
-    status = healthy() | {"events": [event("redis.lost", 12)]}
+    status = healthy() | {"events": [event("redis.lost", 12, refused=False)]}
     check("redis", "the master does not reach Redis")(status)
     assert headlines(status)[0]["text"].startswith("Redis does not answer for 12 s")
+
+
+def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
+    lost = event(
+        "redis.lost", 12, refused=True, error="MISCONF Errors writing to the AOF file: No space left on device"
+    )
+    status = healthy() | {"events": [lost]}
+    check("redis", "the master does not reach Redis")(status)
+    text = headlines(status)[0]["text"]
+    assert text.startswith(
+        "Redis refuses for 12 s: MISCONF Errors writing to the AOF file: No space left on device: no"
+    )
+
+
+def test_lateness_of_what_started_here_is_known_without_redis() -> None:
+    status = healthy() | {"queues": [LATE | {"state": None}], "redis": False}
+    assert any(row["text"].startswith("queue mail is late: 1 m 34 s") for row in headlines(status))
+
+
+def test_what_redis_did_not_tell_is_never_called_in_time() -> None:
+    for changes in ({"redis": False}, {"redis": False, "redis_asked": False}):
+        status = healthy() | {"queues": [queue() | {"state": None}]} | changes
+        assert not any("none is late" in row["text"] for row in headlines(status))
 
 
 def test_what_nobody_could_tell_is_no_trouble() -> None:

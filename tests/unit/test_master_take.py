@@ -7,6 +7,7 @@ import pytest
 
 from cores import Core
 from rota.telemetry import events
+from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
@@ -16,6 +17,7 @@ from rota_supervisor.master.core.events import (
     LeasesRenewed,
     RedisAnswered,
     RedisFailed,
+    RoundTripSeen,
     Started,
     Ticked,
 )
@@ -37,7 +39,26 @@ def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -
     ):
         core.take(event)
     assert [event for event, _ in core.logged] == [events.REDIS_LOST, events.REDIS_BACK]
-    assert [effect.value for effect in core.done(SetGauge)] == [1, 0, 0, 1]
+    assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_UP] == [1, 0, 0, 1]
+
+
+def test_a_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
+    for event in (RedisAnswered(), RoundTripSeen(0.4), RedisFailed("silent", "5 s", is_away=True)):
+        core.take(event)
+    assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_ROUND_TRIP] == [0.4, None]
+    assert core.state.redis_round_trip_seconds is None
+
+
+def test_a_refusal_after_a_silence_is_told_as_one_and_the_other_way_round(core: Core) -> None:
+    for event in (
+        RedisAnswered(),
+        RedisFailed("misconf", "MISCONF no space", is_away=True, is_reply=True),
+        RedisFailed("misconf", "MISCONF no space", is_away=True, is_reply=True),
+        RedisFailed("network", "refused", is_away=True),
+        RedisAnswered(),
+    ):
+        core.take(event)
+    assert [fields["refused"] for event, fields in core.logged if event == events.REDIS_LOST] == [True, False]
 
 
 def test_a_server_that_begins_to_drop_keys_is_an_alarm_once(core: Core) -> None:

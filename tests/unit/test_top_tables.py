@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet_status import HELD, busy, healthy, process, queue, task
+from fleet_status import HELD, Status, busy, healthy, late_by, process, queue, task
 from hostile import HOSTILE, unfit_in
 from rota_supervisor.exporter.headlines import headlines
 from rota_supervisor.top import summary, views
@@ -26,18 +26,20 @@ def shown() -> dict[str, object]:
 def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None:
     status = busy()
     status["queues"][3]["state"] |= {"served": False, "ready": 1}
+    status["queues"][3] |= late_by(9.0)
+    status["queues"][4]["state"] = None
     table = views.queues(status).fitted(VERY_WIDE)
     assert column(table, "TIER") == ["1", "1", "2", "2", "3"]
-    assert column(table, "STATE") == ["LATE", "LATE", "paused, LATE", "unserved, LATE", "LATE"]
-    assert column(table, "READY") == ["0", "1,234", "3", "1", "0"]
+    assert column(table, "STATE") == ["ok", "LATE", "paused", "unserved, LATE", "unknown"]
+    assert column(table, "READY") == ["0", "1,234", "3", "1", "-"]
     assert column(table, "OLDEST")[:2] == ["-", "1 m"]
 
 
-@pytest.mark.parametrize(("latest", "window", "word"), [(0.2, 0.2, "ok"), (9.0, 9.0, "LATE"), (0.2, 9.0, "was late")])
-def test_a_queue_that_was_late_is_told_from_one_that_is(latest: float, window: float, word: str) -> None:
-    row = queue()
-    row["history"] |= {"p99": [None, latest]}
-    row["lag"] |= {"p99_seconds": window}
+@pytest.mark.parametrize(
+    ("late", "word"), [({}, "ok"), (late_by(9.0), "LATE"), (late_by(9.0, seconds_ago=60.0), "was late")]
+)
+def test_a_queue_that_was_late_is_told_from_one_that_is(late: Status, word: str) -> None:
+    row = queue() | late
     assert column(views.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
 
 

@@ -12,7 +12,7 @@ from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
-from rota_supervisor.notice import sentence
+from rota_supervisor.notice import redis_warnings, sentence
 
 LIVE = "/livez"
 READY = "/readyz"
@@ -75,7 +75,13 @@ def _judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
         return True, "ok"
     ready = {child["role"] for child in status["children"] if child["state"] == "ready"}
     faults = [f"no {role} is ready" for role in ("worker", "poller") if role not in ready]
-    faults += [] if status["redis_up"] else ["Redis is not reached"]
+    faults += [] if status["redis_up"] else [redis_fault(status)]
     faults += [] if status["state"] == "running" else [f"the fleet is {status['state']}"]
     faults += map(sentence, status["held"])
-    return not faults, "; ".join(faults) or "ok"
+    warnings = redis_warnings(status["redis_round_trip_seconds"], evicts_keys=status["evicts_keys"])
+    return not faults, "; ".join([*(faults or ["ok"]), *warnings])
+
+
+def redis_fault(status: Mapping[str, Any]) -> str:
+    """Return why nothing can be done in Redis, by what the master says of it."""
+    return f"Redis refuses: {status['redis_refusal']}" if status["redis_refusal"] else "Redis is not reached"

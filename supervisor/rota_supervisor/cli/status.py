@@ -24,7 +24,7 @@ from rota.protocol.store import Store
 from rota.schedules.status import rows_of
 from rota_supervisor.cli import command, master, output, sources
 from rota_supervisor.exits import Failure
-from rota_supervisor.notice import how_it_died, sentence, who_died
+from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died
 
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
@@ -93,12 +93,20 @@ def put_status(found: Row, *, no_color: bool) -> None:
         output.put_table(header, rows, no_color=no_color)
 
 
+def _redis(found: Row) -> str:
+    if not found["redis_up"]:
+        refusal = found["redis_refusal"]
+        return f"refuses: {refusal}" if refusal else "is not reachable"
+    warnings = redis_warnings(found["redis_round_trip_seconds"], evicts_keys=found["evicts_keys"])
+    return "; ".join(["is up", *warnings])
+
+
 def _facts(found: Row) -> Iterator[tuple[str, str]]:
     yield "fleet", f"{found['namespace']} on {found['node']}, pid {found['pid']}"
     loading = ", another one is loading" if found["loading"] else ""
     age = in_words(found["uptime_seconds"])
     yield "state", f"{found['state']}, up for {age}, generation {found['generation']}{loading}"
-    yield "redis", f"{found['redis']} {'is up' if found['redis_up'] else 'is not reachable'}"
+    yield "redis", f"{found['redis']} {_redis(found)}"
     yield "http", found["listen"] or "off"
     if sizes := [row["pss_mb"] for row in found["children"] if row.get("pss_mb") is not None]:
         yield "memory", f"{sum(sizes):.1f} MB of all children together"

@@ -6,7 +6,7 @@ every pod. Ready says that this node takes work now.
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from rota.child.life import NANOSECONDS
@@ -14,12 +14,13 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.progress import Progress, read_progress
-from rota.telemetry.metrics import REDIS_UP
+from rota.telemetry.events import REDIS_BACK, REDIS_LOST
+from rota.telemetry.metrics import REDIS_EVICTS_KEYS, REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import FLEET_STATES, Board, Json, Notice, sentence
+from rota_supervisor.notice import FLEET_STATES, Board, Json, Notice, redis_warnings, sentence
 from rota_supervisor.proc import parent_of
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
@@ -92,9 +93,10 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """All checks of one question."""
+    """All checks of one question; and what is wrong although they hold, for people."""
 
     checks: tuple[HealthCheck, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -102,7 +104,11 @@ class Health:
 
     def row(self) -> Json:
         """Return it as `/readyz?verbose` and `/status.json` show it."""
-        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+        return {
+            "ok": self.ok,
+            "checks": [asdict(check) for check in self.checks],
+            "warnings": list(self.warnings),
+        }
 
 
 class Probe:
@@ -120,11 +126,15 @@ class Probe:
         return alive(members(self._memory, (MASTER_SLOT,), self._master_pid), self._settings)
 
     def ready(self) -> Health:
-        redis_up = self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1
+        said = self.regions.read_slot(MASTER_SLOT)
+        redis_up, evicts = said.value(REDIS_UP) == 1, said.value(REDIS_EVICTS_KEYS) == 1
+        warnings = tuple(redis_warnings(said.value(REDIS_ROUND_TRIP), evicts_keys=evicts)) if redis_up else ()
         if self._settings.alone:
             reaches = "reaches" if redis_up else "does not reach"
-            return Health((HealthCheck("redis", redis_up, f"this exporter {reaches} Redis"),))
-        return ready(self.fleet(), held_at(now_seconds(), self.notice()), self._settings, redis_up=redis_up)
+            return Health((HealthCheck("redis", redis_up, f"this exporter {reaches} Redis"),), warnings)
+        notice = self.notice()
+        found = ready(self.fleet(), held_at(now_seconds(), notice), self._settings, redis_up=redis_up)
+        return replace(_with_refusal(found, notice), warnings=warnings)
 
     def fleet(self) -> tuple[Member, ...]:
         return () if self._settings.alone else members(self._memory, self.regions.touched(), self._master_pid)
@@ -132,6 +142,16 @@ class Probe:
     def notice(self) -> Notice:
         """Return what the master says."""
         return Notice.from_json(self._board.read())
+
+
+def _with_refusal(found: Health, notice: Notice) -> Health:
+    """Say of a Redis that answers, and does nothing for now, what it answers."""
+    lost = next((event for event in reversed(notice.events) if event.event in (REDIS_LOST, REDIS_BACK)), None)
+    if lost is None or not lost.fields.get("refused"):
+        return found
+    said = f"Redis refuses: {lost.fields['error']}"
+    checks = (replace(check, seen=said) if check.name == "redis" and not check.ok else check for check in found.checks)
+    return replace(found, checks=tuple(checks))
 
 
 def now_seconds() -> float:
@@ -182,7 +202,8 @@ def _master_beats(master: Member | None, tick_seconds: float) -> HealthCheck:
 def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> HealthCheck:
     of_role = [member for member in fleet if member.role is role]
     serving = sum(serves(member, beat_seconds) for member in of_role)
-    return HealthCheck(f"{role}_serves", serving > 0, f"{serving} of {len(of_role)} {role}s serve")
+    seen = f"{serving} of {len(of_role)} {role}s serve" if of_role else f"there is no {role}"
+    return HealthCheck(f"{role}_serves", serving > 0, seen)
 
 
 def serves(member: Member, beat_seconds: float) -> bool:

@@ -6,24 +6,13 @@ causes go before what follows from them: who reads the first line and mends that
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.durations import in_words
 from rota.telemetry.events import DEATHS
-from rota_supervisor.exporter.headlines_of_queues import (
-    BAD,
-    RECENT_SECONDS,
-    WARN,
-    Headline,
-    Row,
-    closed_queues,
-    count,
-    dead,
-    failing,
-    late,
-    unserved,
-    workers_of,
-)
+from rota_supervisor.exporter import headlines_of_queues as queues
+from rota_supervisor.exporter import headlines_of_redis as redis
+from rota_supervisor.exporter.headlines_of_queues import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Json, sentence
 
@@ -34,39 +23,34 @@ LOOP_DEATHS: Final = 3  # so many in RECENT_SECONDS are no accident
 HUNG_SECONDS: Final = 900.0  # when nobody knows how long such tasks take
 HUNG_FACTOR: Final = 10  # times its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
-SKEW_SECONDS: Final = 1.0
+LONG_HUNG_FACTOR: Final = 2  # for tasks of minutes, and so much longer
+LONG_HUNG_SECONDS: Final = 600.0
+LONG_LOOP_SECONDS: Final = 600.0
+LONG_LOOP_DEATHS: Final = 6
+SHORT_SECONDS: Final = 30.0  # a worker that is replaced is missing for less
+Rule = Callable[[Row], Iterator[Headline]]
 
 
 def headlines(status: Row) -> list[Json]:
     """Return what is wrong, the worst first, at most MOST; or one line that all is well."""
-    found = [headline for rule in _RULES for headline in rule(status)]
+    found = [headline for condition in CONDITIONS for headline in condition.rule(status)]
     found.sort(key=lambda headline: (BAD, WARN).index(headline.level))
     return [headline._asdict() for headline in found[:MOST] or [_all_is_well(status)]]
 
 
 def _all_is_well(status: Row) -> Headline:
-    workers, queues = len(workers_of(status)), len(status["queues"])
-    return Headline(GOOD, f"all is well: {count(workers, 'worker')}, {count(queues, 'queue')}, none is late", "fleet")
+    size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
+    if not status["redis"]:  # as [metrics] cluster says, or something else would be told
+        return Headline(GOOD, f"all is well here: {size}; what waits is not known, as this node does not ask", "fleet")
+    return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
 
 # The fleet
 
 
-def _no_redis(status: Row) -> Iterator[Headline]:
-    if _fails("redis", status):
-        lost = next((event for event in _events(status) if event["event"] in ("redis.lost", "redis.back")), None)
-        since = f" for {_age(lost, status)}" if lost is not None and lost["event"] == "redis.lost" else ""
-        yield Headline(BAD, f"Redis does not answer{since}: no task starts, those that run go on", "redis")
-
-
 def _master_is_silent(status: Row) -> Iterator[Headline]:
     if seen := _fails("master_beats", status):
         yield Headline(BAD, f"the master gives no sign of life: {seen}", "fleet")
-
-
-def _books(status: Row) -> Iterator[Headline]:
-    if missing := status["missing_tasks"]:
-        yield Headline(BAD, f"{count(missing, 'accepted task')} missing from the books: see rota audit", "fleet")
 
 
 def _held_back(status: Row) -> Iterator[Headline]:
@@ -93,6 +77,15 @@ def _not_serving(status: Row) -> Iterator[Headline]:
             yield Headline(BAD, f"{seen}{_longest_silence(role, status)}: {follows}", _first_of(role, status))
 
 
+def _short_pools(status: Row) -> Iterator[Headline]:
+    held = {row["pool"] for row in status["held"]}
+    for row in status["pools"]:
+        if row.get("short_seconds", 0.0) >= SHORT_SECONDS and row["name"] not in held:
+            at_work = sum(row["workers"].get(state, 0) for state in ("running", "quiet"))
+            short = f"{at_work} of {count(row['desired'], 'worker')} at work for {in_words(row['short_seconds'])}"
+            yield Headline(WARN, f"pool {row['name']} has had {short}", f"pools/{row['name']}")
+
+
 def _longest_silence(role: Role, status: Row) -> str:
     ages = [row["beat_age_seconds"] for row in status["processes"] if row["role"] == role]
     return f", silent for {in_words(max(ages))}" if ages else ""
@@ -117,14 +110,26 @@ def _quiet(status: Row) -> Iterator[Headline]:
 
 def _dropped_log_lines(status: Row) -> Iterator[Headline]:
     if dropped := status.get("log_lines_dropped"):
-        yield Headline(WARN, f"{count(dropped, 'log line')} lost: whoever reads the log is too slow", "log")
+        failed = status.get("log_lines_failed")
+        why = "its disk is full, or its reader is gone" if failed else "whoever reads the log is too slow"
+        yield Headline(WARN, f"{count(dropped, 'log line')} lost: {why}", "log")
 
 
-def _clock_skew(status: Row) -> Iterator[Headline]:
-    offset = status.get("clock_offset_seconds")
-    if offset is not None and abs(offset) > SKEW_SECONDS:
-        which = "behind" if offset > 0 else "ahead of"
-        yield Headline(WARN, f"the clock of this machine is {in_words(abs(offset))} {which} that of Redis", "redis")
+def _dropped_series(status: Row) -> Iterator[Headline]:
+    if dropped := status.get("series_dropped"):
+        text = f"{count(dropped, 'label set')} found no room and counted as _other: see [metrics] max_series"
+        yield Headline(WARN, text, "fleet")
+
+
+def _adopt_errors(status: Row) -> Iterator[Headline]:
+    for source, errors in (status.get("adopt_errors") or {}).items():
+        text = f"nothing could be taken from the classic queue {source}, {count(errors, 'time')} in 15 m"
+        yield Headline(BAD, text, "fleet")
+
+
+def _missed_occurrences(status: Row) -> Iterator[Headline]:
+    for schedule, missed in (status.get("missed_occurrences") or {}).items():
+        yield Headline(WARN, f"schedule {schedule}: {count(missed, 'occurrence')} missed in the last 15 m", "fleet")
 
 
 # Processes
@@ -133,14 +138,20 @@ def _clock_skew(status: Row) -> Iterator[Headline]:
 def _deaths(status: Row) -> Iterator[Headline]:
     """Deaths that nobody asked for; the task that most of them ran is named."""
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
-    recent = [event for event in deaths if status["at"] - event["at"] <= RECENT_SECONDS]
+    recent, seconds = _within(RECENT_SECONDS, deaths, status), RECENT_SECONDS
+    if len(recent) < LOOP_DEATHS and len(long := _within(LONG_LOOP_SECONDS, deaths, status)) >= LONG_LOOP_DEATHS:
+        recent, seconds = long, LONG_LOOP_SECONDS
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))
         cause = "".join(f", {times} of them in task {task}" for task, times in ran.most_common(1))
-        said = f"{len(recent)} processes died in the last {in_words(RECENT_SECONDS)}{cause}; the last: "
+        said = f"{len(recent)} processes died in the last {in_words(seconds)}{cause}; the last: "
         yield Headline(BAD, said + recent[0]["text"], _slot_of(recent[0]))
     elif recent and status["at"] - recent[0]["at"] <= JUST_NOW_SECONDS:
         yield Headline(WARN, f"{_age(recent[0], status)} ago: {recent[0]['text']}", _slot_of(recent[0]))
+
+
+def _within(seconds: float, events: list[Row], status: Row) -> list[Row]:
+    return [event for event in events if status["at"] - event["at"] <= seconds]
 
 
 def _slot_of(event: Row) -> str:
@@ -163,9 +174,8 @@ def _too_long(task: Row) -> str:
         return has_limit
     if usual is None:
         return f"nobody knows what is usual, and {has_limit}" if age > HUNG_SECONDS else ""
-    return (
-        f"usually at most {in_words(usual)}; {has_limit}" if age > max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS) else ""
-    )
+    enough = min(max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS), LONG_HUNG_FACTOR * usual + LONG_HUNG_SECONDS)
+    return f"usually at most {in_words(usual)}; {has_limit}" if age > enough else ""
 
 
 # What rules ask
@@ -185,22 +195,43 @@ def _age(event: Row, status: Row) -> str:
     return in_words(status["at"] - event["at"])
 
 
-_RULES: Final[tuple[Callable[[Row], Iterator[Headline]], ...]] = (
-    _no_redis,
-    _master_is_silent,
-    _books,
-    _held_back,
-    _deaths,
-    _not_serving,
-    _lost_nodes,
-    unserved,
-    _hung_tasks,
-    closed_queues,
-    failing,
-    late,
-    _refused_reload,
-    _quiet,
-    _dropped_log_lines,
-    _clock_skew,
-    dead,
+class Condition(NamedTuple):
+    """One thing that may be wrong: the rule that says so, and the alerts that fire while it holds."""
+
+    rule: Rule
+    alerts: tuple[str, ...] = ()
+
+
+# A cause stands before what follows from it. Each alert of `deploy/prometheus/alerts.yml` stands here once, but for
+# NO_PAGE; those on windows of hours go on for a while after the trouble has ended.
+CONDITIONS: Final = (
+    Condition(redis.away, ("RotaRedisDown",)),
+    Condition(redis.slow, ("RotaRedisSlow",)),
+    Condition(redis.unknown, ("RotaQueueStatesMissing",)),
+    Condition(redis.evicts_keys, ("RotaRedisEvictsKeys",)),
+    Condition(_master_is_silent),
+    Condition(redis.books, ("RotaTasksMissing",)),
+    Condition(redis.unplaced, ("RotaTasksUnplaced",)),
+    Condition(_held_back, ("RotaStartsHeld",)),
+    Condition(_deaths, ("RotaWorkerCrashLoop",)),
+    Condition(_not_serving),
+    Condition(_lost_nodes, ("RotaNodeLost",)),
+    Condition(_short_pools, ("RotaWorkersMissing",)),
+    Condition(queues.unserved, ("RotaQueueUnserved",)),
+    Condition(_hung_tasks, ("RotaTaskHung",)),
+    Condition(queues.overdue, ("RotaPollerBehind",)),
+    Condition(queues.closed_queues, ("RotaQueueForgotten", "RotaConditionFailed")),
+    Condition(_adopt_errors, ("RotaAdoptFailed",)),
+    Condition(queues.failing, ("RotaTaskFailing",)),
+    Condition(queues.late, ("RotaLagBurn1h", "RotaLagBurn6h", "RotaLagBurn1d", "RotaLagBurn3d")),
+    Condition(queues.stalled, ("RotaQueueStalled", "RotaQueueStarved")),
+    Condition(_missed_occurrences, ("RotaScheduleMissed",)),
+    Condition(redis.orphans, ("RotaOrphans",)),
+    Condition(_refused_reload, ("RotaConfigReloadFailed",)),
+    Condition(_quiet, ("RotaQuietForgotten",)),
+    Condition(_dropped_log_lines, ("RotaLogLinesDropped",)),
+    Condition(_dropped_series, ("RotaSeriesDropped",)),
+    Condition(redis.clock_skew, ("RotaClockSkew",)),
+    Condition(queues.dead, ("RotaDeadLetters",)),
 )
+NO_PAGE: Final = ("RotaAbsent",)  # no node is there to say anything

@@ -1,7 +1,9 @@
 """What is wrong with queues, in one line of words each: rules over what `/status.json` answers."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from rota.durations import in_words
@@ -13,6 +15,10 @@ WARN: Final = "warn"  # somebody should look
 RECENT_SECONDS: Final = 300.0
 LEAST_FAILED: Final = 3
 MOST_FAILED_SHARE: Final = 0.1
+OVERDUE_SECONDS: Final = 10.0
+STALLED_SECONDS: Final = 60.0
+STALLED_STEPS_SECONDS: Final = 120.0  # in which nothing was taken
+_NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 
 Row = Mapping[str, Any]
@@ -43,29 +49,64 @@ def closed_queues(status: Row) -> Iterator[Headline]:
             yield Headline(BAD, text, where)
         elif state["paused"]:
             yield Headline(WARN, f"queue {queue['name']} has been paused for {age}, {_waiting(state)}", where)
+        elif state["closed_age_seconds"] > status.get("forgotten_after_seconds", math.inf):
+            text = f"queue {queue['name']} has been closed by its condition {state['closed_by']} for {age}"
+            yield Headline(WARN, f"{text}, {_waiting(state)}", where)
+
+
+def overdue(status: Row) -> Iterator[Headline]:
+    """Due tasks that no poller has moved to their lane."""
+    for queue, state in _queues(status):
+        if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
+            text = f"queue {queue['name']}: {count(state['overdue'], 'due task')} not promoted, the oldest was due"
+            yield Headline(BAD, f"{text} {in_words(age)} ago", f"queues/{queue['name']}")
+
+
+def stalled(status: Row) -> Iterator[Headline]:
+    """Queues whose tasks are in time by their objective, or have none, and of which none is taken."""
+    for queue, state in _queues(status):
+        waits = state["oldest_ready_age_seconds"]
+        if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
+            text = f"queue {queue['name']}: nothing has been taken from it for {in_words(STALLED_STEPS_SECONDS)}"
+            yield Headline(BAD, f"{text}, {_waiting(state)}", f"queues/{queue['name']}")
+
+
+def _is_taken(queue: Row, status: Row) -> bool:
+    """Whether this node has started something lately, or another one may have."""
+    steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
+    is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
+    return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])
 
 
 def late(status: Row) -> Iterator[Headline]:
     """Queues that are late, the latest first. All workers busy is why, or it is not."""
     why = _why_late(status)
-    found = [(lateness(queue, state), queue) for queue, state in _queues(status) if _is_open(state)]
-    for (now, seconds), queue in sorted(found, key=lambda each: -each[0][1]):
-        objective = queue["lag_objective_seconds"]
-        if objective is None or seconds <= objective:
-            continue
-        is_late = "is late" if now else f"was late in the last {in_words(RECENT_SECONDS)}"
-        text = f"queue {queue['name']} {is_late}: {in_words(seconds)}, its objective is {in_words(objective)}"
-        yield Headline(BAD if now else WARN, f"{text}{f'; {why}' if now else ''}", f"queues/{queue['name']}")
+    is_open = [queue for queue in status["queues"] if queue["state"] is None or _is_open(queue["state"])]
+    for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
+        if seconds:
+            until = "" if now else f" until {_clock(queue['late']['until'])}"
+            text = f"queue {queue['name']} {'is' if now else 'was'} late{until}: {in_words(seconds)}"
+            text = f"{text}, its objective is {in_words(queue['lag_objective_seconds'])}{f'; {why}' if now else ''}"
+            yield Headline(BAD if now else WARN, text, f"queues/{queue['name']}")
 
 
-def lateness(queue: Row, state: Row) -> tuple[bool, float]:
-    """Return whether it is late now, and how late its tasks are: the last ones that started, and what waits; or, where
-    they are in time, how late one in a hundred was in the last minutes. Seconds, whatever the objective is."""
-    starts = [lag for lag in (queue.get("history") or _NO_HISTORY)["p99"] if lag is not None]
-    now = max(starts[-1] if starts else 0.0, state["oldest_ready_age_seconds"])
-    if now > (queue["lag_objective_seconds"] or 0.0):
-        return True, now
-    return False, (queue["lag"] or {}).get("p99_seconds") or 0.0
+def lateness(queue: Row) -> tuple[bool, float]:
+    """Return whether it is late now, and how late its tasks are in seconds, 0 when they are in time.
+
+    It is late while what waits is over the objective, or starts were in the last seconds; it was late when that has
+    ended within minutes, and more starts were late than its target allows.
+    """
+    objective, late = queue["lag_objective_seconds"], queue.get("late") or _NEVER_LATE
+    waits = queue["state"]["oldest_ready_age_seconds"] if queue["state"] is not None else 0.0
+    if objective is None:
+        return False, 0.0
+    if waits > objective or late["now"]:
+        return True, max(waits, queue["worst_lag_seconds"] or 0.0 if late["now"] else 0.0)
+    return False, late["worst_seconds"] if late["too_many"] else 0.0
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
 
 
 def _why_late(status: Row) -> str:
@@ -141,7 +182,8 @@ def _waiting(state: Row) -> str:
     if not waiting:
         return "nothing waits"
     oldest = max(state["oldest_ready_age_seconds"], state["oldest_overdue_age_seconds"])
-    return f"{count(waiting, 'task')} waiting, the oldest for {in_words(oldest)}"
+    # An item that was pushed without Rota says when it was enqueued only once a worker has looked at it.
+    return f"{count(waiting, 'task')} waiting{f', the oldest for {in_words(oldest)}' if oldest else ''}"
 
 
 def count(count: int, what: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ from rota_supervisor.exporter.regions import Regions, exact, starts
 from rota_supervisor.exporter.samples import Labels, Samples
 from rota_supervisor.exporter.series import SeriesBound, shares_of, zeroes
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Board, Json, Notice, Pace
 from rota_supervisor.proc import Usage, usage_of
@@ -51,7 +52,8 @@ _FEW_CHANGED: Final = 200
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What was seen at one time: the living processes, all samples, the last minutes, the queues if Redis answered,
-    whether this node takes work, and what its master says. `at`: by the wall clock; `now`: by that of the notice."""
+    whether this node takes work, what its master says, and what went wrong lately. `at`: by the wall clock; `now`: by
+    that of the notice."""
 
     at: float
     now: float
@@ -61,6 +63,7 @@ class Observation:
     reading: QueueReading | None
     ready: Health
     notice: Notice
+    troubles: RecentTroubles = field(default_factory=RecentTroubles)
 
 
 class OwnSlot(NamedTuple):
@@ -89,9 +92,11 @@ class Observer:
     ) -> None:
         self._settings = settings
         self._read_queues = read_queues
+        self._told_at = time.monotonic()  # when Redis was last asked for what it told of the queues
         self._probe = Probe(settings, memory, master_pid)
         self._cpu = CpuTotals()
         self._history = History()
+        self._troubles = TroubleWatch()
         shares = shares_of(settings.max_series, len(settings.queues), settings.top_queues)
         self._bound = SeriesBound(shares.fleet, shares.recorded)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
@@ -135,9 +140,13 @@ class Observer:
             put_fleet(samples, fleet, self._queues)
             put_held(samples, held_at(now, notice))
         if reading is not None:
+            self._told_at = reading.read_at
             put_reading(samples, reading, self._without_room(reading))
+        if self._settings.ask_redis:
+            samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
         recent = self._history.recent(samples, began)
-        return Observation(time.time(), now, fleet, samples, recent, reading, self._probe.ready(), notice)
+        ready, troubles = self._probe.ready(), self._troubles.recent()
+        return Observation(time.time(), now, fleet, samples, recent, reading, ready, notice, troubles)
 
     def _without_room(self, reading: QueueReading) -> frozenset[str]:
         """Return the queues for whose gauges the bound has no room, of those that are not configured."""
@@ -155,8 +164,9 @@ class Observer:
         if is_due or self._is_busy:
             self._is_busy = self._regions.add_up() > _FEW_CHANGED
         if is_due:
-            samples = self._regions.read(())
+            samples = self._regions.read((MASTER_SLOT,))
             self._history.note(samples, now)
+            self._troubles.note(samples)
             self._board.put_up(pace_of(self._history.recent(samples, now), now_seconds()).to_json())
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:

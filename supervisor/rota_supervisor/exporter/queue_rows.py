@@ -16,6 +16,7 @@ from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.queues import queue_row
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.troubles import LATE_NOW_SECONDS, LateStarts
 from rota_supervisor.notice import Json
 
 
@@ -38,6 +39,7 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
             {
                 **_described(name, label, queue, states.get(name)),
                 **_served(name, queue, () if queue is None else tiers[queue.tier], seen.recent),
+                **_late(seen, name, queue),
                 "processed": dict(processed[name]),
             }
         )
@@ -60,7 +62,25 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
         "tier": None if queue is None else queue.tier,
         "weight": None if queue is None else queue.weight,
         "lag_objective_seconds": None if queue is None else queue.lag_objective_seconds,
+        "lag_target": None if queue is None else queue.lag_target,
         "state": None if state is None else queue_row(state),
+    }
+
+
+def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
+    """How late starts of it were on this node: at worst in about the last minute, and those over its objective."""
+    late = seen.troubles.late.get(name, LateStarts())
+    too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
+    is_now = too_many and late.until is not None and seen.at - late.until <= LATE_NOW_SECONDS
+    return {
+        "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name),
+        "late": {
+            "now": is_now,
+            "too_many": too_many,
+            "starts": late.number,
+            "worst_seconds": late.worst_seconds,
+            "until": late.until,
+        },
     }
 
 

@@ -1,9 +1,10 @@
-"""What Redis says of the queues, asked at most once a second and waited for at most half a second.
+"""What Redis says of the queues, asked at most once a second and waited for at most half a second. While an answer
+takes longer, the last one is shown, for half a minute at most.
 
 With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. Where
 that is not enough the next look goes on there, and of the others it is shown how they were.
 
-When no answer comes in time there are no queue gauges: absent, never stale.
+While Redis does not answer there are no queue gauges. How old those are that there are is a gauge too.
 """
 
 import time
@@ -31,7 +32,8 @@ LOOK_SECONDS: Final = 0.25
 @dataclass(frozen=True, slots=True)
 class QueueReading:
     """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
-    `schedules`: the next ones. `groups`: those that are open the longest."""
+    `schedules`: the next ones. `groups`: those that are open the longest. `read_at`: when it was asked (monotonic), and
+    `round_trip_seconds`: how long one command of it took."""
 
     shown: ShownQueues
     missing_tasks: int
@@ -39,6 +41,8 @@ class QueueReading:
     consumers: views.Consumers
     schedules: Page = NO_SCHEDULES
     groups: Groups = NO_GROUPS
+    read_at: float = 0.0
+    round_trip_seconds: float = 0.0
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -85,16 +89,19 @@ class QueueWatch:
         self._schedules = ScheduleStore(settings.server.namespace)
         self._largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
         self._look = QueueLook(self._scripts, self._largest.served)
-        self.read = FreshAnswer(redis, self._read_from).read
+        answer = FreshAnswer(redis, self._read_from)
+        self.read, self.keep_fresh = answer.read, answer.keep_fresh
 
     def _read_from(self, run: RunCommand) -> QueueReading:
-        before = time.time()
+        before, read_at = time.time(), time.monotonic()
         begun = self._look.begin(run)
         offset = begun.now_us / MICROSECONDS - (before + time.time()) / 2
+        asked_at = time.monotonic()
         consumers = run(self._scripts.consumers())
+        took = time.monotonic() - asked_at
         missing = run(self._scripts.audit()).missing
         planned = run(self._schedules.page(0, SCHEDULES_SHOWN))
         groups = run(self._scripts.groups(count=GROUPS_SHOWN))
         seen = self._look.go_on(run, begun)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
-        return QueueReading(shown, missing, offset, consumers, planned, groups)
+        return QueueReading(shown, missing, offset, consumers, planned, groups, read_at, took)

@@ -1,5 +1,6 @@
 """Serving HTTP over the slots of a fleet: one loop waits for clients, for signals and for the death of the master."""
 
+import math
 import os
 import signal
 import socket
@@ -8,19 +9,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from rota.child import life, signals
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
-from rota.telemetry.metrics import REDIS_UP, START_TIME
+from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import ExporterSettings
-
-T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
@@ -55,8 +54,9 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
 
 
 def _site(settings: ExporterSettings, place: ExporterPlace, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
-    redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
-    read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
+    redis = _redis(settings)
+    watch = queues.QueueWatch(settings, redis) if redis else None
+    read_queues = watch.read if watch else lambda: None
     own = observer.OwnSlot.of(place.slot)
     if settings.alone:
         read_queues = _in_place_of_a_master(read_queues, own.recorder)
@@ -65,17 +65,36 @@ def _site(settings: ExporterSettings, place: ExporterPlace, admits: Callable[[Ma
     site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, admits)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
+    elif watch:
+        site.between = _both(everything.note_history, watch.keep_fresh)
     return site
 
 
-def _in_place_of_a_master(read: Callable[[], T | None], own: Recorder) -> Callable[[], T | None]:
-    """What a master says in its slot, this says where there is none: when it began, and whether Redis answered."""
-    own.gauge(START_TIME).set(time.time())
-    redis_up = own.gauge(REDIS_UP)
+def _redis(settings: ExporterSettings) -> asking.RedisThread | None:
+    return asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
 
-    def read_and_tell() -> T | None:
+
+def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        first()
+        then()
+
+    return run
+
+
+Reader = Callable[[], queues.QueueReading | None]
+
+
+def _in_place_of_a_master(read: Reader, own: Recorder) -> Reader:
+    """What a master says in its slot, this says where there is none: when it began, whether Redis answered, and after
+    what time."""
+    own.gauge(START_TIME).set(time.time())
+    redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
+
+    def read_and_tell() -> queues.QueueReading | None:
         reading = read()
         redis_up.set(reading is not None)
+        round_trip.set(math.nan if reading is None else reading.round_trip_seconds)
         return reading
 
     return read_and_tell

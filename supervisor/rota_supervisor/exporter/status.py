@@ -18,6 +18,7 @@ from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.process_rows import process_rows
 from rota_supervisor.exporter.queue_rows import queue_rows, tiers_of
 from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter.troubles import RecentTroubles
 from rota_supervisor.notice import Json, dated, states_of_pools
 
 
@@ -35,9 +36,17 @@ def status(
         "actions": settings.actions,
         "ready": seen.ready.row(),
         "redis": reading is not None,
+        "redis_asked": settings.ask_redis,
+        "redis_round_trip_seconds": seen.samples.value(m.REDIS_ROUND_TRIP),
+        "evicts_keys": seen.samples.value(m.REDIS_EVICTS_KEYS) == 1,
+        "queue_states_age_seconds": None if reading is None else seen.samples.value(m.QUEUE_STATES_AGE),
         "clock_offset_seconds": None if reading is None else reading.clock_offset_seconds,
         "started_at": seen.samples.value(m.START_TIME),
         "missing_tasks": None if reading is None else reading.missing_tasks,
+        "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
+        "orphans": int(seen.samples.value(m.INFLIGHT_ORPHANS) or 0),
+        "forgotten_after_seconds": settings.forgotten_seconds,
+        **_troubles(seen.troubles),
         "nodes": nodes.rows(seen, found),
         **_told_by_master(seen),
         **_recent(seen),
@@ -84,7 +93,17 @@ def _recent(seen: Observation) -> Json:
         "overall": recent.row(),
         "lag": {**asdict(recent.lag(recent.window.overall)), "late": recent.window.overall.share_late},
         "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
-        "log_lines_dropped": int(recent.window.lines_dropped),
+    }
+
+
+def _troubles(recent: RecentTroubles) -> Json:
+    """What went wrong in the last quarter of an hour."""
+    return {
+        "adopt_errors": recent.of(m.ADOPT_ERRORS),
+        "missed_occurrences": recent.of(m.SCHEDULE_OCCURRENCES),
+        "series_dropped": recent.total(m.SERIES_DROPPED),
+        "log_lines_dropped": recent.total(m.LOG_LINES_DROPPED),
+        "log_lines_failed": recent.total(m.LOG_LINES_FAILED),
     }
 
 
@@ -100,7 +119,13 @@ def _pools(seen: Observation, held: Iterable[Json]) -> list[Json]:
             workers[pool][state] = int(count)
     states = states_of_pools(held)
     return [
-        {"name": pool, "desired": desired[pool], "state": states[pool], "workers": workers[pool]}
+        {
+            "name": pool,
+            "desired": desired[pool],
+            "state": states[pool],
+            "workers": workers[pool],
+            "short_seconds": round(seen.troubles.short_seconds.get(pool, 0.0), 1),
+        }
         for pool in sorted(desired)
     ]
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from rota.printable import printable
 from rota.telemetry import events, log
 from rota_supervisor.exporter import fleet, nodes, status
-from rota_supervisor.exporter.asking import RedisThread
+from rota_supervisor.exporter.asking import RedisThread, connector
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.exposition import ScrapeOptions
@@ -104,7 +104,12 @@ class Site:
     def _actions(self) -> "Actions":
         from rota_supervisor.exporter.actions import Actions  # noqa: PLC0415 - few pages do anything
 
-        return Actions(self._settings, self._redis)
+        return Actions(self._settings, self._people)
+
+    @cached_property
+    def _people(self) -> RedisThread | None:
+        """What people ask goes over its own connection: while Redis is slow, a look at all queues takes seconds."""
+        return None if self._redis is None else RedisThread(connector(self._settings.server))
 
     def _look_at_tasks(self, request: HttpRequest) -> Answer:
         return self._tasks.answer(request)
@@ -114,7 +119,7 @@ class Site:
         # It brings the side of the client that looks at tasks along, for those who do.
         from rota_supervisor.exporter.tasks import TaskPages  # noqa: PLC0415
 
-        return TaskPages(self._settings.server.namespace, self._redis)
+        return TaskPages(self._settings.server.namespace, self._people)
 
     def _scrape(self, request: HttpRequest) -> Answer:
         """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
@@ -147,5 +152,5 @@ def _health(found: fleet.Health, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
         return json_answer(found.row(), answer)
-    faults = "; ".join(check.seen for check in found.checks if not check.ok)
-    return text_answer("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
+    said = ["ok"] if found.ok else [check.seen for check in found.checks if not check.ok]
+    return text_answer(f"{printable('; '.join((*said, *found.warnings)))}\n", status=answer)

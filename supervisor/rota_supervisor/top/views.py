@@ -8,6 +8,7 @@ from typing import Final
 from rota.client.peek import QueuedTask
 from rota.client.status import State
 from rota.durations import in_words
+from rota.protocol.patterns import is_pattern
 from rota.protocol.progress import progress_words
 from rota_supervisor.exporter.headlines_of_queues import lateness
 from rota_supervisor.layout import Role
@@ -50,11 +51,11 @@ def marks_of(queue: Row) -> Iterator[Cell]:
     if state is not None and (state["paused"] or state["closed_by"]):
         word = "paused" if state["paused"] else "closed"
         yield Cell(word, 2, "bad" if state["condition_error"] else "warn")
-    if state is not None:
-        is_now, seconds = lateness(queue, state)
-        objective = queue["lag_objective_seconds"]
-        if objective is not None and seconds > objective:
-            yield Cell("LATE", 1, "bad") if is_now else Cell("was late", 3, "warn")
+    is_now, seconds = lateness(queue)
+    if seconds:
+        yield Cell("LATE", 1, "bad") if is_now else Cell("was late", 3, "warn")
+    elif state is None and not is_pattern(queue["name"]):
+        yield Cell("unknown", 4, "warn")
 
 
 def _mark(queue: Row) -> Cell:

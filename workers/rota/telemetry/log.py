@@ -78,8 +78,11 @@ class _Sink:
             return
         try:
             os.write(self._fd, text)
-        except OSError:  # EAGAIN, ENOSPC, EPIPE, EIO: a log must not stop the work
+        except BlockingIOError:
             self._counts.dropped += text.count(b"\n")
+        except OSError:  # ENOSPC, EPIPE, EIO: a log must not stop the work
+            self._counts.dropped += text.count(b"\n")
+            self._counts.failed += text.count(b"\n")
 
     def _forget(self) -> None:
         self._thread = 0
@@ -177,6 +180,7 @@ class LineCounters:
 
     def __init__(self, recorder: "Recorder") -> None:
         self._dropped = recorder.counter(m.LOG_LINES_DROPPED)
+        self._failed = recorder.counter(m.LOG_LINES_FAILED)
         self._truncated = recorder.counter(m.LOG_LINES_TRUNCATED)
         self._recorded = Counts()
 
@@ -184,6 +188,7 @@ class LineCounters:
         """Count what came since the last time; called now and then."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
+            self._failed.add(_counts.failed - self._recorded.failed)
             self._truncated.add(_counts.truncated - self._recorded.truncated)
             self._recorded = replace(_counts)
 

@@ -33,9 +33,11 @@ LogLines = Callable[[str, str, Fields], bytes]  # of level, event and fields, a 
 
 @dataclass(slots=True)
 class Counts:
-    """Lines of this process that were dropped because they could not be written, or cut to fit."""
+    """Lines of this process that were dropped because they could not be written, or cut to fit. `failed`: those of the
+    dropped whose write failed; the others found no room, as their reader is slow."""
 
     dropped: int = 0
+    failed: int = 0
     truncated: int = 0
 
 

@@ -132,6 +132,12 @@ QUEUE_PATTERN = _gauge(
     "1 for a queue of a pattern that is shown by name, and for _other: its counters are those of the pattern.",
     "queue pattern",
 )
+QUEUE_STATES_AGE = _gauge(
+    "rota_queue_states_age_seconds",
+    _EXPORTER,
+    "How old the gauges of queues are: since Redis was asked for those that are shown, or for the last that it told. "
+    "Absent where [metrics] cluster keeps this node from asking.",
+)
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups of the whole fleet that have not ended.")
@@ -148,7 +154,8 @@ TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepte
 TASK_RUNTIME = _histogram(
     "rota_task_runtime_seconds",
     _WORKER,
-    "How long the task's function ran, by the monotonic clock.",
+    "How long the task's function ran, by the monotonic clock. A run that was killed, as at the hard time limit, "
+    "has no end and is not counted.",
     "queue task",
     RUNTIME_BUCKETS,
 )
@@ -265,6 +272,11 @@ CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = _gauge(
 )
 CONFIG_RELOADS = _counter("rota_config_reloads_total", _MASTER, "Reloads by result: success or failure.", "result")
 REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
+REDIS_ROUND_TRIP = _gauge(
+    "rota_redis_round_trip_seconds",
+    _MASTER,
+    "How long the master waits for an answer of Redis: the median of its last three commands. NaN while Redis is away.",
+)
 REDIS_EVICTS_KEYS = _gauge(
     "rota_redis_evicts_keys", _MASTER, "1 while Redis is set to drop keys when its memory is full. Expected 0."
 )
@@ -297,6 +309,11 @@ SERIES_DROPPED = _counter(
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(
     "rota_log_lines_dropped_total", _ALL_WITH_REDIS, "Log lines lost because they could not be written at once."
+)
+LOG_LINES_FAILED = _counter(
+    "rota_log_lines_failed_total",
+    _ALL_WITH_REDIS,
+    "Those of the lost log lines whose write failed, as on a full disk. The others met a reader that was too slow.",
 )
 
 ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))

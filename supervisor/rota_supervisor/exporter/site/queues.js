@@ -68,7 +68,7 @@ function waiting(queue) {
 
 const isOverObjective = (queue, seconds) => queue.lag_objective_seconds !== null && seconds > queue.lag_objective_seconds;
 
-export const isLate = (queue) => isOverObjective(queue, Math.max(queue.lag?.p99_seconds ?? 0, queue.state?.oldest_ready_age_seconds ?? 0));
+export const isLate = (queue) => queue.late?.now || isOverObjective(queue, queue.state?.oldest_ready_age_seconds ?? 0);
 
 function lag(queue) {
   if (!queue.lag?.starts) return soft("no start lately");

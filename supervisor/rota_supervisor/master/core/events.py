@@ -223,12 +223,20 @@ class RedisAnswered(NamedTuple):
     """Redis answers, for the first time or again."""
 
 
+class RoundTripSeen(NamedTuple):
+    """How long an answer of Redis takes at present, in seconds."""
+
+    seconds: float
+
+
 class RedisFailed(NamedTuple):
-    """A call to Redis failed. `is_away`: it did not answer, which is more than a refusal."""
+    """A call to Redis failed. `is_away`: nothing can be done there until it goes through, unlike one that was refused.
+    `is_reply`: the server answered, and said that it does nothing for now."""
 
     reason: str
     error: str
     is_away: bool
+    is_reply: bool = False
 
 
 class EvictionPolicySeen(NamedTuple):
@@ -240,5 +248,5 @@ class EvictionPolicySeen(NamedTuple):
 Event: TypeAlias = (
     "Ticked | Requested | ConfigurationRead | PlacePrepared | PlaceTaken | Looked | Started | StackFileMade"
     " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | ClosedSeen | OwnerRetired"
-    " | ClaimHeldUp | CancelOrdered | RedisAnswered | RedisFailed | EvictionPolicySeen"
+    " | ClaimHeldUp | CancelOrdered | RedisAnswered | RoundTripSeen | RedisFailed | EvictionPolicySeen"
 )

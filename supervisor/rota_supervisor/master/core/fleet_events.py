@@ -30,6 +30,10 @@ def _backoff(fields: Fields) -> str:
     return f"starts of {_starts(fields)} are held back after {fields['failures']} failures: {fields['words']}"
 
 
+def _redis_lost(fields: Fields) -> str:
+    return f"Redis {'refuses' if fields['refused'] else 'does not answer'}: {fields['error']}"
+
+
 def _fatal(fields: Fields) -> str:
     return f"{_starts(fields)} needs a person after {fields['failures']} failed starts: {fields['words']}"
 
@@ -61,7 +65,7 @@ _WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
     names.CONFIG_WARNING: _warned,
     names.CONDITION_FAILED: "queue {queue} is closed: its condition {condition} fails: {error}".format_map,
     names.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
-    names.REDIS_LOST: "Redis does not answer: {error}".format_map,
+    names.REDIS_LOST: _redis_lost,
     names.REDIS_BACK: "Redis answers again".format_map,
     names.REDIS_EVICTS_KEYS: "Redis is set to drop keys when its memory is full: {policy}".format_map,
     names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,

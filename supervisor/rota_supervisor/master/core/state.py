@@ -187,6 +187,8 @@ class MasterState:
     shown: Shown = field(default_factory=Shown)
     recalled: dict[int, tuple[int, int]] = field(default_factory=dict)
     redis_up: bool | None = None
+    redis_refusal: str = ""
+    redis_round_trip_seconds: float | None = None
     redis_silent_since: float = math.inf
     eviction_policy: str = ""
     place: str = ""

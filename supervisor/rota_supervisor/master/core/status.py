@@ -21,6 +21,7 @@ from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.notice import FLEET_STATES, ChildOrigin, Notice, dated, death_in_words, states_of_pools
+from rota_supervisor.server_check import SAFE_POLICY
 
 _ANY: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound
 _OF_THIS_MACHINE: Final = ("127.", "[::1]")
@@ -57,6 +58,9 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "uptime_seconds": round(glance.now - state.started_at, 1),
         "redis": state.surroundings.redis,
         "redis_up": state.redis_up is True,
+        "redis_refusal": state.redis_refusal,
+        "redis_round_trip_seconds": state.redis_round_trip_seconds,
+        "evicts_keys": state.eviction_policy not in ("", SAFE_POLICY),
         "listen": state.place,
         "generation": rollout.in_force.number,
         "loading": rollout.latest.number != rollout.in_force.number,

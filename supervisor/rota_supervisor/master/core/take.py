@@ -23,7 +23,7 @@ def take(state: MasterState, event: events.Event, now: float) -> list[do.Effect]
 
 
 def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[do.Effect]:
-    was_away, state.redis_up = state.redis_up is False, True
+    was_away, state.redis_up, state.redis_refusal = state.redis_up is False, True, ""
     shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
     return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
 
@@ -32,10 +32,17 @@ def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) ->
     effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
     if not event.is_away:  # it answers, though not as we like
         return effects
-    if state.redis_up:
-        effects.append(do.error(names.REDIS_LOST, redis=state.surroundings.redis, error=event.error))
-    state.redis_up = False
-    return [*effects, do.SetGauge(m.REDIS_UP, (), 0)]
+    refusal = event.error if event.is_reply else ""
+    if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
+        told = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
+        effects.append(do.error(names.REDIS_LOST, **told, refused=event.is_reply))
+    state.redis_up, state.redis_refusal, state.redis_round_trip_seconds = False, refusal, None
+    return [*effects, do.SetGauge(m.REDIS_UP, (), 0), do.SetGauge(m.REDIS_ROUND_TRIP, (), None)]
+
+
+def _round_trip_seen(state: MasterState, event: events.RoundTripSeen, _now: float) -> list[do.Effect]:
+    state.redis_round_trip_seconds = event.seconds
+    return [do.SetGauge(m.REDIS_ROUND_TRIP, (), event.seconds)]
 
 
 def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
@@ -69,6 +76,7 @@ _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Ef
     events.ClaimHeldUp: living.claim_held_up,
     events.CancelOrdered: living.cancel_ordered,
     events.RedisAnswered: _redis_answered,
+    events.RoundTripSeen: _round_trip_seen,
     events.RedisFailed: _redis_failed,
     events.EvictionPolicySeen: _eviction_policy_seen,
 }

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import attrgetter
+from statistics import median
 from typing import Any, Final, TypeVar
 
 from rota.backoff import Backoff
@@ -58,6 +60,7 @@ MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 _IDLE_LOOK_SECONDS: Final = 0.1
 _MOST_PATIENCE_SECONDS: Final = 5.0  # with an answer
+_ROUND_TRIPS: Final = 3  # whose median is reported: one that took long by chance, as with a connection, is none
 
 _T = TypeVar("_T")
 
@@ -210,6 +213,8 @@ class RedisWatch:
         self._state = state
         self._happened = happened
         self.silent_since = math.inf
+        self._asked_at = math.inf
+        self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()
         self.store = Store(state.config.namespace)
         for name in _SCRIPTS:  # later there may be no descriptor left, or another version's text in the file
@@ -226,13 +231,16 @@ class RedisWatch:
         return min(_MOST_PATIENCE_SECONDS, self._state.config.lease.seconds / 4)
 
     def _asked(self) -> None:
-        self.silent_since = min(self.silent_since, now_seconds())
+        self._asked_at = now_seconds()
+        self.silent_since = min(self.silent_since, self._asked_at)
 
     def _answered(self) -> None:
         self.silent_since = math.inf
         self.works.set()
+        self._round_trips.append(now_seconds() - self._asked_at)
         if not self._state.redis_up:
             self._happened(seen.RedisAnswered())
+        self._happened(seen.RoundTripSeen(round(median(self._round_trips), 6)))
 
     def _failed(self, error: ServerError) -> None:
         is_away = not isinstance(error, Refused)
@@ -240,7 +248,8 @@ class RedisWatch:
             self.silent_since = math.inf
         else:
             self.works.clear()
-        self._happened(seen.RedisFailed(error.reason, str(error), is_away))
+            self._round_trips.clear()
+        self._happened(seen.RedisFailed(error.reason, str(error), is_away, error.is_reply))
 
     def _parked_failed(self, error: ServerError) -> None:
         if self._state.redis_up and not isinstance(error, Refused):
@@ -262,6 +271,8 @@ class RedisWatch:
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
+            if not self._state.redis_up:  # a server that takes no writes would answer this, and count as back
+                continue
             try:
                 info = await self.connection.execute("INFO", "memory")
             except ServerError:

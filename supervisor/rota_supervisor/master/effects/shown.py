@@ -68,6 +68,7 @@ class Display:
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
             (m.START_TIME, started_at(os.getpid())),
             (m.REDIS_UP, 0),
+            (m.REDIS_ROUND_TRIP, math.nan),
             (m.REDIS_EVICTS_KEYS, 0),
         ):
             self._recorder.gauge(gauge).set(value)

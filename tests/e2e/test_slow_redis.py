@@ -1,0 +1,106 @@
+"""A Redis that takes long to answer: every view shows that it is slow, how slow, and still how the queues are."""
+
+import json
+import re
+import time
+from typing import Any, Final
+
+import pytest
+
+from faulty_link import FaultyLink
+from fleet_process import FleetProcess
+from fleets import RunningFleet
+from masters import ON_ONE_SERVER
+from rota_supervisor.notice import SLOW_SECONDS
+from waiting import until
+
+pytestmark = ON_ONE_SERVER
+
+DEADLINE_SECONDS: Final = 60.0
+WAITING: Final = 30
+MOST_LATE_SECONDS: Final = 25.0  # a look at all queues is several round trips
+
+
+def delayed(fleet: RunningFleet, link: FaultyLink, milliseconds: int) -> RunningFleet:
+    """Start a fleet in which tasks wait behind a paused queue, and have each round trip take so long."""
+    fleet.start()
+    fleet.client.pause("default")
+    for number in range(WAITING):
+        fleet.client.enqueue("note", args=[str(number)], queue="default")
+    link.delay(milliseconds / 2000)
+    return fleet
+
+
+def status_of(fleet: FleetProcess) -> dict[str, Any]:
+    code, body = fleet.get("/status.json")
+    assert code == 200, body
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def slow_line(text: str) -> int | None:
+    """The round trip that a line of text tells of, in milliseconds."""
+    found = re.search(r"Redis answers slowly: ([\d,]+) ms a round trip", text)
+    return int(found[1].replace(",", "")) if found else None
+
+
+@pytest.mark.parametrize("milliseconds", [50, 150, 400, 900])
+def test_every_view_shows_a_slow_redis_with_its_round_trip_and_the_queues(
+    fleet_behind_link: RunningFleet, link: FaultyLink, milliseconds: int
+) -> None:
+    fleet = delayed(fleet_behind_link, link, milliseconds)
+    until(
+        lambda: slow_line(status_of(fleet)["headlines"][0]["text"]) is not None,
+        lambda: status_of(fleet)["headlines"],
+        DEADLINE_SECONDS,
+    )
+    first = status_of(fleet)["headlines"][0]
+    assert first["where"] == "redis"
+    assert milliseconds * 0.9 <= (slow_line(first["text"]) or 0) <= milliseconds * 3
+    until(lambda: fleet.metrics().total("rota_queue_ready_tasks", queue="default") == WAITING, "the gauges are there")
+    assert fleet.metrics().total("rota_redis_round_trip_seconds") >= max(SLOW_SECONDS, milliseconds / 1000 * 0.9)
+    for arguments in (["top", "--once"], ["status"], ["health"], ["health", "--ready"]):
+        shown = fleet.rota(*arguments)
+        assert shown.returncode == 0, shown.stderr
+        if arguments != ["health"]:  # whether the master lives has nothing to do with Redis
+            assert slow_line(shown.stdout), (arguments, shown.stdout)
+
+
+def test_each_scrape_shows_the_queues_while_answers_are_late_and_none_is_waited_for_long(
+    fleet_behind_link: RunningFleet, link: FaultyLink
+) -> None:
+    fleet = delayed(fleet_behind_link, link, 900)
+    until(lambda: fleet.metrics().total("rota_queue_ready_tasks", queue="default") == WAITING, "the gauges are there")
+    for _ in range(24):
+        scrape = fleet.metrics()
+        assert scrape.total("rota_queue_ready_tasks", queue="default") == WAITING
+        assert scrape.total("rota_queue_states_age_seconds") < MOST_LATE_SECONDS
+    seen = status_of(fleet)
+    assert seen["redis"]
+    assert all(row["state"] for row in seen["queues"])
+    until(lambda: "are shown as they were" in status_of(fleet)["headlines"][0]["text"], "how old that is is said")
+
+
+def test_health_is_answered_at_once_while_pages_wait(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
+    fleet = delayed(fleet_behind_link, link, 900)
+    began = time.monotonic()
+    for _ in range(20):
+        assert fleet.get("/livez")[0] == 200
+    assert time.monotonic() - began < DEADLINE_SECONDS / 10
+
+
+def test_a_server_that_says_nothing_is_unknown_and_never_well(
+    fleet_behind_link: RunningFleet, link: FaultyLink
+) -> None:
+    fleet = fleet_behind_link.start()
+    link.silence(requests=True, replies=True)
+    lines: list[dict[str, Any]] = []
+
+    def is_told() -> bool:
+        found = status_of(fleet)
+        lines.extend(found["headlines"])
+        if not found["redis"]:
+            assert not any("none is late" in row["text"] for row in found["headlines"])
+        return str(found["headlines"][0]["text"]).startswith("Redis does not answer")
+
+    until(is_told, lambda: lines[-1], DEADLINE_SECONDS)

@@ -1,0 +1,82 @@
+"""What is remembered of counters and lags: what grew, for which queue, and how late it was at worst."""
+
+import time
+
+import pytest
+
+from rota.telemetry import metrics as m
+from rota_supervisor.exporter import troubles
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.troubles import LateStarts, TroubleWatch
+
+
+def samples(*, started_ago: float = 60.0, misses: float = 0, worst: float = 0.0, **counted: float) -> Samples:
+    made = Samples()
+    made.put(m.START_TIME, (), time.time() - started_ago)
+    made.put(m.LOG_LINES_DROPPED, (), counted.get("lines", 0))
+    made.put(m.ADOPT_ERRORS, ("old",), counted.get("adopt", 0))
+    made.put(m.SCHEDULE_OCCURRENCES, ("nightly", "missed"), counted.get("missed", 0))
+    made.put(m.SCHEDULE_OCCURRENCES, ("nightly", "enqueued"), counted.get("enqueued", 0))
+    made.put(m.TASK_LAG_OBJECTIVE_MISSES, ("mail", "immediate"), misses)
+    made.put(m.TASK_LAG_OBJECTIVE_MISSES, ("mail", "throttled"), counted.get("throttled", 0))
+    made.put(m.TASK_LAG_WORST, ("mail",), worst)
+    return made
+
+
+def test_what_a_young_fleet_counted_before_the_first_look_is_seen() -> None:
+    watch = TroubleWatch()
+    watch.note(samples(lines=7, adopt=1))
+    recent = watch.recent()
+    assert (recent.total(m.LOG_LINES_DROPPED), recent.of(m.ADOPT_ERRORS)) == (7, {"old": 1})
+
+
+def test_what_an_old_fleet_counted_before_a_new_exporter_is_the_past() -> None:
+    watch = TroubleWatch()
+    watch.note(samples(started_ago=86_400.0, lines=7))
+    assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
+    watch.note(samples(started_ago=86_400.0, lines=9))
+    assert watch.recent().total(m.LOG_LINES_DROPPED) == 2
+
+
+def test_only_occurrences_that_were_missed_are_troubles() -> None:
+    watch = TroubleWatch()
+    watch.note(samples(enqueued=100, missed=2))
+    assert watch.recent().of(m.SCHEDULE_OCCURRENCES) == {"nightly": 2}
+
+
+def test_the_worst_lag_is_exact_and_kept_after_the_peak_has_gone() -> None:
+    watch = TroubleWatch()
+    watch.note(samples(misses=3, worst=61.25))
+    seen_by = time.time()
+    watch.note(samples(misses=3, worst=0.0))
+    late = watch.recent().late["mail"]
+    assert (late.number, late.worst_seconds) == (3, 61.25)
+    assert late.until is not None
+    assert late.until <= seen_by
+
+
+def test_a_throttled_start_is_never_late() -> None:
+    watch = TroubleWatch()
+    watch.note(samples(throttled=50))
+    assert watch.recent().late.get("mail", LateStarts()).number == 0
+
+
+def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = TroubleWatch()
+    watch.note(samples(misses=3, worst=61.0, lines=7))
+    monkeypatch.setattr(troubles, "LATE_SECONDS", 0.0)
+    assert watch.recent().late == {}
+    assert watch.recent().total(m.LOG_LINES_DROPPED) == 7
+    monkeypatch.setattr(troubles, "REMEMBERED_SECONDS", 0.0)
+    assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
+
+
+def test_a_pool_is_short_from_when_it_lacked_a_worker_until_it_has_all() -> None:
+    watch, made = TroubleWatch(), samples()
+    made.put(m.WORKERS_DESIRED, ("default",), 2)
+    made.put(m.WORKERS, ("default", "running"), 1)
+    watch.note(made)
+    assert watch.recent().short_seconds.keys() == {"default"}
+    made.put(m.WORKERS, ("default", "quiet"), 1)
+    watch.note(made)
+    assert watch.recent().short_seconds == {}
