@@ -27,7 +27,10 @@ LATE["history"] = LATE["history"] | {"p99": [0.2, 94.0]}
 WAS_LATE = queue()
 WAS_LATE["lag"] = WAS_LATE["lag"] | {"p99_seconds": 42.0}
 FAILING = queue(dead=12)
-FAILING["history"] = FAILING["history"] | {"started": [20, 20], "done": [5, 1]}
+FAILING["attempts"] = {"done": 6, "failed": 34}
+CANCELLED = queue()  # all that started were cancelled, or run
+CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
+CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
 CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (with_(), "good", "all is well: 1 worker, 1 queue, none is late", "fleet"),
@@ -122,6 +125,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queue mail: 34 of 40 attempts failed in the last 5 m, 12 dead tasks",
         "queues/mail",
     ),
+    (with_(queues=[CANCELLED]), "good", "all is well", "fleet"),
     (with_(queues=[queue(dead=1)]), "warn", "queue mail holds 1 dead task", "queues/mail"),
     (
         with_(held=[HELD]),

@@ -190,7 +190,7 @@ class Observer:
 
 def pace_of(recent: Recent, now: float) -> Pace:
     """Return how fast and how late this node is."""
-    starts = recent.window.overall
+    starts = recent.overall
     return Pace(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
 
 
