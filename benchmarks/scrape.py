@@ -17,7 +17,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
-from rota.telemetry.recorder import MAX_SERIES, Recorder
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
@@ -37,7 +37,7 @@ def settings_for(queues: int) -> ExporterSettings:
         queues=tuple(QueueSettings(f"queue-{number}", 1, 1.0, 1.0, 0.99) for number in range(queues)),
         beat_seconds=10.0,
         tick_seconds=1.0,
-        max_series=MAX_SERIES,
+        max_series=20_000,
         top_queues=20,
         forgotten_seconds=3600.0,
         ask_redis=False,

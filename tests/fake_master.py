@@ -31,9 +31,11 @@ class FakeMaster:
         self.asked: list[object] = []
         self.answers: dict[str, Answer] = {"status": {"pid": os.getpid()}}
         self.refusal = ""
+        self.statuses = 0  # so many were asked for
         self.failures: list[dict[str, Any]] = []  # what asyncio told of callbacks and tasks
 
     def status(self) -> Answer:
+        self.statuses += 1
         return self.answers["status"]
 
     async def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Answer:

@@ -26,7 +26,7 @@ def queue(name: str = "mail", objective: float | None = 5.0, **state: Any) -> di
     lag = {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.01, "p99_seconds": 0.2}
     history = {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]}
     row = {"name": name, "lag_objective_seconds": objective, "state": told | state, "lag": lag, "history": history}
-    return row | {"pattern": None, "processed": {"done": 10}} | in_time()
+    return row | {"pattern": None, "processed": {"done": 10}, "attempts": {"done": 10, "failed": 0}} | in_time()
 
 
 def in_time() -> dict[str, Any]:

@@ -25,5 +25,5 @@ def read_region(region: memoryview) -> Iterator[Series]:
 
 
 def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
-    """All slots, with room for so many series of the fleet and as many of queues and tasks."""
-    return Regions(memory, SeriesBound(room, room))
+    """All slots, with room for so many label sets of queues and tasks."""
+    return Regions(memory, SeriesBound(room=room))

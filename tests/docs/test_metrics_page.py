@@ -15,7 +15,14 @@ from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.largest import Largest
-from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage
+from rota_supervisor.exporter.observer import (
+    CpuTotals,
+    put_processes,
+    put_reading,
+    put_running,
+    put_settings,
+    put_usage,
+)
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.series import exposed_series, zeroes
@@ -59,7 +66,7 @@ def by_redis(reading: QueueReading = READING) -> int:
 def test_the_page_says_what_a_queue_costs() -> None:
     samples = Samples()
     put_settings(samples, (queue_settings("q"),), "1", 0.0)
-    put_fleet(samples, (), (queue_settings("q"),))
+    put_running(samples, (), (queue_settings("q"),))
     configured = sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
     assert cost("configured queue") == recorded + configured + by_redis()
@@ -76,7 +83,7 @@ def test_the_page_says_what_a_queue_costs() -> None:
 def test_the_page_says_what_a_process_costs() -> None:
     samples = Samples()
     member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
-    put_fleet(samples, (member,), ())
+    put_processes(samples, (member,))
     put_usage(samples, {member: Usage(1, 1.0, 1)})
     CpuTotals().put(samples, {member: Usage(1, 1.0, 1)})
     assert cost("living process") == total(samples)

@@ -1,5 +1,6 @@
 """The control socket: one place a master, one JSON line an answer."""
 
+import contextlib
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from rota_supervisor.control import places
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.control.port import ScaleOrder
 from rota_supervisor.exits import ExitCode, Failure
+from waiting import until
 
 
 def refusal(place: ControlPlace, verb: str, **fields: Any) -> str:
@@ -292,3 +294,20 @@ def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(place: 
     silent.close()
     assert fake.asked == ["stop"]
     assert fake.failures == []
+
+
+def test_clients_that_read_no_answer_hold_nobody_up(place: ControlPlace, master: FakeMaster) -> None:
+    """Each sends many requests at once: they are answered by turns, and another client after one turn of each."""
+    clients, requests = 100, 300
+    master.answers["status"] = {"long": "x" * 2000}
+    with contextlib.ExitStack() as stack:
+        for _ in range(clients):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+            silent.connect(str(place.path))
+            silent.sendall(b'{"verb": "status"}\n' * requests)
+        with master_of(config_of(place)) as client:
+            until(lambda: master.statuses > clients, "all of them are answered")
+            before = master.statuses
+            client.ask("restart")
+            answered = master.statuses - before
+    assert answered < 20 * clients, "that is some turns of each, and not all that was asked"

@@ -1,5 +1,6 @@
 """Who may ask the exporter, over TLS or not, and what may be done there: `[http]` as an exporter carries it out."""
 
+import contextlib
 import json
 import ssl
 import threading
@@ -18,6 +19,7 @@ from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from servers import Server
+from waiting import until
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
 TOKEN = "an old token of some length"
@@ -175,3 +177,45 @@ def test_an_action_while_redis_is_away_says_so(namespace: str, token_file: Path)
     with closing(exporter):
         status, answer = act(exporter, verb="pause", queue="mail")
     assert (status, "Redis did not answer" in str(answer["error"])) == (503, True)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/status.json", "/metrics?name[]=rota_workers"])
+def test_clients_that_ask_without_a_pause_starve_no_scrape(namespace: str, path: str) -> None:
+    queues = (f"queue-{number}" for number in range(100))
+    exporter = Exporter(settings_for(NO_SERVER, namespace, *queues))
+    try:
+        exporter.start()
+        greedy = [Greedy(exporter, path) for _ in range(40)]
+        with contextlib.ExitStack() as stack:
+            for each in greedy:
+                stack.enter_context(each)
+            until(lambda: all(each.asked for each in greedy), "all of them ask")
+            scrapes = [exporter.get("/metrics").status for _ in range(20)]
+            page = exporter.get("/livez").status
+    finally:
+        exporter.close()
+    assert scrapes == [200] * 20
+    assert page == 200
+
+
+class Greedy:
+    """A client that asks for a page again and again."""
+
+    def __init__(self, exporter: Exporter, path: str) -> None:
+        self._exporter, self._path = exporter, path
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self.asked = 0
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(DEADLINE_SECONDS)
+
+    def _ask(self) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(OSError):  # it was hung up on
+                self._exporter.get(self._path)
+            self.asked += 1

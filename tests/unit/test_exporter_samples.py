@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
@@ -12,12 +14,15 @@ from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, MemberTask
+from rota_supervisor.exporter.folding import Fold
 from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import (
     CpuTotals,
-    put_fleet,
+    put_folded,
     put_held,
+    put_processes,
     put_reading,
+    put_running,
     put_settings,
     put_usage,
 )
@@ -64,7 +69,7 @@ def worker(slot: int, queue: str, age: float) -> Member:
 
 def test_the_oldest_running_task_of_each_queue_is_found_and_idle_queues_say_zero() -> None:
     samples = Samples()
-    put_fleet(samples, [worker(8, "mail", 3.0), worker(9, "mail", 7.0), worker(10, "other", 1.0)], QUEUES)
+    put_running(samples, [worker(8, "mail", 3.0), worker(9, "mail", 7.0), worker(10, "other", 1.0)], QUEUES)
     assert dict(samples.series(m.QUEUE_OLDEST_RUNNING_AGE)) == {
         ("mail",): (7.0,),
         ("bulk",): (0.0,),
@@ -74,7 +79,7 @@ def test_the_oldest_running_task_of_each_queue_is_found_and_idle_queues_say_zero
 
 def test_a_zygote_has_no_heartbeat() -> None:
     samples = Samples()
-    put_fleet(samples, [Member(2, Role.ZYGOTE, 5, Phase.EMPTY, 900.0), worker(8, "mail", 1.0)], QUEUES)
+    put_processes(samples, [Member(2, Role.ZYGOTE, 5, Phase.EMPTY, 900.0), worker(8, "mail", 1.0)])
     assert dict(samples.series(m.HEARTBEAT_AGE)) == {("worker", "8"): (1.5,)}
 
 
@@ -116,13 +121,26 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     assert samples.value(m.REDIS_CLOCK_OFFSET) == -0.25
 
 
-def test_queues_for_which_the_bound_has_no_room_are_left_out_of_the_gauges() -> None:
-    states = [QueueState(name, 1, 0, 0, 0, 0, 1, 0, 0, paused=False, served=True) for name in ("mail", "stray")]
-    shown = Largest(["mail"], 1).choose(states, all_seen=True)
+FOLDED = Fold(frozenset([("queue", "mail"), ("queue", "stray")]))
+
+
+def test_queues_for_which_the_bound_has_no_room_are_one_in_the_gauges() -> None:
+    states = [QueueState(name, 1, 0, 0, 0, 0, 2, 0, 0, paused=False, served=True) for name in ("mail", "bulk", "stray")]
+    shown = Largest(["mail", "bulk"], 1).choose(states, all_seen=True)
     samples = Samples()
-    put_reading(samples, QueueReading(shown, 0, 0.0, Consumers(0, ())), frozenset(["stray"]))
-    assert dict(samples.series(m.QUEUE_READY)) == {("mail",): (1,)}
-    assert dict(samples.series(m.TASKS_ENQUEUED)) == {("mail",): (1,)}
+    put_reading(samples, QueueReading(shown, 0, 0.0, Consumers(0, ())), FOLDED)
+    assert dict(samples.series(m.QUEUE_READY)) == {("bulk",): (1,), ("_other",): (2,)}
+    assert dict(samples.series(m.TASKS_ENQUEUED)) == {("bulk",): (2,), ("_other",): (4,)}
+
+
+def test_queues_shown_as_one_may_be_late_as_often_as_all_of_them() -> None:
+    starts, samples = Samples(), Samples()
+    starts.put(m.TASK_STARTS, ("mail", "immediate"), 899.0)
+    starts.put(m.TASK_STARTS, ("bulk", "immediate"), 99.0)
+    put_folded(samples, QUEUES, Fold(frozenset([("queue", "mail"), ("queue", "bulk")])), starts)
+    assert samples.value(m.QUEUE_LAG_TARGET, "_other") == pytest.approx((0.999 * 900 + 0.99 * 100) / 1000)
+    assert samples.value(m.QUEUE_LAG_OBJECTIVE, "_other") == max(queue.lag_objective_seconds for queue in QUEUES)
+    assert (samples.value(m.QUEUES_SHOWN), samples.value(m.QUEUES_FOLDED)) == (0, 2)
 
 
 def test_processor_time_is_that_of_the_dead_and_of_who_lives_and_never_goes_back() -> None:
@@ -164,5 +182,5 @@ def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_ze
 def test_queues_of_which_nothing_started_late_lately_say_zero() -> None:
     samples = Samples()
     samples.put(m.TASK_LAG_WORST, ("mail",), 7.5)
-    put_fleet(samples, [], QUEUES)
+    put_running(samples, [], QUEUES)
     assert dict(samples.series(m.TASK_LAG_WORST)) == {("mail",): (7.5,), ("bulk",): (0.0,)}

@@ -26,7 +26,10 @@ def with_(**changes: Any) -> Callable[[Status], None]:
 LATE = queue() | late_by(94.0)
 WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
-FAILING["history"] = FAILING["history"] | {"started": [20, 20], "done": [5, 1]}
+FAILING["attempts"] = {"done": 6, "failed": 34}
+CANCELLED = queue()  # all that started were cancelled, or run
+CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
+CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
 CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (with_(), "good", "all is well: 1 worker, 1 queue, none is late", "fleet"),
@@ -127,6 +130,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queue mail: 34 of 40 attempts failed in the last 5 m, 12 dead tasks",
         "queues/mail",
     ),
+    (with_(queues=[CANCELLED]), "good", "all is well", "fleet"),
     (with_(queues=[queue(dead=1)]), "warn", "queue mail holds 1 dead task", "queues/mail"),
     (
         with_(held=[HELD]),

@@ -25,7 +25,7 @@ from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, ser
 from rota_supervisor.exporter.regions import Total
 from rota_supervisor.exporter.samples import Series
 
-SMALL_BYTES = (32 << 10) + 4096
+SMALL_BYTES = (48 << 10) + 4096
 
 
 def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
@@ -302,17 +302,41 @@ def test_forged_records_reach_what_is_behind_the_checksum() -> None:
     assert min(tally["refused"], tally["no series"], tally["a series"]) >= 20, tally
 
 
-def test_label_sets_beyond_the_cap_of_a_metric_become_other_and_are_counted() -> None:
-    memory = region()
-    recorder = Recorder(memory, max_series=3)
-    for number in range(10):
+def test_a_task_without_room_is_another_task_of_its_queue() -> None:
+    memory = region(SMALL_BYTES)
+    recorder = Recorder(memory)
+    recorder.counter(m.TASK_RETRIES, "q", "_other").add()
+    for number in range(1000):
         recorder.counter(m.TASK_RETRIES, "q", f"task{number}").add()
-    recorder.counter(m.CLAIMS, "q").add()
     found = read(memory)
-    assert found[(m.TASK_RETRIES.name, "q", "task2")] == (1.0,)
-    assert found[(m.TASK_RETRIES.name, "_other", "_other")] == (7.0,)
-    assert found[(m.SERIES_DROPPED.name,)] == (7.0,)
-    assert found[(m.CLAIMS.name, "q")] == (1.0,), "another metric has room of its own"
+    others = found[(m.TASK_RETRIES.name, "q", "_other")][0] - 1
+    assert others > 900
+    assert (m.TASK_RETRIES.name, "_other", "_other") not in found
+    assert found[(m.SERIES_DROPPED.name,)] == (others,)
+
+
+@pytest.mark.parametrize("first", ["lag", "misses"])
+def test_what_is_derived_from_several_metrics_finds_room_together_or_not_at_all(first: str) -> None:
+    memory = region(4 * SMALL_BYTES)
+    recorder = Recorder(memory)
+    for number in range(1000):
+        queue = f"queue-{number}"
+        for what in (first, *({"lag", "misses"} - {first})):
+            if what == "lag":
+                recorder.histogram(m.TASK_LAG, queue, "retry").observe(9)
+            else:
+                recorder.counter(m.TASK_LAG_OBJECTIVE_MISSES, queue, "retry").add()
+        for outcome in ("retry", "dead", "done"):
+            recorder.counter(m.TASKS_PROCESSED, queue, "send", outcome).add()
+    found = read(memory)
+    starts, misses = ({key[1:]: sum(n[: 21 if d is m.TASK_LAG else 1]) for key, n in found.items() if key[0] == d.name}
+                      for d in (m.TASK_LAG, m.TASK_LAG_OBJECTIVE_MISSES))  # fmt: skip
+    assert starts == misses
+    assert sum(starts.values()) == 1000
+    assert 0 < starts["_other", "retry"] < 1000
+    ends = {key[1:]: numbers for key, numbers in found.items() if key[0] == m.TASKS_PROCESSED.name}
+    assert len(ends) % 3 == 0
+    assert ends["_other", "_other", "dead"] == ends["_other", "_other", "done"]
 
 
 def test_a_full_region_loses_no_observation_of_any_metric() -> None:
@@ -349,9 +373,17 @@ def test_a_label_longer_than_any_name_becomes_other() -> None:
     assert read(memory)[(m.CLAIMS.name, "_other")] == (1.0,)
 
 
+def full_recorder(memory: memoryview) -> Recorder:
+    """A recorder with no room for anything new."""
+    recorder = Recorder(memory)
+    for number in range(1000):
+        recorder.histogram(m.TASK_RUNTIME, f"queue-{number}", "task").observe(1)
+    return recorder
+
+
 def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
     memory = region(SMALL_BYTES)
-    recorder = Recorder(memory, max_series=0)
+    recorder = full_recorder(memory)
     for definition in m.ALL:
         labels = ("label",) * len(definition.labels)
         match definition:
@@ -366,7 +398,7 @@ def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
             case _:
                 raise AssertionError(definition)
     assert used_words(words(memory)) * WORD < 32 << 10
-    assert len(read(memory)) == len(m.ALL)
+    assert {name for name, *_ in read(memory)} == {definition.name for definition in m.ALL}
 
 
 def test_a_wrong_number_of_label_values_is_refused() -> None:
@@ -375,7 +407,7 @@ def test_a_wrong_number_of_label_values_is_refused() -> None:
 
 
 def test_a_region_too_small_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs more than 32768 bytes, got 4096"):
+    with pytest.raises(ValueError, match="needs more than 49152 bytes, got 4096"):
         Recorder(region(4096))
 
 

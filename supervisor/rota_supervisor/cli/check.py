@@ -7,9 +7,10 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import Imports, probe_imports
 from rota_supervisor.config import schedules as of_file
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.exporter.series import enough_for, shares_of
+from rota_supervisor.exporter.folding import enough_for, queues_with_room
 from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
 from rota_supervisor.server import check_server
 
@@ -68,14 +69,14 @@ def _checked_server(config: Config, counts: str) -> str:
 
 
 def _warn_of_series(config: Config, queues: int) -> None:
-    """Say what `/metrics` leaves out of so many queues, for the sake of its bound."""
-    bound, top = config.metrics.max_series, config.metrics.top_queues
-    shares = shares_of(bound, queues, top)
-    if shares.zeroed < queues:
-        hidden = f"{queues - shares.queues} of {queues} queues have no gauges, and " if shares.queues < queues else ""
+    """Say how many of so many queues `/metrics` can show under their own names, for the sake of its bound."""
+    bound, workers = config.metrics.max_series, sum(pool_sizes(config).values())
+    room = queues_with_room(bound, workers)
+    if room < queues:
         output.say_warning(
-            f"metrics.max_series = {bound}: {hidden}{queues - shares.zeroed} of {queues} queues have no counters at 0 "
-            f"from the start, so that their first events are in no rate; {enough_for(bound, queues, top)} is enough"
+            f"metrics.max_series = {bound}: there is room for the series of about {room} of {queues} queues, if each "
+            f"runs one task. The others, those of the lowest tiers, are shown as one, _other, in metrics and alerts; "
+            f"{enough_for(queues, workers)} is enough"
         )
 
 

@@ -28,7 +28,6 @@ from rota.protocol.limits import (
 )
 from rota.schedules.schedule import Missed, Overlap
 from rota.server.durability import Durability
-from rota.telemetry.recorder import MAX_SERIES
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -152,7 +151,7 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
     cluster: Literal["auto", "always", "never"] = "auto"
-    max_series: Annotated[int, Meta(ge=1)] = MAX_SERIES
+    max_series: Annotated[int, Meta(ge=1)] = 20_000
     top_queues: Annotated[int, Meta(ge=0, le=500)] = 20
 
 

@@ -47,6 +47,9 @@ async def serve_control(place: ControlPlace, port: ControlPort) -> AsyncIterator
 
 
 async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
+    """Answer one client, a request at a time: one whose answers are not read is answered no more, and one that has sent
+    many lets all others go first after each."""
+    writer.transport.set_write_buffer_limits(high=0)
     try:
         while True:
             async with asyncio.timeout(QUIET_SECONDS):
@@ -54,6 +57,7 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port
             writer.write(json.dumps(await _respond(line, port)).encode() + b"\n")
             async with asyncio.timeout(QUIET_SECONDS):
                 await writer.drain()
+            await asyncio.sleep(0)  # neither of the two waits need let others run
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         pass  # the client left, said nothing, or has no end; there is nothing to answer
     finally:

@@ -59,7 +59,20 @@ def text_answer(text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPS
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """An answer of JSON, all ASCII: nothing in it moves a cursor. On one line: set out for people, the history of many
     queues would be three times as long, each two seconds."""
-    return text_answer(f"{json.dumps(value, separators=(',', ':'))}\n", status=status, kind="application/json")
+    return text_answer(f"{_json(value)}\n", status=status, kind="application/json")
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _json(value: object, depth: int = 2) -> str:
+    """Return the text of a value, made in parts: a call of the encoder keeps the interpreter to itself, and health is
+    answered meanwhile by another thread."""
+    if isinstance(value, dict) and depth:
+        return f"{{{','.join(f'{_encode(key)}:{_json(each, depth - 1)}' for key, each in value.items())}}}"
+    if isinstance(value, list) and depth:
+        return f"[{','.join(_json(each, 0) for each in value)}]"
+    return _encode(value)
 
 
 class HttpExchange:
@@ -99,7 +112,8 @@ class HttpExchange:
             else:
                 return None
 
-    def give(self, answer: Answer) -> bytes:
+    def give(self, answer: Answer) -> tuple[bytes, bytes]:
+        """Return what is sent: the head, and the body, which many clients may share."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
@@ -109,7 +123,7 @@ class HttpExchange:
         ]
         response = h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers)
         is_without_body = self._head is not None and self._head.method == b"HEAD"
-        return self._protocol.send(response) + (b"" if is_without_body else answer.body)
+        return self._protocol.send(response), b"" if is_without_body else answer.body
 
 
 def _request(head: h11.Request, body: bytes) -> HttpRequest:
@@ -141,7 +155,9 @@ class HttpClient:
         connection.setblocking(False)
         self._connection = connection
         self._exchange = HttpExchange()
-        self._unsent = memoryview(b"")
+        self._unsent: list[memoryview] = []
+        self.body = b""  # what it is sent
+        self.is_scraping = False
         self.turn = ClientTurn.ASKING
         self.watched: int = select.EPOLLIN
         self.until = now + REQUEST_SECONDS
@@ -160,25 +176,31 @@ class HttpClient:
         """Return its request, once that is whole, or the refusal of it."""
         return self._exchange.take(self.receive())
 
-    def wait(self) -> None:
-        self.turn, self.until = ClientTurn.WAITING, float("inf")
+    def wait(self, *, is_scraping: bool) -> None:
+        self.turn, self.until, self.is_scraping = ClientTurn.WAITING, float("inf"), is_scraping
 
     def answer(self, answer: Answer, now: float) -> None:
-        self._unsent = memoryview(self._exchange.give(answer))
+        head, self.body = self._exchange.give(answer)
+        is_short = len(self.body) < _CHUNK_BYTES
+        self._unsent = [memoryview(each) for each in ([head + self.body] if is_short else [head, self.body])]
         self.turn, self.until = ClientTurn.TAKING, now + ANSWER_SECONDS
         self.send(now)
 
     def send(self, now: float) -> None:
-        sent = self._connection.send(self._unsent)
-        self._unsent = self._unsent[sent:]
-        if not self._unsent:
-            # A close while something of it is unread would take the answer back from a client that has yet to read it.
-            _end_sending(self._connection)
-            self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
+        while self._unsent:
+            sent = self._connection.send(self._unsent[0])
+            if sent < len(self._unsent[0]):
+                self._unsent[0] = self._unsent[0][sent:]
+                return
+            del self._unsent[0]
+        self.body = b""
+        # A close while something of it is unread would take the answer back from a client that has yet to read it.
+        _end_sending(self._connection)
+        self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
 
     def close(self) -> None:
         self.turn = ClientTurn.GONE
-        self._unsent = memoryview(b"")
+        self._unsent, self.body = [], b""
         self._connection.close()
 
 

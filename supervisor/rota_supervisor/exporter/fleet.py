@@ -120,7 +120,7 @@ class Probe:
         self._memory = memory
         self._master_pid = master_pid
         self._board = Board(memory.slot(MASTER_SLOT).far_spare)
-        self.regions = Regions(memory, SeriesBound(settings.max_series, 0))
+        self.regions = Regions(memory, SeriesBound(room=0))
 
     def alive(self) -> Health:
         return alive(members(self._memory, (MASTER_SLOT,), self._master_pid), self._settings)

@@ -20,6 +20,7 @@ STALLED_SECONDS: Final = 60.0
 STALLED_STEPS_SECONDS: Final = 120.0  # in which nothing was taken
 _NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
+_NO_ATTEMPTS: Final = {"done": 0, "failed": 0}
 
 Row = Mapping[str, Any]
 
@@ -134,17 +135,13 @@ def _claimed_here(status: Row) -> int:
 
 
 def failing(status: Row) -> Iterator[Headline]:
-    """Attempts that did not end as done, in the last minutes on this node."""
-    running = Counter(task["task"]["queue"] for process in status["processes"] for task in process["tasks"])
+    """Attempts that failed in the last minutes on this node, of those that were done or failed."""
     for queue in status["queues"]:
-        history = queue.get("history") or _NO_HISTORY
-        started = sum(history["started"]) - running[queue["name"]]
-        failed = started - sum(history["done"])
-        if failed >= max(LEAST_FAILED, MOST_FAILED_SHARE * started):
-            level = BAD if failed > started / 2 else WARN
-            text = (
-                f"queue {queue['name']}: {failed} of {started} attempts failed in the last {in_words(RECENT_SECONDS)}"
-            )
+        attempts = queue.get("attempts") or _NO_ATTEMPTS
+        failed, ended = attempts["failed"], attempts["failed"] + attempts["done"]
+        if failed >= max(LEAST_FAILED, MOST_FAILED_SHARE * ended):
+            level = BAD if failed > ended / 2 else WARN
+            text = f"queue {queue['name']}: {failed} of {ended} attempts failed in the last {in_words(RECENT_SECONDS)}"
             dead = (queue["state"] or {}).get("dead")
             yield Headline(level, f"{text}{f', {dead:,} dead tasks' if dead else ''}", f"queues/{queue['name']}")
 

@@ -7,7 +7,7 @@ the next. A queue in which nothing happened takes no room in a step: with 50 bus
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from operator import add, sub
 from typing import Final, NamedTuple
 
@@ -18,16 +18,18 @@ from rota_supervisor.exporter.samples import Numbers, Samples
 STEP_SECONDS: Final = 5.0
 STEPS: Final = 60
 _DONE: Final = "done"
+_FAILED: Final = frozenset({"retry", "dead"})  # a task that is cancelled, released or expired has not failed
 _DIGITS: Final = 6  # of a lag in seconds
 
 
 class Starts(NamedTuple):
     """Starts by the buckets of TASK_LAG and the sum of their lags, those that missed their objective, and how many
-    tasks were done."""
+    attempts were done and how many failed."""
 
     lags: Numbers = (0.0,) * TASK_LAG.numbers
     late: float = 0
     done: float = 0
+    failed: float = 0
 
     @property
     def number(self) -> float:
@@ -45,10 +47,10 @@ class Starts(NamedTuple):
         return round(self.late / self.number, _DIGITS) if self.number else None
 
     def plus(self, other: "Starts") -> "Starts":
-        return Starts(tuple(map(add, self.lags, other.lags)), self.late + other.late, self.done + other.done)
+        return Starts(tuple(map(add, self.lags, other.lags)), *map(add, self[1:], other[1:]))
 
     def minus(self, other: "Starts") -> "Starts":
-        return Starts(tuple(map(sub, self.lags, other.lags)), self.late - other.late, self.done - other.done)
+        return Starts(tuple(map(sub, self.lags, other.lags)), *map(sub, self[1:], other[1:]))
 
 
 _NOTHING: Final = Starts()
@@ -79,7 +81,10 @@ class Totals(NamedTuple):
     @property
     def overall(self) -> Starts:
         """All queues added up."""
-        return reduce(Starts.plus, self.queues.values(), _NOTHING)
+        if not self.queues:
+            return _NOTHING
+        lags, *counts = zip(*self.queues.values(), strict=True)
+        return Starts(tuple(map(sum, zip(*lags, strict=True))), *map(sum, counts))
 
 
 class ChartPoint(NamedTuple):
@@ -120,6 +125,10 @@ class Lag:
     p50_seconds: float | None
     p99_seconds: float | None
 
+    def row(self) -> dict[str, float | None]:
+        """Return it as `/status.json` shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True)  # without slots, for the cached properties
 class Recent:
@@ -143,6 +152,11 @@ class Recent:
         """What was added since `began`."""
         return self.totals.minus(self.before)
 
+    @cached_property
+    def overall(self) -> Starts:
+        """What was added since `began`, in all queues together."""
+        return self.window.overall
+
     def starts(self, queue: str) -> Starts:
         """Return what was added in one queue."""
         return self.window.queues.get(queue, _NOTHING)
@@ -163,7 +177,8 @@ class Recent:
     def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
         """Return what happened in each step in one queue, or in all."""
         points = [step.points.get(queue, _NO_POINT) for step in self.steps]
-        return {name: [point[at] for point in points] for at, name in enumerate(ChartPoint._fields)}
+        columns = zip(*points, strict=True) if points else [()] * len(ChartPoint._fields)
+        return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
 
 class History:
@@ -204,6 +219,7 @@ def _totals(samples: Samples) -> Totals:
     lags: dict[str, Numbers] = {}
     late: defaultdict[str, float] = defaultdict(float)
     done: defaultdict[str, float] = defaultdict(float)
+    failed: defaultdict[str, float] = defaultdict(float)
     for (queue, _kind), numbers in samples.series(TASK_LAG):
         lags[queue] = tuple(map(add, lags[queue], numbers)) if queue in lags else numbers
     for (queue, _kind), (number,) in samples.series(TASK_LAG_OBJECTIVE_MISSES):
@@ -211,8 +227,11 @@ def _totals(samples: Samples) -> Totals:
     for (queue, _task, outcome), (number,) in samples.series(TASKS_PROCESSED):
         if outcome == _DONE:
             done[queue] += number
+        elif outcome in _FAILED:
+            failed[queue] += number
     queues = {
-        queue: Starts(lags.get(queue, _NOTHING.lags), late[queue], done[queue]) for queue in lags.keys() | done.keys()
+        queue: Starts(lags.get(queue, _NOTHING.lags), late[queue], done[queue], failed[queue])
+        for queue in lags.keys() | done.keys() | failed.keys()
     }
     return Totals(queues, sum(number for _, (number,) in samples.series(LOG_LINES_DROPPED)))
 

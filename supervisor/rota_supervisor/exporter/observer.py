@@ -1,7 +1,8 @@
 """Everything that a scrape or the status page needs to know: what the slots recorded, and what is computed here."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,19 +13,23 @@ from rota.child.slots import MASTER_SLOT, Slot
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
+from rota.protocol.views import QueueState
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import Definition, Writer
+from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exemplars import Exemplars
 from rota_supervisor.exporter.exposition import Exposition, Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.fleet import Health, Member, Probe, held_at, now_seconds
+from rota_supervisor.exporter.folding import Fold, Folding
 from rota_supervisor.exporter.history import History, Recent
+from rota_supervisor.exporter.largest import ShownQueues, as_one
 from rota_supervisor.exporter.queues import QueueReading, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts
 from rota_supervisor.exporter.samples import Labels, Samples
-from rota_supervisor.exporter.series import SeriesBound, shares_of, zeroes
+from rota_supervisor.exporter.series import SeriesBound, zeroes
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
 from rota_supervisor.layout import Role
@@ -44,6 +49,8 @@ _OF_QUEUES: Final = {
     "served": m.QUEUE_SERVED,
     "closed_age_seconds": m.QUEUE_CLOSED_AGE,
 }
+
+_ALL_SHOWN: Final = Fold()
 
 # An idle fleet counts less than this within a step.
 _FEW_CHANGED: Final = 200
@@ -97,29 +104,52 @@ class Observer:
         self._cpu = CpuTotals()
         self._history = History()
         self._troubles = TroubleWatch()
-        shares = shares_of(settings.max_series, len(settings.queues), settings.top_queues)
-        self._bound = SeriesBound(shares.fleet, shares.recorded)
+        names = [queue.name for queue in settings.queues]
+        self._bound = SeriesBound(names)
+        self._folding = Folding(settings.max_series, names)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
         self._board = own.board
         self._is_busy = False  # as it was when it was last added up
         self._regions = Regions(memory, self._bound)
-        self._queues = settings.queues[: shares.queues]
-        self._strange = shares.strange
-        zeroed = [queue.name for queue in settings.queues[: shares.zeroed]]
-        self._zeroes = [] if settings.alone else list(zeroes(zeroed))
-        for definition, labels in self._zeroes:
-            self._bound.keep(definition, labels)
-        self._exemplars = Exemplars(QueueLabels(queue.name for queue in settings.queues).of)
+        if not settings.alone:
+            self._regions.begin_at_zero(zeroes(names))
+        self._exemplars = Exemplars(QueueLabels(names).of)
 
     def scrape(self, wanted: ScrapeOptions) -> Exposition:
         """Return what a scrape is answered."""
         began = time.monotonic()
         seen = self.observe()
-        samples = seen.samples
+        samples = self._shown(seen)
         offset = 0.0 if seen.reading is None else seen.reading.clock_offset_seconds
         self._exemplars.take(seen.fleet, offset, (labels for labels, _ in samples.series(m.TASK_LAG)))
         origins = Origins(partial(self._created_at, samples.value(m.START_TIME)), self._exemplars.by_series)
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
+
+    def _shown(self, seen: Observation) -> Samples:
+        """Return all series as a scrape shows them: those of queues without room as one."""
+        alone, samples = self._settings.alone, seen.samples
+        if not alone:
+            put_processes(samples, seen.fleet)
+            put_held(samples, held_at(seen.now, seen.notice))
+        fold = self._folding.choose(samples, self._not_configured(seen.reading))
+        self._dropped.add(self._folding.take_folded())
+        shown = fold.apply(samples)
+        put_settings(shown, self._settings.queues, __version__, self._settings.forgotten_seconds, fold)
+        put_folded(shown, self._settings.queues, fold, samples)
+        if not alone:
+            put_running(shown, seen.fleet, self._settings.queues, fold)
+        if seen.reading is not None:
+            put_reading(shown, seen.reading, fold)
+        return shown
+
+    def _not_configured(self, reading: QueueReading | None) -> list[str]:
+        """Return the queues that Redis has and no tier names, those of patterns first."""
+        configured = {queue.name for queue in self._settings.queues}
+        shown = None if reading is None else reading.shown
+        others = (
+            [] if shown is None else [each.queue for each in shown.queues if each.queue not in configured | {OTHER}]
+        )
+        return sorted(others, key=lambda name: shown is None or name not in shown.pattern_of)
 
     def _created_at(self, started_at: float | None, definition: Definition, labels: Labels) -> float | None:
         """Return a time at which the series was at 0: when it was not seen yet, or the master's start."""
@@ -134,27 +164,13 @@ class Observer:
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()
-        put_settings(samples, self._queues, __version__, self._settings.forgotten_seconds)
-        now, notice = now_seconds(), self._probe.notice()
-        if not self._settings.alone:
-            put_fleet(samples, fleet, self._queues)
-            put_held(samples, held_at(now, notice))
         if reading is not None:
             self._told_at = reading.read_at
-            put_reading(samples, reading, self._without_room(reading))
         if self._settings.ask_redis:
             samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
-        recent = self._history.recent(samples, began)
-        ready, troubles = self._probe.ready(), self._troubles.recent()
+        recent, now = self._history.recent(samples, began), now_seconds()
+        notice, ready, troubles = self._probe.notice(), self._probe.ready(), self._troubles.recent()
         return Observation(time.time(), now, fleet, samples, recent, reading, ready, notice, troubles)
-
-    def _without_room(self, reading: QueueReading) -> frozenset[str]:
-        """Return the queues for whose gauges the bound has no room, of those that are not configured."""
-        configured = {queue.name for queue in self._queues}
-        shown = reading.shown
-        others = [state.queue for state in shown.queues if state.queue not in configured]
-        first_of_patterns = sorted(others, key=lambda name: name not in shown.pattern_of)
-        return frozenset(first_of_patterns[self._strange :])
 
     def note_history(self) -> None:
         """Remember how things stand now if a step is over, and add up before where so much is counted that it is to be
@@ -176,8 +192,6 @@ class Observer:
         self._dropped.add(self._bound.take_refused())
         for labels, count in starts(samples):
             samples.put(m.TASK_STARTS, labels, count)
-        for definition, labels in self._zeroes:
-            samples.add(definition, labels, (0.0,))
         usages = {member: usage for member in fleet if (usage := usage_of(member.pid))}
         put_usage(samples, usages)
         self._cpu.put(samples, usages)
@@ -186,35 +200,60 @@ class Observer:
 
 def pace_of(recent: Recent, now: float) -> Pace:
     """Return how fast and how late this node is."""
-    starts = recent.window.overall
+    starts = recent.overall
     return Pace(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
 
 
-def put_settings(samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float) -> None:
-    """Put what the configuration says of each queue, and who we are."""
+def put_settings(
+    samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float, fold: Fold = _ALL_SHOWN
+) -> None:
+    """Put what the configuration says of each queue that is shown, and who we are."""
     for queue in queues:
-        samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
-        samples.put(m.QUEUE_LAG_TARGET, (queue.name,), queue.lag_target)
-        samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
+        if not fold.has_queue(queue.name):
+            samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
+            samples.put(m.QUEUE_LAG_TARGET, (queue.name,), queue.lag_target)
+            samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
     samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION)), 1)
     samples.put(m.FORGOTTEN_AFTER, (), forgotten_seconds)
 
 
-def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
-    """Put heartbeats, the longest running task of each queue, and that nothing started late where nothing did."""
-    oldest = {queue.name: 0.0 for queue in queues}
-    for queue in oldest:
-        samples.raise_to(m.TASK_LAG_WORST, (queue,), (0.0,))
-    labels = QueueLabels(oldest)
+def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, all_starts: Samples) -> None:
+    """Put how many queues have series of their own, and how many are shown as one; and the settings of that one.
+
+    Its target is the mean of those of its queues, each by how often it started (`all_starts`): it allows as many late
+    starts as these do together.
+    """
+    folded = [queue for queue in queues if fold.has_queue(queue.name)]
+    samples.put(m.QUEUES_SHOWN, (), len(queues) - len(folded))
+    samples.put(m.QUEUES_FOLDED, (), len(folded))
+    if not folded:
+        return
+    started = Counter({queue.name: 1.0 for queue in folded})
+    started.update({queue: count for (queue, _), (count,) in all_starts.series(m.TASK_STARTS) if queue in started})
+    weighted = sum(queue.lag_target * started[queue.name] for queue in folded)
+    samples.put(m.QUEUE_LAG_TARGET, (OTHER,), weighted / started.total())
+    samples.put(m.QUEUE_LAG_OBJECTIVE, (OTHER,), max(queue.lag_objective_seconds for queue in folded))
+    samples.put(m.QUEUE_WEIGHT, (OTHER,), sum(queue.weight for queue in folded))
+
+
+def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
+    """Put heartbeats."""
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
-        for running in member.tasks:
-            if is_name(queue := running.task.queue):  # a task may write anything there
-                label = labels.of(queue)
-                oldest[label] = max(oldest.get(label, 0.0), running.age_seconds)
-    for queue, age in oldest.items():
-        samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
+
+
+def put_running(
+    samples: Samples, fleet: Iterable[Member], queues: Sequence[QueueSettings], fold: Fold = _ALL_SHOWN
+) -> None:
+    """Put the longest running task of each queue, and that nothing started late where nothing did."""
+    labels = QueueLabels(queue.name for queue in queues)
+    running = (task for member in fleet for task in member.tasks)
+    ages = [(labels.of(each.task.queue), each.age_seconds) for each in running if is_name(each.task.queue)]
+    for queue, age in (*((queue.name, 0.0) for queue in queues), *ages):
+        samples.raise_to(m.QUEUE_OLDEST_RUNNING_AGE, (fold.queue(queue),), (age,))
+    for name in {fold.queue(queue.name) for queue in queues}:
+        samples.raise_to(m.TASK_LAG_WORST, (name,), (0.0,))
 
 
 def put_held(samples: Samples, held: Iterable[Json]) -> None:
@@ -236,24 +275,9 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
             samples.put(m.PROCESS_OPEN_FDS, labels, usage.open_fds)
 
 
-def put_reading(samples: Samples, reading: QueueReading, left_out: frozenset[str] = frozenset()) -> None:
-    """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
-    shown = reading.shown
-    for state in shown.queues:
-        if state.queue in left_out:
-            continue
-        row = queue_row(state)
-        for key, definition in _OF_QUEUES.items():
-            samples.put(definition, (state.queue,), row[key])
-        samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
-    for label in shown.accepted.keys() - left_out:
-        samples.put(m.TASKS_ENQUEUED, (label,), shown.accepted[label])
-    for queue in shown.pattern_of.keys() - left_out:
-        samples.put(m.QUEUE_PATTERN, (queue, shown.pattern_of[queue]), 1)
-    closed = {shown.pattern_of.get(state.queue) for state in shown.queues if state.closed_by}
-    for pattern, age_us in shown.oldest_ready_us.items():
-        samples.put(m.QUEUE_CLOSED, (pattern,), pattern in closed)
-        samples.put(m.QUEUE_OLDEST_READY_AGE, (pattern,), age_us / MICROSECONDS)
+def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN) -> None:
+    """Put what Redis says: the queues, and the numbers of the fleet."""
+    _put_queues(samples, reading.shown, fold)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.GROUPS_OPEN, (), reading.groups.total)
@@ -261,6 +285,32 @@ def put_reading(samples: Samples, reading: QueueReading, left_out: frozenset[str
         samples.put(m.GROUPS_ENDED, (outcome,), count)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)
     samples.put(m.REDIS_CLOCK_OFFSET, (), reading.clock_offset_seconds)
+
+
+def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
+    """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
+    for state in states_of(shown, fold):
+        row = queue_row(state)
+        for key, definition in _OF_QUEUES.items():
+            samples.put(definition, (state.queue,), row[key])
+        samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
+    for label, accepted in shown.accepted.items():
+        samples.add(m.TASKS_ENQUEUED, (fold.queue(label),), (accepted,))
+    for queue in shown.pattern_of:
+        if not fold.has_queue(queue):
+            samples.put(m.QUEUE_PATTERN, (queue, shown.pattern_of[queue]), 1)
+    closed = {shown.pattern_of.get(state.queue) for state in shown.queues if state.closed_by}
+    for pattern, age_us in shown.oldest_ready_us.items():
+        samples.raise_to(m.QUEUE_CLOSED, (fold.queue(pattern),), (pattern in closed,))
+        samples.raise_to(m.QUEUE_OLDEST_READY_AGE, (fold.queue(pattern),), (age_us / MICROSECONDS,))
+
+
+def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
+    """Yield the queues that have a name of their own, and then the others as one."""
+    as_other = [state for state in shown.queues if fold.queue(state.queue) == OTHER]
+    yield from (state for state in shown.queues if fold.queue(state.queue) != OTHER)
+    if as_other:
+        yield as_one(as_other)
 
 
 class CpuTotals:

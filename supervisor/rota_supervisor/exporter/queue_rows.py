@@ -2,9 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from rota.protocol.patterns import is_pattern
 from rota.protocol.views import QueueState
@@ -25,10 +25,25 @@ def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]
     return {number: tuple(tier) for number, tier in groupby(settings.queues, key=attrgetter("tier"))}
 
 
+class TierSums(NamedTuple):
+    """What the shares of all queues of a tier are taken of, added up once. `weights`: None where patterns are in the
+    tier: how many of their queues have something to run is not known."""
+
+    starts: float
+    weights: float | None
+
+    @classmethod
+    def of(cls, tier: tuple[QueueSettings, ...], recent: Recent) -> "TierSums":
+        has_patterns = any(is_pattern(queue.name) for queue in tier)
+        weights = None if has_patterns else sum(queue.weight for queue in tier)
+        return cls(sum(recent.starts(queue.name).number for queue in tier), weights)
+
+
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     """Return a row for each configured queue, and then one for each that is not, as Redis has them."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
-    configured, tiers = {queue.name: queue for queue in settings.queues}, tiers_of(settings)
+    configured = {queue.name: queue for queue in settings.queues}
+    tiers = {number: TierSums.of(tier, seen.recent) for number, tier in tiers_of(settings).items()}
     others = sorted(states.keys() - configured.keys(), key=lambda name: (name == OTHER, name))
     labels, processed = QueueLabels(configured), _processed(seen.samples)
     rows = []
@@ -38,7 +53,7 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
         rows.append(
             {
                 **_described(name, label, queue, states.get(name)),
-                **_served(name, queue, () if queue is None else tiers[queue.tier], seen.recent),
+                **_served(name, queue, None if queue is None else tiers[queue.tier], seen.recent),
                 **_late(seen, name, queue),
                 "processed": dict(processed[name]),
             }
@@ -73,7 +88,7 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at - late.until <= LATE_NOW_SECONDS
     return {
-        "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name),
+        "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name) or 0.0,
         "late": {
             "now": is_now,
             "too_many": too_many,
@@ -84,18 +99,16 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
     }
 
 
-def _served(name: str, queue: QueueSettings | None, tier: tuple[QueueSettings, ...], recent: Recent) -> Json:
-    """What this node made of it in the last minutes. With patterns in a tier the shares due to its queues depend on how
-    many have something to run."""
+def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
+    """Return what this node made of it in the last minutes."""
     starts = recent.starts(name)
-    of_tier = sum(recent.starts(each.name).number for each in tier)
-    has_patterns = any(is_pattern(each.name) for each in tier)
     is_own = queue is not None and queue.name == name
     is_counted = is_own or name in recent.totals.queues
-    due = None if queue is None or has_patterns else queue.weight / sum(each.weight for each in tier)
+    due = None if queue is None or tier is None or tier.weights is None else queue.weight / tier.weights
     return {
-        "share": round(starts.number / of_tier, 4) if is_own and of_tier else None,
+        "share": round(starts.number / tier.starts, 4) if is_own and tier and tier.starts else None,
         "due_share": None if due is None else round(due, 4),
-        "lag": asdict(recent.lag(starts)) if is_counted else None,
+        "attempts": {"done": int(starts.done), "failed": int(starts.failed)} if is_counted else None,
+        "lag": recent.lag(starts).row() if is_counted else None,
         "history": recent.row(name) if is_counted else None,
     }

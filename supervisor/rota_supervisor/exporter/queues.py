@@ -8,7 +8,7 @@ While Redis does not answer there are no queue gauges. How old those are that th
 """
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from rota.durations import in_seconds
@@ -27,6 +27,7 @@ GROUPS_SHOWN: Final = 20
 NO_SCHEDULES: Final = Page(0, 0, ())
 NO_GROUPS: Final = Groups(0, (), {})
 LOOK_SECONDS: Final = 0.25
+_OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.name != "queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,7 @@ class QueueReading:
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
     """Return a queue as `/status.json` shows it: durations are in seconds."""
-    row = in_seconds(asdict(state))
-    del row["queue"]
-    return row
+    return in_seconds({name: getattr(state, name) for name in _OF_A_ROW})
 
 
 class QueueLook:

@@ -13,7 +13,7 @@ import math
 import os
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import add, sub
 from struct import Struct
 from typing import Final
@@ -180,6 +180,11 @@ class Regions:
             number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
             yield number
             at = slot_memory.region_at(number + 1)
+
+    def begin_at_zero(self, series: Iterable[tuple[Definition, Labels]]) -> None:
+        """Have these series from now on, at 0 unless a slot says more."""
+        for definition, labels in series:
+            self._total(definition, labels)
 
     def add_up(self) -> int:
         """Take in what was counted since the last call, and return how many records had changed. Who does so oftener

@@ -2,6 +2,7 @@
 
 1. One loop talks to all clients and waits for none of them: who is slow takes nobody's place.
 2. What can be answered at once, as health can, is. The rest is made by the renderer, in a thread of its own.
+   Scrapes are never refused: of each format one is made at a time, for all who ask for it meanwhile.
 3. Who takes too long is hung up on; when too many are there, who has been there for longest.
 """
 
@@ -16,7 +17,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import cycle
 from typing import Final
 
 from rota_supervisor.exporter.client import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
@@ -41,23 +44,38 @@ _BUSY: Final = text_answer(
 )
 
 
+@dataclass(eq=False, slots=True)
+class PageOrder:
+    """A page that is to be made, and who gets it. `scrape_kind`: "" but for a scrape, whose answer all share who ask
+    before it is begun."""
+
+    request: HttpRequest
+    clients: list[HttpClient]
+    scrape_kind: str = ""
+    has_begun: bool = False
+
+
 class Renderer:
     """Makes the answers that take long (a scrape takes 100 ms, and 500 more while Redis is silent), one after the
-    other. Calls `make` for each request, and `between` before each and every second or so, always in its thread."""
+    other: scrapes and other pages by turns, so that neither waits for many of the other. Calls `make` for each request,
+    and `between` before each and every second or so, always in its thread."""
 
     def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], object]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when an answer is there
         self._make = make
         self._between = between
-        self._asked: queue.SimpleQueue[tuple[HttpClient, HttpRequest]] = queue.SimpleQueue()
-        self._made: deque[tuple[HttpClient, Answer]] = deque()
+        self._orders: queue.SimpleQueue[None] = queue.SimpleQueue()  # one thing for each order in these two
+        self._scrapes: deque[PageOrder] = deque()
+        self._pages: deque[PageOrder] = deque()
+        self._made: deque[tuple[PageOrder, Answer]] = deque()
         self._failure: BaseException | None = None
         threading.Thread(target=self._run, name="renderer", daemon=True).start()
 
-    def ask(self, client: HttpClient, request: HttpRequest) -> None:
-        self._asked.put((client, request))
+    def ask(self, order: PageOrder) -> None:
+        (self._scrapes if order.scrape_kind else self._pages).append(order)
+        self._orders.put(None)
 
-    def made(self) -> Iterator[tuple[HttpClient, Answer]]:
+    def made(self) -> Iterator[tuple[PageOrder, Answer]]:
         """Yield the answers made since the last call. Raises what ended the thread, which only a bug of ours can."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
@@ -67,18 +85,22 @@ class Renderer:
             raise self._failure
 
     def _run(self) -> None:
+        turns = cycle([(self._scrapes, self._pages), (self._pages, self._scrapes)])
         try:
             while True:
-                self._serve()
+                self._serve(turns)
         except BaseException as failure:  # noqa: BLE001 - raised in the loop of the process, which it ends
             self._failure = failure
             os.eventfd_write(self.fd, 1)
 
-    def _serve(self) -> None:
+    def _serve(self, turns: Iterator[tuple[deque[PageOrder], deque[PageOrder]]]) -> None:
         self._between()
         with suppress(queue.Empty):
-            client, request = self._asked.get(timeout=BETWEEN_SECONDS)
-            self._made.append((client, self._make(request)))
+            self._orders.get(timeout=BETWEEN_SECONDS)
+            first, second = next(turns)
+            order = (first or second).popleft()
+            order.has_begun = True
+            self._made.append((order, self._make(order.request)))
             os.eventfd_write(self.fd, 1)
 
 
@@ -99,6 +121,7 @@ class Server:
         self._site = site
         self._others = set(others)
         self._renderer = Renderer(site.page, site.between)
+        self._scrapes: dict[str, PageOrder] = {}  # the last of each kind
         self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order in which they came
         # No more than a quarter of the descriptors: to look at a process takes some too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
@@ -122,12 +145,18 @@ class Server:
         for client in [self._clients[fd] for fd in ready.keys() & self._clients.keys()]:
             self._move(client, now)
         if self._renderer.fd in ready:
-            for client, answer in self._renderer.made():
-                self._move(client, now, answer)
+            for order, answer in self._renderer.made():
+                self._give(order, answer, now)
         self._drop(*(client for client in self._clients.values() if client.until <= now))
         if self._listener.fileno() in ready:
             self._accept(now)
         return self._others & ready.keys()
+
+    def _give(self, order: PageOrder, answer: Answer, now: float) -> None:
+        for client in order.clients:
+            self._move(client, now, answer)
+        if order.scrape_kind and self._pages_held() > MAX_PAGES:  # it was not refused; who is slow makes room for it
+            self._drop_oldest((ClientTurn.TAKING,))
 
     def _accept(self, now: float) -> None:
         for _ in range(_ACCEPTS_A_TURN):
@@ -183,16 +212,29 @@ class Server:
     def _answer_now(self, client: HttpClient, request: HttpRequest) -> Answer | None:
         """Return the answer that can be given at once; None when the renderer is to make it."""
         answer = self._site.at_once(request)
-        if answer is None and not self._has_room_for_a_page():
+        if answer is not None:
+            return answer
+        kind = self._site.scrape_kind(request)
+        if not kind and not self._has_room_for_a_page():
             return _BUSY
-        if answer is None:
-            client.wait()
-            self._renderer.ask(client, request)
-        return answer
+        client.wait(is_scraping=bool(kind))
+        known = self._scrapes.get(kind)
+        if kind and known is not None and not known.has_begun:
+            known.clients.append(client)
+            return None
+        order = PageOrder(request, [client], kind)
+        if kind:
+            self._scrapes[kind] = order
+        self._renderer.ask(order)
+        return None
 
     def _has_room_for_a_page(self) -> bool:
-        held = sum(client.turn in (ClientTurn.WAITING, ClientTurn.TAKING) for client in self._clients.values())
-        return held < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientTurn.TAKING,))
+        return self._pages_held() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientTurn.TAKING,))
+
+    def _pages_held(self) -> int:
+        """Return how many pages are waited for or held: what is sent to many is one."""
+        waiting = sum(client.turn is ClientTurn.WAITING and not client.is_scraping for client in self._clients.values())
+        return waiting + len({id(client.body) for client in self._clients.values() if client.turn is ClientTurn.TAKING})
 
     def _drop_oldest(self, turns: Iterable[ClientTurn]) -> bool:
         """Hang up on who has been there for longest, of the first of these turns that anybody is at."""

@@ -1,7 +1,6 @@
 """The state of the fleet as one plain dictionary: what `/status.json` answers. `docs/status.md` explains each key."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from rota import __version__
 from rota.durations import utc_datetime
@@ -91,7 +90,7 @@ def _recent(seen: Observation) -> Json:
     return {
         "history": {"step_seconds": STEP_SECONDS, "ends_at": ends_at, "length": len(recent.steps)},
         "overall": recent.row(),
-        "lag": {**asdict(recent.lag(recent.window.overall)), "late": recent.window.overall.share_late},
+        "lag": {**recent.lag(recent.overall).row(), "late": recent.overall.share_late},
         "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
     }
 

@@ -14,6 +14,7 @@ from rota_supervisor.exporter.asking import RedisThread, connector
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.exposition import ScrapeOptions
+from rota_supervisor.exporter.libraries import choose_encoder
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 
@@ -93,6 +94,14 @@ class Site:
             return _NO_TOKEN
         return _guarded(self._health[path], request) if path in self._health else None
 
+    def scrape_kind(self, request: HttpRequest) -> str:
+        """Return what tells a scrape of everything from one in another format; "" for another page. Who asks for the
+        same at the same time may be given the same answer."""
+        if request.path != "/metrics" or request.query not in ("", "created"):
+            return ""
+        content_type = choose_encoder(request.headers.get("accept", ""))[1]
+        return f"{content_type} {request.query} {_takes_gzip(request)}"
+
     def page(self, request: HttpRequest) -> Answer:
         """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
@@ -128,7 +137,7 @@ class Site:
         accept, names = request.headers.get("accept", ""), frozenset(query.get("name[]", ()))
         content_type, body = self._observer.scrape(ScrapeOptions(accept, names, "created" in query))
         headers = [("Content-Type", content_type)]
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _takes_gzip(request):
             body = zlib.compress(body, _FASTEST, wbits=_GZIP)
             headers.append(("Content-Encoding", "gzip"))
         return Answer(HTTPStatus.OK, tuple(headers), body)
@@ -140,6 +149,10 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
     except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
         log.logger().error(events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
         return _FAILED
+
+
+def _takes_gzip(request: HttpRequest) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
 
 
 def _events_after(asked: HttpRequest) -> int:

@@ -4,10 +4,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from rota.telemetry.label_values import OTHER
+
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
     2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
+# Labels whose values nobody knows beforehand. A metric without any of them has a number of series that is fixed.
+OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
 
 
 class Writer(StrEnum):
@@ -32,6 +36,27 @@ class Definition:
     def numbers(self) -> int:
         """How many numbers a record of this metric holds."""
         return 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether label sets of this metric may come without end."""
+        return not OPEN_LABELS.isdisjoint(self.labels)
+
+    @property
+    def is_of_tasks(self) -> bool:
+        """Whether each task of a queue has series of its own."""
+        return self.labels[:2] == ("queue", "task")
+
+    def as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the labels with `_other` for each open one, or for all when none is open."""
+        return tuple(
+            OTHER if name in OPEN_LABELS or not self.is_open else value
+            for name, value in zip(self.labels, labels, strict=True)
+        )
+
+    def tasks_as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the labels with `_other` for the task."""
+        return (labels[0], OTHER, *labels[2:]) if self.is_of_tasks else labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,15 @@ BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the p
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting and writing this answer took.")
 SERIES_DROPPED = _counter(
-    "rota_metrics_series_dropped_total", tuple(Writer), 'Times a label set found no room and was counted as "_other".'
+    "rota_metrics_series_dropped_total",
+    tuple(Writer),
+    'Times a queue, a task or another label set found no room and became "_other".',
+)
+QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Queues of the configuration with series of their own.")
+QUEUES_FOLDED = _gauge(
+    "rota_metrics_queues_folded",
+    _EXPORTER,
+    'Queues of the configuration for whose series metrics.max_series has no room: they are shown as one, "_other".',
 )
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(

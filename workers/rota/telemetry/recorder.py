@@ -8,13 +8,12 @@ child by its labels first adds 0.3 us. One process, one thread: two threads addi
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from rota.child.slot_layout import WORD
-from rota.telemetry import label_values, records
 from rota.telemetry import metrics as m
+from rota.telemetry import records
 from rota.telemetry.definition import (
     CounterDefinition,
     Definition,
@@ -23,12 +22,13 @@ from rota.telemetry.definition import (
     PeakDefinition,
 )
 
-MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
 _QUEUE: Final = "queue"  # where a metric has this label it is the first
 
-# Kept free for the `_other` records: all metrics of `rota.telemetry.metrics` together need less.
-_RESERVED_WORDS = (32 << 10) // WORD
+# Kept free for the `_other` records: all metrics of `rota.telemetry.metrics`, with each value of their other labels,
+# need less.
+_RESERVED_WORDS = (48 << 10) // WORD
+_SHARE_OF_NEW: Final = 0.75  # of the rest; the last quarter is for what follows of what has begun
 
 
 class _Number:
@@ -104,6 +104,7 @@ class Peak(_Number):
         self.highest, self.until_ns, self._value_at = numbers[at + 1], (half + 1) * records.PEAK_NS, at + 1
 
 
+_Together = tuple[str, ...]
 _Definition = TypeVar("_Definition", bound=Definition)
 _Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 
@@ -111,26 +112,25 @@ _Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 class Recorder:
     """Finds or makes the children of metrics in `region`, the `Slot.metrics` of the process's own slot.
 
-    When the region is full, or a metric has `max_series` label sets here already, the child is the one
-    whose every label is `_other`, and `rota_metrics_series_dropped_total` counts. Raises ValueError for
-    a region too small for those.
+    When there is no room for another kind or task of a queue, the child is one with `_other` in place of the task, or
+    of all open labels, and `rota_metrics_series_dropped_total` counts. What is counted of one kind of a queue, or of
+    one task, is in several metrics, from which rates and shares are derived: these find room together or not at all.
+    Raises ValueError for a region too small for `_other`.
 
     `label_of_queue`: under which value of the label `queue` a queue is counted. Queues of a pattern come and go, and
     records stay: all of them are counted as their pattern (`queue_labels`).
     """
 
-    def __init__(
-        self, region: memoryview, max_series: int = MAX_SERIES, label_of_queue: Callable[[str], str] = str
-    ) -> None:
+    def __init__(self, region: memoryview, label_of_queue: Callable[[str], str] = str) -> None:
         if len(region) // WORD <= _RESERVED_WORDS:
             raise ValueError(f"a region for metrics needs more than {_RESERVED_WORDS * WORD} bytes, got {len(region)}")
         self._region = region
         self._words = region.cast("q")
         self._numbers = region.cast("d")
-        self._max_series = max_series
         self.label_of_queue = label_of_queue
         self._places: dict[bytes, int] = {}
-        self._series: defaultdict[str, int] = defaultdict(int)
+        self._begun: set[_Together] = set()
+        self._room_of_new = int((len(self._words) - _RESERVED_WORDS) * _SHARE_OF_NEW)
         self._counters: dict[tuple[str, ...], Counter] = {}
         self._gauges: dict[tuple[str, ...], Gauge] = {}
         self._histograms: dict[tuple[str, ...], Histogram] = {}
@@ -163,13 +163,13 @@ class Recorder:
             kept = []
             self._words[records.USED] = records.FIRST_WORD
             self._words[records.STAMP] = records.new_stamp()
-        for definition, record in kept:
+        for definition, labels, record in kept:
             self._places[record.key] = record.at
-            self._series[definition.name] += 1
+            self._begun.add(_together(definition, labels))
             if isinstance(definition, GaugeDefinition):
                 self._numbers[record.at] = math.nan
 
-    def _kept_records(self) -> list[tuple[Definition, records.SlotRecord]]:
+    def _kept_records(self) -> list[tuple[Definition, tuple[str, ...], records.SlotRecord]]:
         """Return the records of metrics that this version knows. Raises ValueError when anything there is nonsense."""
         if not records.stamp_of(self._words):
             raise ValueError("no stamp")
@@ -179,7 +179,7 @@ class Recorder:
             if series := records.series_of(record):
                 if not records.is_sound(series[0], (), self._numbers[record.at : end].tolist()):
                     raise ValueError("no numbers")
-                kept.append((series[0], record))
+                kept.append((*series, record))
         if end != self._words[records.USED]:
             raise ValueError("a record that its head or checksum disowns")
         return kept
@@ -199,29 +199,39 @@ class Recorder:
             return kept.get((definition.name, *labels)) or self._make(make, kept, definition, labels)
         key = records.encode_key(definition.name, labels)
         if key in self._places or self._has_room(definition, labels, key):
-            child = kept[(definition.name, *labels)] = make(self._numbers, self._place(definition, key), definition)
+            child = kept[(definition.name, *labels)] = make(
+                self._numbers, self._place(definition, labels, key), definition
+            )
             return child
         # A child of `_other` is not kept under the labels it stands for: those have no bound.
         self._dropped.add()
-        other = records.encode_key(definition.name, (label_values.OTHER,) * len(labels))
-        return make(self._numbers, self._place(definition, other), definition)
+        other = self._other(definition, labels)
+        return make(
+            self._numbers, self._place(definition, other, records.encode_key(definition.name, other)), definition
+        )
 
     def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:
         if not labels:
             return True
-        end = self._words[records.USED] + records.record_words(len(key), definition.numbers)
-        return (
-            self._series[definition.name] < self._max_series
-            and max(map(len, labels)) <= MAX_LABEL
-            and end <= len(self._words) - _RESERVED_WORDS
-        )
+        used = self._words[records.USED]
+        fits = used + records.record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
+        # However long the record: a counter must not be the first of what has no room for a histogram.
+        may_begin = used <= self._room_of_new or _together(definition, labels) in self._begun
+        return max(map(len, labels)) <= MAX_LABEL and fits and may_begin
 
-    def _place(self, definition: Definition, key: bytes) -> int:
+    def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the labels under which these are counted: as another task of the queue, if there is room for it."""
+        of_queue = definition.tasks_as_other(labels)
+        key = records.encode_key(definition.name, of_queue)
+        has_room = of_queue != labels and (key in self._places or self._has_room(definition, of_queue, key))
+        return of_queue if has_room else definition.as_other(labels)
+
+    def _place(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> int:
         """Return where the numbers of a key stand; write its record if there is none."""
         at = self._places.get(key)
         if at is None:
             at = self._places[key] = self._append(definition, key)
-            self._series[definition.name] += 1
+            self._begun.add(_together(definition, labels))
         return at
 
     def _append(self, definition: Definition, key: bytes) -> int:
@@ -240,3 +250,11 @@ class Recorder:
             self._words[word] = value
         self._words[records.USED] = start + length
         return at
+
+
+def _together(definition: Definition, labels: tuple[str, ...]) -> _Together:
+    """Return what finds room together: a kind of a queue, a task of it, the rest of it, or a label set alone."""
+    names = definition.labels[:2]
+    if names in (("queue", "kind"), ("queue", "task")):
+        return names[1], *labels[:2]
+    return ("", labels[0]) if names[:1] == ("queue",) else (definition.name, *labels)
