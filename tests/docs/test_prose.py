@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from prose import ROOT, Block, blocks, markdown_files, verbs
-from servers import Server, server_binaries
 from story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
@@ -26,17 +25,13 @@ def test_code_in_prose_is_well_formed(block: Block) -> None:
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    """A folder that holds the examples, and a server."""
+    """A folder that holds the examples."""
     shutil.copytree(
         ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     )
-    server_folder = tmp_path / "server"
-    server_folder.mkdir()
-    server = Server(server_binaries()["valkey"], server_folder).start()
-    told = Story(tmp_path, server)
+    told = Story(tmp_path)
     yield told
     told.close()
-    server.stop()
 
 
 @pytest.mark.timeout(300)
@@ -45,9 +40,11 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
     if page.parent != ROOT:
         story.folder = story.folder / page.parent.relative_to(ROOT)
         story.folder.mkdir(exist_ok=True)
-    for block in blocks(page):
-        if block.verb:
-            story.tell(block)
+    told = [block for block in blocks(page) if block.verb]
+    if not any("--embedded" in block.text for block in told):
+        story.serve()
+    for block in told:
+        story.tell(block)
     assert story.fleet is None, "the page leaves a fleet running"
 
 
