@@ -3,6 +3,8 @@
 import ast
 import json
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +48,15 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
     for block in told:
         story.tell(block)
     assert story.fleet is None, "the page leaves a fleet running"
+
+
+@pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
+def test_the_tests_of_an_example_are_collected_in_the_clone_itself(folder: str) -> None:
+    """With pytest alone, as a user has it: no plugin of ours, nor the options of this repository's tests."""
+    plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
+    asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
+    collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
 
 
 _ASK_UNTIL_DONE = """

@@ -20,6 +20,7 @@ from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
@@ -193,9 +194,16 @@ class Client(Flowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        found = self._wait(question, timeout)
-        assert isinstance(found, TaskState), "it is asked about a task"
-        return self._follow(look_back(self._store, task_id, found))
+        left = TimeLeft(timeout)
+        while True:
+            found = self._wait(question, left.seconds())
+            assert isinstance(found, TaskState), "it is asked about a task"
+            found = self._follow(look_back(self._store, task_id, found))
+            if has_come(question, found):
+                return found
+            if found.follows:
+                with pending_named(question, found, timeout):
+                    self._wait(question_before(found), left.seconds())
 
     def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:

@@ -19,6 +19,7 @@ from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.telling import ProgressOption, tell_all, telling
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
@@ -178,9 +179,16 @@ class AsyncClient(AsyncFlowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        found = await self._here().waiting.wait(question, timeout)
-        assert isinstance(found, TaskState), "it is asked about a task"
-        return await self._follow(look_back(self._store, task_id, found))
+        left = TimeLeft(timeout)
+        while True:
+            found = await self._here().waiting.wait(question, left.seconds())
+            assert isinstance(found, TaskState), "it is asked about a task"
+            found = await self._follow(look_back(self._store, task_id, found))
+            if has_come(question, found):
+                return found
+            if found.follows:
+                with pending_named(question, found, timeout):
+                    await self._here().waiting.wait(question_before(found), left.seconds())
 
     async def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:
