@@ -1,4 +1,8 @@
-"""A page is followed as a reader would: its commands in order, in a folder of their own, with at most one fleet."""
+"""A page is followed as a reader would: its commands in order, in a folder of their own, with at most one fleet.
+
+Each story has a network namespace of its own, whose loopback has every port free. So the pages run in a clean shell:
+no variable moves the server, or the exporter, away from the place that the page or a default names.
+"""
 
 import os
 import re
@@ -8,30 +12,76 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+import redis
+
 from prose import Block
-from servers import Server, free_port
+from servers import server_binaries
 
 READY_SECONDS = 60.0
 STEP_SECONDS = 60.0
-_LISTEN = "127.0.0.1:9477"
+_OF_ROTA = ("ROTA_", "REDIS_URL")
+_HOLD = """
+import fcntl, socket, struct, sys
+SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
+with socket.socket() as any_socket:
+    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP | IFF_RUNNING))
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+class Loopback:
+    """A network namespace that holds a loopback interface and nothing else. `prefix`: what runs a command there."""
+
+    def __init__(self) -> None:
+        is_root = os.geteuid() == 0
+        making = ["unshare", "--net", *([] if is_root else ["--map-root-user"])]
+        self._holder = subprocess.Popen(
+            [*making, sys.executable, "-c", _HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != b"up\n":
+            self.close()
+            pytest.skip("no network namespace can be made here: that takes unshare, and root or user namespaces")
+        entering = ["--net"] if is_root else ["--net", "--user", "--preserve-credentials"]
+        self.prefix = ["nsenter", f"--target={self._holder.pid}", *entering, "--"]
+
+    def close(self) -> None:
+        """Leave the namespace to whatever still runs there."""
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._holder.stdin.close()
+        self._holder.stdout.close()
+        self._holder.wait()
 
 
 class Story:
-    """What became of the page so far. Server and exporter listen elsewhere than the page says: more stories may run."""
+    """What became of the page so far."""
 
-    def __init__(self, folder: Path, server: Server, programs: Path = Path(sys.executable).parent) -> None:
+    def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
         self.folder = folder
-        self.server = server
+        self.loopback = Loopback()
         self.fleet: subprocess.Popen[bytes] | None = None
         self.log = folder / "fleet.log"
-        self._listen = f"127.0.0.1:{free_port()}"
+        self._server: subprocess.Popen[bytes] | None = None
         self._written = ""
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")} | {
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(_OF_ROTA)} | {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "XDG_RUNTIME_DIR": str(folder),
-            "ROTA_REDIS_URL": server.url,
-            "ROTA_HTTP__LISTEN": self._listen,
         }
+
+    def serve(self) -> None:
+        """Start the server that a page without `--embedded` takes for granted, at the default port."""
+        place = self.folder / "server.sock"
+        options = ["--save", "", "--appendonly", "no", "--unixsocket", str(place), "--daemonize", "no"]
+        command = [*self.loopback.prefix, server_binaries()["valkey"], *options]
+        self._server = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(place):
+            assert self._server.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
 
     def tell(self, block: Block) -> None:
         """Do what the block asks for."""
@@ -51,7 +101,8 @@ class Story:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
     def _shell(self, text: str) -> list[str]:
-        return ["bash", "-euo", "pipefail", "-c", text.replace(_LISTEN, self._listen)]
+        prefix = [] if "pip install" in text else self.loopback.prefix  # an index is outside
+        return [*prefix, "bash", "-euo", "pipefail", "-c", text]
 
     def run(self, text: str) -> str:
         """Run commands in a shell; returns what they write."""
@@ -79,8 +130,6 @@ class Story:
 
     def _start(self, block: Block) -> None:
         assert self.fleet is None, f"{block}: a fleet is running already"
-        if "--embedded" in block.text:
-            self.env["ROTA_REDIS_URL"] = f"redis://127.0.0.1:{free_port()}/0"
         *before, last = block.text.rstrip().splitlines()
         text = "\n".join([*before, f"exec {last}"])
         with self.log.open("ab") as log:
@@ -101,16 +150,27 @@ class Story:
         assert self.fleet is not None, f"{block}: no fleet to stop"
         assert self.fleet.wait(STEP_SECONDS) == 0, f"{block}\n{self._fleet_log()}"
         self.fleet = None
-        self.env["ROTA_REDIS_URL"] = self.server.url
 
     def _fleet_log(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def close(self) -> None:
-        """End the fleet of a story that broke off."""
+        """End the server, and the fleet of a story that broke off."""
         if self.fleet is not None and self.fleet.poll() is None:
             self.fleet.send_signal(signal.SIGQUIT)
             self.fleet.wait(STEP_SECONDS)
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+        self.loopback.close()
+
+
+def _answers(place: Path) -> bool:
+    try:
+        with redis.Redis(unix_socket_path=str(place)) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def _spaced(text: str) -> str:

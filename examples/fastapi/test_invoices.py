@@ -29,6 +29,13 @@ def test_a_fleet_makes_it(browser: TestClient) -> None:
     assert browser.get(f"/tasks/{task_id}").json() == {"state": "done", "error": ""}
 
 
+@pytest.mark.usefixtures("rota_fleet")
+def test_of_an_invoice_that_cannot_be_made_the_error_is_shown(browser: TestClient) -> None:
+    task_id = browser.post("/invoices/0").json()["task"]
+    rota.default_client().wait(task_id, timeout=30)
+    assert browser.get(f"/tasks/{task_id}").json() == {"state": "dead", "error": "there is no order 0"}
+
+
 def test_without_a_server_a_request_is_refused(rota_client: rota.Client, browser: TestClient) -> None:
     rota.configure(redis_url="redis://127.0.0.1:1", namespace=rota_client.namespace)  # until this test is over
     answer = browser.post("/invoices/7")

@@ -27,7 +27,8 @@ def upload() -> ResponseReturnValue:
 def progress(task_id: str) -> ResponseReturnValue:
     """How far a task is: asked at the server, without waiting."""
     status = rota.status(task_id)
-    return {"state": status.state, "error": status.error}, 503 if status.error else 200
+    is_known = status.state != "unknown" or not status.error
+    return {"state": status.state, "error": status.error}, 200 if is_known else 503
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:

@@ -1,4 +1,4 @@
-"""The gallery's own tests: the first two need no server, the last one starts a fleet with a server of its own."""
+"""The gallery's own tests: the first two need no server, the others start a fleet with a server of its own."""
 
 import pytest
 from flask.testing import FlaskClient
@@ -30,3 +30,12 @@ def test_a_fleet_makes_it(browser: FlaskClient) -> None:
     task_id = browser.post("/pictures", data={"name": "cat.png"}).get_json()["task"]
     assert rota.default_client().result(task_id, timeout=30) == "small-cat.png"
     assert browser.get(f"/tasks/{task_id}").get_json() == {"state": "done", "error": ""}
+
+
+@pytest.mark.usefixtures("rota_fleet")
+def test_of_what_is_no_picture_the_error_is_shown(browser: FlaskClient) -> None:
+    task_id = browser.post("/pictures", data={"name": "cat.txt"}).get_json()["task"]
+    rota.default_client().wait(task_id, timeout=30)
+    answer = browser.get(f"/tasks/{task_id}")
+    assert answer.status_code == 200
+    assert answer.get_json() == {"state": "dead", "error": "cat.txt is no picture"}

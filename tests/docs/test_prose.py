@@ -3,6 +3,8 @@
 import ast
 import json
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from prose import ROOT, Block, blocks, markdown_files, verbs
-from servers import Server, server_binaries
 from story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
@@ -26,17 +27,13 @@ def test_code_in_prose_is_well_formed(block: Block) -> None:
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    """A folder that holds the examples, and a server."""
+    """A folder that holds the examples."""
     shutil.copytree(
         ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     )
-    server_folder = tmp_path / "server"
-    server_folder.mkdir()
-    server = Server(server_binaries()["valkey"], server_folder).start()
-    told = Story(tmp_path, server)
+    told = Story(tmp_path)
     yield told
     told.close()
-    server.stop()
 
 
 @pytest.mark.timeout(300)
@@ -45,10 +42,21 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
     if page.parent != ROOT:
         story.folder = story.folder / page.parent.relative_to(ROOT)
         story.folder.mkdir(exist_ok=True)
-    for block in blocks(page):
-        if block.verb:
-            story.tell(block)
+    told = [block for block in blocks(page) if block.verb]
+    if not any("--embedded" in block.text for block in told):
+        story.serve()
+    for block in told:
+        story.tell(block)
     assert story.fleet is None, "the page leaves a fleet running"
+
+
+@pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
+def test_the_tests_of_an_example_are_collected_in_the_clone_itself(folder: str) -> None:
+    """With pytest alone, as a user has it: no plugin of ours, nor the options of this repository's tests."""
+    plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
+    asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
+    collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
 
 
 _ASK_UNTIL_DONE = """

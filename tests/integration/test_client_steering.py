@@ -125,7 +125,7 @@ def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet:
     status = handle.status()
     assert (status.state, status.name) == (State.DEAD, "work")
     assert status.epitaph is not None
-    assert status.epitaph["why"] == "no such address"
+    assert status.epitaph["why"] == status.error == "no such address"
     assert handle.cancel() is CancelWord.DEAD
     assert client.revive("a")
     assert handle.status().state is State.READY

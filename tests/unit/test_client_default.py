@@ -8,7 +8,8 @@ import rota
 from rota.client.client import Client
 from rota.client.default import DefaultClient, default_client, inherit_from_fleet
 from rota.client.resolve import resolve
-from rota.client.settings import ClientSettings
+from rota.client.settings import DEFAULT_NAMESPACE, ClientSettings
+from rota_supervisor.config.load import Sources, load_config
 
 NOTHING = ClientSettings()
 
@@ -43,6 +44,17 @@ def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
     environment = {"ROTA_REDIS_URL": "redis://e", "ROTA_NAMESPACE": "e", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
     environment |= {"ROTA_DURABILITY": "wait", "ROTA_TIMEOUT_SECONDS": "1.5"}
     assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait", 1.5)
+
+
+@pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = 'off'"])
+def test_beside_a_file_that_names_no_server_the_default_of_its_fleet_is_found(tmp_path: Path, content: str) -> None:
+    assert url(NOTHING, {}, tmp_path) is None
+    (tmp_path / "rota.toml").write_text(content)
+    of_fleet = load_config(Sources(tmp_path / "rota.toml")).config
+    found = resolve(NOTHING, {}, tmp_path)
+    assert (found.redis_url, found.namespace or DEFAULT_NAMESPACE) == (of_fleet.redis_url, of_fleet.namespace)
+    assert resolve(NOTHING, {"ROTA_CONFIG": str(tmp_path / "rota.toml")}, Path("/")).redis_url == of_fleet.redis_url
+    assert url(NOTHING, {"REDIS_URL": "redis://platform"}, tmp_path) == "redis://platform"
 
 
 def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
@@ -100,10 +112,10 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("bare")
 class TestDefaultClient:
-    def test_nothing_configured_names_all_four_ways(self) -> None:
+    def test_without_a_file_the_folder_and_all_ways_are_named(self) -> None:
         with pytest.raises(rota.NotConfigured) as caught:
             rota.enqueue_many([])
-        for way in ("rota.configure", "ROTA_REDIS_URL", "ROTA_CONFIG", "./rota.toml", "REDIS_URL"):
+        for way in ("rota.configure", "ROTA_REDIS_URL", "ROTA_CONFIG", "rota.toml", "REDIS_URL", str(Path.cwd())):
             assert way in str(caught.value)
 
     def test_it_is_made_once_and_again_after_configure(self) -> None:

@@ -41,7 +41,7 @@ def by_name(**options: Any) -> Call[Any]:
 def test_a_call_by_name_is_the_classic_body(resize: object) -> None:
     del resize
     task = prepared(Call("send", (1, [2, 3]), queue="email", id="id-1"))
-    assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]')
+    assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]', foreign="send")
 
 
 def test_a_fresh_id_is_made_for_each_call() -> None:

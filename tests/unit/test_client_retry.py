@@ -1,6 +1,9 @@
 """What follows a failed attempt."""
 
+import io
+import pdb  # noqa: T100 - what it raises is what is tested
 import sys
+from bdb import BdbQuit
 from datetime import timedelta
 
 import pytest
@@ -132,3 +135,16 @@ def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
 
     assert end(TaskOptions(), 1, NoImage(7)) == GiveUp(DeadReason.ASKED, "the task asked for it")
     assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2
+
+
+def test_a_breakpoint_without_a_terminal_is_not_retried_and_says_where_to_debug() -> None:
+    def work() -> None:
+        pdb.Pdb(stdin=io.StringIO(""), stdout=io.StringIO(), nosigint=True).set_trace()
+        pytest.fail("the debugger went on")
+
+    with pytest.raises(BdbQuit) as caught:
+        work()
+    gave_up = end(TaskOptions(retries=7), 1, caught.value)
+    assert gave_up.reason is DeadReason.NOT_RETRIED
+    assert "workers have no terminal" in gave_up.why
+    assert "rota.testing.eager()" in gave_up.why

@@ -85,6 +85,10 @@ DECLARED: list[Row] = [
     ("@rota.task()\n@property\ndef f(self): ...", TypeError, "property", "declare a function"),
     ("@rota.task\n@rota.task\ndef f(): ...", TypeError, "takes a function", "rota task f"),
     ("@rota.task(name='resize')\ndef f(): ...", rota.DuplicateTask, "'resize'", "shop.tasks.f (tasks.py:1)", "name="),
+    (
+        "@rota.task\ndef twice(): return 1\n\n@rota.task\ndef twice(): return 2",
+        *(rota.DuplicateTask, "two tasks are named 'twice'", "(tasks.py:1)", "(tasks.py:4)", "name="),
+    ),
 ]
 
 HOOKS: list[Row] = [

@@ -264,7 +264,7 @@ def test_what_tasks_enqueue_is_drained_too_and_without_end_it_is_an_error(calls:
 
 def test_a_name_that_nobody_declared_is_told_as_a_worker_would(calls: Capture) -> None:
     rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it", queue="images")
-    with pytest.raises(rota.TaskDead, match="no task is named 'nobody_declared_it' here"):
+    with pytest.raises(rota.TaskDead, match="declares a task named 'nobody_declared_it'"):
         calls.drain()
 
 

@@ -143,3 +143,18 @@ def test_the_client_for_asyncio_is_answered_too() -> None:
     with eager():
         asyncio.run(program())
     assert ran == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_what_is_not_enqueued_yet_is_pending_as_on_a_server() -> None:
+    with capture() as captured:
+        chain = rota.chain(work.using(id="one").call("a"), work.using(id="two").call("b")).enqueue()
+        rota.group(words("c"), then=work.using(id="last").call("d"), id="g").enqueue()
+        client = rota.default_client()
+        assert [client.status(each).why for each in ("two", "last")] == [
+            "it follows task one, which has not ended",
+            "it follows group g, which has not ended",
+        ]
+        with pytest.raises(NotRun, match="task two is pending, as it follows task one"):
+            client.wait("two")
+        captured.drain()
+        assert [client.status(each).state for each in (*chain.ids, "last")] == ["done"] * 3

@@ -9,7 +9,6 @@ from zipfile import ZipFile
 import pytest
 
 from prose import ROOT, blocks
-from servers import Server, server_binaries
 from story import Story
 
 PAGE = ROOT / "docs/tutorial.md"
@@ -25,8 +24,7 @@ def newcomer(tmp_path: Path) -> Iterator[Story]:
     (tmp_path / "constraints.txt").write_text(f"{constraints}rota=={wheels[0].name.split('-')[1]}\n")
     shop = tmp_path / "shop"
     shop.mkdir()
-    server = Server(server_binaries()["valkey"], tmp_path)  # never started: the tutorial brings its own
-    told = Story(shop, server, tmp_path / "venv/bin")
+    told = Story(shop, tmp_path / "venv/bin")
     told.env |= {"PIP_CONSTRAINT": str(tmp_path / "constraints.txt"), "PIP_FIND_LINKS": str(ROOT / "dist")}
     yield told
     told.close()

@@ -196,6 +196,11 @@ class UnservedQueue(RotaWarning):
     """Tasks were accepted on a queue that no running fleet serves; they wait until one does."""
 
 
+class UnknownTask(RotaWarning):
+    """Tasks were accepted under a name that no module of a running fleet declares: a worker that takes one sets it aside
+    as dead."""
+
+
 class UnseenNamespace(RotaWarning):
     """Tasks were accepted in a namespace in which no fleet was ever seen; they wait until one is started there."""
 

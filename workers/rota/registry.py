@@ -18,6 +18,19 @@ def written_at(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else str(function.__module__)
 
 
+def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
+    """Whether the module that runs now declares both functions, as two: a module that is loaded again is compiled again,
+    and the code of what it declared before is no constant of its code."""
+    first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
+    frame = inspect.currentframe()
+    while frame is not None:
+        constants = [id(constant) for constant in frame.f_code.co_consts]
+        if id(second) in constants:
+            return first is not second and id(first) in constants
+        frame = frame.f_back
+    return False
+
+
 class Registry:
     """Tasks by name, in the order of their declaration."""
 
@@ -25,12 +38,13 @@ class Registry:
         self._tasks: dict[str, AnyTask] = {}
 
     def add(self, task: "AnyTask") -> None:
-        """Add a task; one of the same module and qualified name replaces the earlier.
+        """Add a task; one of the same module and qualified name replaces the earlier, as when its module is reloaded.
 
-        Raises DuplicateTask when the name is taken by another function, or that of a schedule by another task's.
+        Raises DuplicateTask when the name is taken by another function, of the same name in the same module too, or that
+        of a schedule by another task's.
         """
         known = self._tasks.get(task.name)
-        if known is not None and known.place != task.place:
+        if known is not None and (known.place != task.place or _is_second(known.function, task.function)):
             places = " and ".join(f"{each.place} ({written_at(each.function)})" for each in (known, task))
             raise DuplicateTask(
                 f"two tasks are named {task.name!r}: {places}; "

@@ -4,9 +4,11 @@ Exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter"
 `backoff="linear", base=2, jitter=False` is the classic rule of 2 x failures seconds.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from rota.backoff import doubled
 from rota.durations import MICROSECONDS, Duration, seconds
@@ -14,6 +16,12 @@ from rota.errors import Dead, Retry
 from rota.options import TaskOptions
 from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import RetryOutcome
+
+
+_NO_TERMINAL: Final = (
+    "BdbQuit: a breakpoint was reached, and workers have no terminal to debug in: call the function in a terminal, or "
+    "enqueue it there within `with rota.testing.eager():`"
+)
 
 
 class DeadReason(StrEnum):
@@ -58,6 +66,8 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
         why: object = exception.why
         said = why if isinstance(why, str) else error_line(exception)  # it may be an exception
         return GiveUp(DeadReason.ASKED, said or "the task asked for it")
+    if _is_of_debugger(exception):
+        return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)
     if isinstance(exception, options.dead_on):
         return GiveUp(DeadReason.DEAD_ON, error_line(exception))
     if not _is_retried(options, exception):
@@ -65,6 +75,11 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
     if failures > options.retries:
         return GiveUp(DeadReason.RETRIES, f"attempt {failures} of {options.retries + 1}: {error_line(exception)}")
     return None
+
+
+def _is_of_debugger(exception: BaseException) -> bool:
+    bdb = sys.modules.get("bdb")  # it is loaded if there was a breakpoint
+    return bdb is not None and isinstance(exception, bdb.BdbQuit)
 
 
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:

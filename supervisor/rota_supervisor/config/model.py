@@ -16,6 +16,7 @@ from rota.client.settings import (
     DEFAULT_MAX_PAYLOAD_KB,
     DEFAULT_MAX_RESULT_KB,
     DEFAULT_NAMESPACE,
+    DEFAULT_REDIS_URL,
     DEFAULT_TIME_LIMIT_SECONDS,
 )
 from rota.protocol.limits import (
@@ -201,7 +202,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolve.resolve_pools`."""
 
     namespace: str = DEFAULT_NAMESPACE
-    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_url: str = DEFAULT_REDIS_URL
     redis_url_file: str = ""
     imports: tuple[str, ...] = ()
     workers: Count | None = None

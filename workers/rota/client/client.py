@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
@@ -20,9 +21,10 @@ from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.client.warned import ClientWarnings
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
+from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
-from rota.errors import Unavailable, Uncertain
+from rota.errors import RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
 from rota.protocol.replies import Enqueued
@@ -193,9 +195,16 @@ class Client(Flowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        found = self._wait(question, timeout)
-        assert isinstance(found, TaskState), "it is asked about a task"
-        return self._follow(look_back(self._store, task_id, found))
+        left = TimeLeft(timeout)
+        while True:
+            found = self._wait(question, left.seconds())
+            assert isinstance(found, TaskState), "it is asked about a task"
+            found = self._follow(look_back(self._store, task_id, found))
+            if has_come(question, found):
+                return found
+            if found.follows:
+                with pending_named(question, found, timeout):
+                    self._wait(question_before(found), left.seconds())
 
     def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:
@@ -232,15 +241,23 @@ class Client(Flowing):
             tell_all(progress, len(tasks))
             return self._handles(tasks, words)
         if progress is None:
-            return self._drive(self._sender.send(tasks))
+            return self._sent(self._drive(self._sender.send(tasks)))
         with telling(progress, len(tasks)) as tell:
-            return self._drive(self._sender.send(tasks, tell))
+            return self._sent(self._drive(self._sender.send(tasks, tell)))
 
     def _send_flow(self, sending: Sending[H]) -> list[H]:
         self._warned.of_blocking()
         if (interceptor := interception.interceptor) is not None:
             return intercepted(interceptor, self.namespace, sending)
-        return self._drive(sending)
+        return self._sent(self._drive(sending))
+
+    def _sent(self, handles: list[H]) -> list[H]:
+        """Check the names of tasks that this process does not declare, each once."""
+        if names := self._warned.names_to_check():
+            with suppress(RotaError):
+                known = self._follow(known_names(self._store))
+                self._warned.of_names(names, known)
+        return handles
 
     def _drive(self, sending: Sending[H]) -> list[H]:
         with time_limit_deferred:
@@ -283,6 +300,7 @@ class Client(Flowing):
     def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[Handle[Any]]:
         handles: list[Handle[Any]] = []
         for task, word in zip(tasks, words, strict=True):
+            self._warned.note(task)
             if word.unserved or word.unseen:
                 self._warned.of_answer(task, word)
             handles.append(Handle(word.holder or task.id, word.duplicate, self))

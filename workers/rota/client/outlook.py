@@ -239,6 +239,7 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
 
 NOBODY: Final = "no master announces any, so nobody claims"
 _ENDS: Final = {
+    State.PENDING: "it is pending: {why}",
     State.RUNNING: "it has been claimed, by {owner}",
     State.DEAD: "it is dead and will not be claimed: `rota dead revive {id}` puts it back",
     State.UNKNOWN: "nothing is known of it: {why}",

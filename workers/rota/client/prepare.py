@@ -76,7 +76,8 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     due = _due(call)
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
-    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed))
+    foreign = name if task is None or task.function.__module__ == "__main__" else ""
+    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed), foreign)
 
 
 def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:

@@ -2,7 +2,8 @@
 
 Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
 ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml;
-REDIS_URL. In a worker, what its fleet runs on stands between the first and the second.
+REDIS_URL; if there is such a file, the defaults of the fleet that reads it. In a worker, what its fleet runs on stands
+between the first and the second.
 """
 
 import os
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "rota.toml"
 _NOT_CONFIGURED = (
-    "nothing says which server tasks go to. Give one of: rota.configure(redis_url=...); the environment "
-    "variable ROTA_REDIS_URL; redis_url in the file named by ROTA_CONFIG, else in ./rota.toml; the environment "
-    "variable REDIS_URL"
+    "no server is configured, and there is no rota.toml in the current folder ({folder}). Start the program in the "
+    "folder of the fleet's rota.toml, or give one of: rota.configure(redis_url=...); the environment variable "
+    "ROTA_REDIS_URL; ROTA_CONFIG, the path of a rota.toml; REDIS_URL"
 )
 
 
@@ -63,7 +64,7 @@ def _arguments(configured: ClientSettings) -> _Arguments:
     if url is None and interception.interceptor is not None:
         url = NO_SERVER
     if url is None:
-        raise NotConfigured(_NOT_CONFIGURED)
+        raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
     options = _Options(
         max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
         durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
@@ -84,7 +85,17 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     for source in (_in_environment, _in_file):
         if not all(found):
             found = found.or_else(source(environment, folder))
-    return found.or_else(ClientSettings(redis_url=environment.get("REDIS_URL")))
+    url = environment.get("REDIS_URL")
+    if not (found.redis_url or url) and _config_file(environment, folder):
+        url = settings.DEFAULT_REDIS_URL
+    return found.or_else(ClientSettings(redis_url=url))
+
+
+def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
+    """The file that a fleet started here would read; None if it would read none."""
+    named = environment.get("ROTA_CONFIG")
+    path = folder / (named or CONFIG_FILE)
+    return path if named or path.exists() else None
 
 
 def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
@@ -100,12 +111,11 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
 
 
 def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
-    named = environment.get("ROTA_CONFIG")
-    path = folder / (named or CONFIG_FILE)
-    if not named and not path.exists():
+    path = _config_file(environment, folder)
+    if path is None:
         return ClientSettings()
     try:
-        table = tomllib.loads(_read(path, "ROTA_CONFIG" if named else "the current directory"))
+        table = tomllib.loads(_read(path, "ROTA_CONFIG" if environment.get("ROTA_CONFIG") else "the current directory"))
     except tomllib.TOMLDecodeError as error:
         raise NotConfigured(f"{path} is not TOML: {error}") from None
     url = _value(path, table, "redis_url", str)

@@ -19,7 +19,7 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.DONE:
             raise ResultNotStored(f"{task} is done, and its result is not there: {_why_not(status)}", status)
         case State.DEAD:
-            raise TaskDead(f"{task} is dead: {_reason(status.epitaph or {})}", status)
+            raise TaskDead(f"{task} is dead: {status.error}", status)
         case State.CANCELLED:
             raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status)
         case State.EXPIRED:
@@ -44,7 +44,3 @@ def _why_not(status: TaskStatus) -> str:
     if status.result_refused:
         return f"it was refused: {status.result_refused}"
     return "the task keeps none (see result_ttl of @rota.task), or its time is over"
-
-
-def _reason(epitaph: dict[str, Any]) -> str:
-    return str(epitaph.get("error") or epitaph.get("why") or epitaph.get("reason") or "nothing is known of its end")

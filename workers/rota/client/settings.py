@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 DEFAULT_NAMESPACE: Final = "rota"
+DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"  # of a fleet, and of clients that find its configuration file
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
 DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0

@@ -23,15 +23,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 UNKNOWN_WHY: Final = (
     "never enqueued; or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
-    "remembered (remember=False), or was dead and is purged"
+    "remembered (remember=False), or was dead and is purged, or was to follow a task that was not done"
 )
 _PURGED_WHY: Final = "its queue was purged"
 _NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
 
 
 class State(StrEnum):
-    """Where an id stands. `unknown`: see `UNKNOWN_WHY`."""
+    """Where an id stands. `pending`: not enqueued yet, as it follows another task in a chain, or a group. `unknown`: see
+    `UNKNOWN_WHY`."""
 
+    PENDING = "pending"
     SCHEDULED = "scheduled"
     READY = "ready"
     RUNNING = "running"
@@ -42,7 +44,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-_GONE: Final = (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
+_WITHOUT_ATTEMPT: Final = (State.PENDING, State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class TaskStatus:
     crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
     `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's
     end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how
-    it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not
-    reachable.
+    it was cancelled, what a pending task follows, what `unknown` can mean. `error` is the error that a dead task ended
+    with, in one line. If the state is `unknown`, it is the reason why the server could not be asked, "" if it was.
 
     Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
     run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
@@ -145,7 +147,7 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     """Of a task that lives, is dead, or of whose end nothing is remembered."""
     state = _state_of(found.state)
-    is_gone = state in _GONE
+    has_no_attempt = state in _WITHOUT_ATTEMPT
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
     accounts = read_accounts(found.accounts, "why")
@@ -160,16 +162,17 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         kind=found.kind,
         due_at=_time(found.due_us),
         ready_at=_time(found.ready_us),
-        attempt=0 if is_gone else starts + (not is_dead),
+        attempt=0 if has_no_attempt else starts + (not is_dead),
         failures=found.failures,
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
         epitaph=accounts[-1] if is_dead and accounts else None,
+        error=_error_of(accounts[-1] if accounts else {}) if is_dead else "",
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts,
         progress=read_progress(found.progress),
-        why=UNKNOWN_WHY if state is State.UNKNOWN else "",
+        why=f"it follows {found.follows}, which has not ended" if found.follows else UNKNOWN_WHY if state is State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
         lag_seconds=last.lag_seconds,
@@ -212,6 +215,10 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         has_result=has_result if ended.how == State.DONE else None,
         result_refused=run.refused,
     )
+
+
+def _error_of(epitaph: dict[str, Any]) -> str:
+    return str(epitaph.get("error") or epitaph.get("why") or epitaph.get("reason") or "nothing is known of its end")
 
 
 def _state_of(word: str) -> State:

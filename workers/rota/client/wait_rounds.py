@@ -3,21 +3,25 @@
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from rota.backoff import Backoff
 from rota.client.answers import Answer, Answered, NotAccepted
-from rota.client.open_waits import GroupQuestion, OpenWaits, Question, WaitAnswer, WaitQuestion
+from rota.client.open_waits import Goal, GroupQuestion, OpenWaits, Question, WaitAnswer, WaitQuestion
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command
 from rota.protocol.groups import Room
 from rota.protocol.replies import Raw
 from rota.protocol.store import Store
+from rota.protocol.views import TaskState
 
 ASK_ALL_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 3.0  # that whoever serves waits stays when nobody waits
+_WAITING: Final = ("pending", "scheduled", "ready")
+_RUNNING: Final = "running"
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
@@ -111,6 +115,39 @@ def answered(answer: Answer[Answers]) -> Answers:
     if isinstance(answer, Answered):
         return answer.value
     raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
+
+
+class TimeLeft:
+    """One timeout for several waits."""
+
+    def __init__(self, timeout: Duration | None) -> None:
+        self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+
+    def seconds(self) -> float | None:
+        """What is left of it, None for no limit."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+
+def has_come(question: WaitQuestion, found: TaskState) -> bool:
+    """Whether what was found ends the wait: it does not if the task was pending, and has been enqueued since."""
+    return found.state not in _WAITING and (found.state != _RUNNING or question.goal is Goal.START)
+
+
+def question_before(found: TaskState) -> Question:
+    """What a pending task waits for."""
+    kind, _, name = found.follows.partition(" ")
+    return GroupQuestion(name) if kind == "group" else WaitQuestion(Goal.END, name)
+
+
+@contextmanager
+def pending_named(question: WaitQuestion, found: TaskState, timeout: Duration | None) -> Iterator[None]:
+    """Have a wait for what a pending task follows raise WaitTimeout in the name of that task."""
+    try:
+        yield
+    except WaitTimeout as error:
+        within = seconds(timeout or 0, "timeout")
+        text = f"{question.subject} has not {question.event} within {within:g} s: it follows {found.follows}"
+        raise WaitTimeout(text) from error
 
 
 def limit_of(timeout: Duration | None) -> float | None:

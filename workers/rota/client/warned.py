@@ -3,11 +3,14 @@
 import inspect
 import warnings
 from asyncio.events import _get_running_loop
+from collections.abc import Sequence
 from pathlib import Path
 
-from rota.errors import BlockingCall, RotaWarning, UnseenNamespace, UnservedQueue
+from rota.errors import BlockingCall, RotaWarning, UnknownTask, UnseenNamespace, UnservedQueue
+from rota.habits import nearest
+from rota.protocol.command import Steps, ask
 from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.store import NewTask, Store
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -19,6 +22,8 @@ class ClientWarnings:
         self._namespace = namespace
         self._place = place
         self._given: set[tuple[type[RotaWarning], str]] = set()
+        self._names: set[str] = set()
+        self._to_check: list[str] = []
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
         """Warn of what the server said of a task that it took."""
@@ -36,6 +41,31 @@ class ClientWarnings:
                 "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
             )
 
+    def note(self, task: NewTask) -> None:
+        """Have the name of a task that was taken checked, unless it was before."""
+        if task.foreign and task.foreign not in self._names:
+            self._names.add(task.foreign)
+            self._to_check.append(task.foreign)
+
+    def names_to_check(self) -> list[str]:
+        """The names that were noted since the last call."""
+        if not self._to_check:
+            return self._to_check
+        names, self._to_check = self._to_check, []
+        return names
+
+    def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
+        """Warn of names that are not `known` to the fleets; None: nobody can say."""
+        for name in names if known is not None else ():
+            if name not in known:
+                near = nearest(name, known)
+                self._warn(
+                    UnknownTask,
+                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers take "
+                    "them (is the module that declares it in `imports` of rota.toml?)",
+                    name,
+                )
+
     def of_blocking(self) -> None:
         """Warn when this thread runs an event loop, which a call that blocks holds up."""
         if _get_running_loop() is not None and self._is_new(BlockingCall):
@@ -51,6 +81,16 @@ class ClientWarnings:
     def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
         warnings.warn(message, category, stacklevel=_frames_of_ours())
         self._given.add((category, of))  # not where it was made an error: that is raised each time
+
+
+def known_names(store: Store) -> Steps[frozenset[str] | None]:
+    """The names of the tasks that fleets declare; None if no fleet runs, one does not say, or a consumer runs, which may
+    take any task."""
+    nodes = [node.tasks for node in (yield from ask(store.nodes())) if node.is_alive]
+    named = [tasks for tasks in nodes if tasks is not None]
+    if not nodes or len(named) < len(nodes) or (yield from ask(store.consumers())).total:
+        return None
+    return frozenset().union(*named)
 
 
 def _frames_of_ours() -> int:

@@ -172,6 +172,14 @@ class Room(NamedTuple):
     left: int | None
 
 
+class Predecessor(NamedTuple):
+    """What a task follows: `task ID` or `group ID`, "" if this portion has none. `cursor`: what to go on with, "" behind
+    the last portion."""
+
+    name: str
+    cursor: str
+
+
 class HealedMembers(NamedTuple):
     """A portion that was looked at. `ended`: how many did not live."""
 
@@ -210,6 +218,7 @@ def parse_cancelled_group(raw: Raw) -> CancelledGroup:
     return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
 
 
+parse_predecessor = reply(Predecessor, text_of, text_of)
 parse_healed_members = reply(HealedMembers, text_of, int)
 
 
@@ -249,6 +258,11 @@ class Dependents(Transitions):
     def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
         """A page of the groups that have not ended; `count` up to BATCH."""
         return self._command("groups", pack((offset, count)), parse_groups)
+
+    def pending(self, task_id: str, cursor: str) -> Command[Predecessor]:
+        """Find what a task follows that is not enqueued yet. Begin with cursor "" and go on with that of each answer
+        until it is ""."""
+        return self._command("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> Command[HealedMembers]:
         """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor ""

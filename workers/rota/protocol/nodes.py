@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rota.protocol.entry import MICROSECONDS, Kind
@@ -11,6 +11,7 @@ from rota.protocol.tiers import Domain, tier_words
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
+MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; of a node with more, they are not known
 
 
 class NodeReport(NamedTuple):
@@ -36,13 +37,15 @@ class NodeReport(NamedTuple):
 
 class Node(NamedTuple):
     """A node, the tiers of each of its pools that have workers, packed for a turn, and its report. `left_seconds`: for
-    how long its heartbeat holds; below 0 when its master has said nothing since."""
+    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that its
+    modules declare; None if they are not known."""
 
     name: str
     pools: Mapping[str, Packed]
     report: NodeReport
     lease_seconds: float
     left_seconds: float
+    tasks: frozenset[str] | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -55,14 +58,20 @@ class Node(NamedTuple):
 
 
 def heartbeat_of(
-    pid: int, pools: Mapping[str, Sequence[Domain]], report: NodeReport | None = None, lease_seconds: float = 0.0
+    pid: int,
+    pools: Mapping[str, Sequence[Domain]],
+    report: NodeReport | None = None,
+    lease_seconds: float = 0.0,
+    tasks: Collection[str] | None = None,
 ) -> bytes:
     """What a master says of itself, as JSON: with the kinds of entries that its scripts know. Of a report only what it
-    says is told."""
+    says is told, and the names of `tasks` if there are not too many."""
     words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
     told = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
-    said = {"pid": pid, "kinds": kinds, "pools": words, "lease_seconds": lease_seconds, "report": told}
+    said: dict[str, Any] = {"pid": pid, "kinds": kinds, "pools": words, "lease_seconds": lease_seconds, "report": told}
+    if tasks is not None and len(tasks) <= MOST_TASKS:
+        said["tasks"] = sorted(tasks)
     return json.dumps(said, separators=(",", ":")).encode()
 
 
@@ -76,7 +85,11 @@ def parse_nodes(raw: Raw) -> list[Node]:
 
 def _node(name: str, said: Mapping[str, Any], left_seconds: float) -> Node:
     lease_seconds = _number(said.get("lease_seconds")) or 0.0
-    return Node(name, _read_pools(said), _read_report(said.get("report")), lease_seconds, left_seconds)
+    return Node(name, _read_pools(said), _read_report(said.get("report")), lease_seconds, left_seconds, _read_tasks(said.get("tasks")))
+
+
+def _read_tasks(names: Any) -> frozenset[str] | None:
+    return frozenset(map(str, names)) if isinstance(names, list) else None
 
 
 def _read_json(heartbeat: bytes) -> dict[str, Any]:

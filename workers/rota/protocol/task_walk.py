@@ -1,8 +1,13 @@
-"""Where a task stands, or how it ended, however many ends are remembered."""
+"""Where a task stands, how it ended, however many ends are remembered, or what it follows."""
+
+from dataclasses import replace
 
 from rota.protocol.command import Steps, ask
 from rota.protocol.store import Store
 from rota.protocol.views import TaskState
+
+PENDING = "pending"
+_UNKNOWN = "unknown"
 
 
 def find_task(store: Store, task_id: str) -> Steps[TaskState]:
@@ -12,8 +17,22 @@ def find_task(store: Store, task_id: str) -> Steps[TaskState]:
 
 
 def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
-    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest."""
+    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest; or what it
+    follows, if it is not known otherwise."""
     further = found
     while further.looked_at:
         further = yield from ask(store.status(task_id, further.looked_at))
-    return further if further.ended else found
+    if further.ended or found.state != _UNKNOWN:
+        return further if further.ended else found
+    if follows := (yield from _predecessor(store, task_id)):
+        return replace(found, state=PENDING, follows=follows)
+    # Its turn may have come while the chains and groups were looked through.
+    return (yield from ask(store.status(task_id)))
+
+
+def _predecessor(store: Store, task_id: str) -> Steps[str]:
+    """What a task follows that is not enqueued yet; "" if it follows nothing."""
+    found = yield from ask(store.pending(task_id, ""))
+    while found.cursor:
+        found = yield from ask(store.pending(task_id, found.cursor))
+    return found.name

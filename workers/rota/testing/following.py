@@ -14,6 +14,7 @@ from rota.protocol.groups import (
     CancelledGroup,
     GroupPhase,
     GroupState,
+    Predecessor,
     Room,
     followers_of,
 )
@@ -80,6 +81,7 @@ class KeptGroups:
             "close_group": self._close,
             "cancel_group": self._cancel,
             "group": self._state_of,
+            "pending": self._pending,
         }
 
     def clear(self) -> None:
@@ -93,6 +95,20 @@ class KeptGroups:
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
         return None if question.most_left is None else Room(has_come=True, left=0)
+
+    def follows(self, namespace: str, task_id: str) -> str:
+        """What a pending task follows, `task ID` or `group ID`; "" if it follows nothing."""
+        for (of, before), place in self._places.items():
+            if of == namespace and any(new.id == task_id for new in place.following):
+                return f"task {before}"
+        for (of, group_id), group in self._groups.items():
+            last = [new.id for text in (group.then, group.on_dead) for new in followers_of(text)]
+            if of == namespace and group.phase not in _OVER and task_id in last:
+                return f"group {group_id}"
+        return ""
+
+    def _pending(self, namespace: str, args: Sequence[bytes]) -> Predecessor:
+        return Predecessor(self.follows(namespace, text_of(args[0])), "")
 
     def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
         """A group that has not ended, or did so lately."""

@@ -69,6 +69,8 @@ class StandIn:
     def wait(self, namespace: str, question: WaitQuestion) -> TaskState:
         """What has come of a task. Raises NotRun when nothing has."""
         kept = self._books.find(namespace, question.task_id)
+        if kept is None and (before := self._groups.follows(namespace, question.task_id)):
+            raise NotRun(f"{question.subject} is pending, as it follows {before}: {self._how_to_run}")
         if kept is None or kept.ended is not None or (question.goal is Goal.START and kept.state in _STARTED):
             return self._books.state_of(namespace, question.task_id)
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")

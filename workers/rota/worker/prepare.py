@@ -98,7 +98,10 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, str(error))
         task = self._registry.get(body.name)
         if task is None:
-            why = f"no task is named {body.name!r} here: import its module, or enqueue another"
+            why = (
+                f"no module that the fleet imports declares a task named {body.name!r}: add its module to `imports` of "
+                "rota.toml, or correct the name"
+            )
             return Unfit(NotRunnable.UNKNOWN_TASK, why)
         try:
             args, kwargs = task.received(body.args, body.kwargs)

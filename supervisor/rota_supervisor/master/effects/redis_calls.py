@@ -155,7 +155,7 @@ class RedisCalls:
         at what is closed."""
         pace = read_pace(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), now_seconds())
         report = effect.report if pace is None else pace.added_to(effect.report)
-        heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds)
+        heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         heard = await self._connection.run(call)

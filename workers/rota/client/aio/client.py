@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
@@ -19,9 +20,10 @@ from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.telling import ProgressOption, tell_all, telling
-from rota.client.warned import ClientWarnings
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
+from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
-from rota.errors import Unavailable, Uncertain
+from rota.errors import RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
 from rota.protocol.replies import Enqueued
@@ -178,9 +180,16 @@ class AsyncClient(AsyncFlowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        found = await self._here().waiting.wait(question, timeout)
-        assert isinstance(found, TaskState), "it is asked about a task"
-        return await self._follow(look_back(self._store, task_id, found))
+        left = TimeLeft(timeout)
+        while True:
+            found = await self._here().waiting.wait(question, left.seconds())
+            assert isinstance(found, TaskState), "it is asked about a task"
+            found = await self._follow(look_back(self._store, task_id, found))
+            if has_come(question, found):
+                return found
+            if found.follows:
+                with pending_named(question, found, timeout):
+                    await self._here().waiting.wait(question_before(found), left.seconds())
 
     async def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:
@@ -208,14 +217,22 @@ class AsyncClient(AsyncFlowing):
             tell_all(progress, len(tasks))
             return self._handles(tasks, words)
         if progress is None:
-            return await self._drive(self._sender.send(tasks))
+            return await self._sent(await self._drive(self._sender.send(tasks)))
         with telling(progress, len(tasks)) as tell:
-            return await self._drive(self._sender.send(tasks, tell))
+            return await self._sent(await self._drive(self._sender.send(tasks, tell)))
 
     async def _send_flow(self, sending: Sending[H]) -> list[H]:
         if (interceptor := interception.interceptor) is not None:
             return intercepted(interceptor, self.namespace, sending)
-        return await self._drive(sending)
+        return await self._sent(await self._drive(sending))
+
+    async def _sent(self, handles: list[H]) -> list[H]:
+        """As of Client."""
+        if names := self._warned.names_to_check():
+            with suppress(RotaError):
+                known = await self._follow(known_names(self._store))
+                self._warned.of_names(names, known)
+        return handles
 
     def _check_nothing_waits(self, on_commit: OnCommitOption) -> None:
         if on_commit is ...:
@@ -277,6 +294,7 @@ class AsyncClient(AsyncFlowing):
 
     def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[AsyncHandle[Any]]:
         for task, word in zip(tasks, words, strict=True):
+            self._warned.note(task)
             if word.unserved or word.unseen:
                 self._warned.of_answer(task, word)
         return [

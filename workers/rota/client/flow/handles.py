@@ -1,6 +1,5 @@
 """A chain and a group as their caller sees them."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +8,8 @@ from rota.client.call import Call
 from rota.client.flow.group_status import GroupStatus
 from rota.client.flow.values import Chain
 from rota.client.status import Handle, State, TaskStatus
-from rota.durations import Duration, seconds
+from rota.client.wait_rounds import TimeLeft
+from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
 
@@ -97,14 +97,3 @@ class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
         """Cancel all members that have not ended, those that run too; neither `then` nor `on_dead` is enqueued. False
         when it has ended, or never was. Raises as `Client.cancel`; it may be repeated."""
         return self.flows.cancel(self.id)
-
-
-class TimeLeft:
-    """One timeout for several waits."""
-
-    def __init__(self, timeout: Duration | None) -> None:
-        self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-
-    def seconds(self) -> float | None:
-        """What is left of it, None for no limit."""
-        return None if self._until is None else max(0.0, self._until - time.monotonic())

@@ -103,6 +103,7 @@ class FlowTerms:
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
         """What callers get of each, and a warning where no fleet serves them."""
         for member, word in zip(members, added.enqueued, strict=True):
+            self.warned.note(member.task)
             if word.unserved or word.unseen:
                 self.warned.of_answer(member.task, word)
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]

@@ -13,6 +13,7 @@ from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, T
 from rota.current import CurrentTask
 
 _STATUSES: Final = {
+    State.PENDING: TaskResultStatus.READY,
     State.SCHEDULED: TaskResultStatus.READY,
     State.READY: TaskResultStatus.READY,
     State.RUNNING: TaskResultStatus.RUNNING,

@@ -15,6 +15,7 @@ from django.utils import timezone
 from rota.client.call import Call
 from rota.client.default import default_client
 from rota.client.prepare import require_name
+from rota.client.status import State
 from rota.contrib.django.task_attempts import declared, rota_task
 from rota.contrib.django.task_results import new_result, result_of
 from rota.contrib.django.tasks_framework import (
@@ -83,7 +84,7 @@ class RotaBackend(BaseTaskBackend):
         Raises TaskResultDoesNotExist, or Unavailable when the server cannot be asked.
         """
         status = default_client().status(result_id, args=True)
-        if status.error:
+        if status.state is State.UNKNOWN and status.error:
             raise Unavailable(status.error)
         task = declared.get(status.name)
         if task is None:

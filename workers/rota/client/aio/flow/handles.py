@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rota.client.aio.handle import AsyncHandle
 from rota.client.call import Call
 from rota.client.flow.group_status import GroupStatus
-from rota.client.flow.handles import PASSED, TimeLeft
+from rota.client.flow.handles import PASSED
+from rota.client.wait_rounds import TimeLeft
 from rota.client.flow.values import Chain
 from rota.client.status import TaskStatus
 from rota.durations import Duration

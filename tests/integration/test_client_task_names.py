@@ -1,0 +1,108 @@
+"""Names of tasks that this process does not declare, against what the running fleets declare."""
+
+import asyncio
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import rota
+from protocol import Fleet
+from rota.client.client import Client
+from rota.protocol.nodes import MOST_TASKS, heartbeat_of
+from rota.registry import default_registry
+from servers import Server
+
+
+def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:
+    fleet.run(fleet.store.announce(node, heartbeat_of(1, {}, tasks=names), 60_000, ["default"]))
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """The warnings of a block, with their category."""
+    told: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield told
+    told += [f"{each.category.__name__}: {each.message}" for each in caught]
+    assert {each.filename for each in caught} <= {__file__}, "it names another line than that of the application"
+
+
+def test_a_name_that_no_fleet_declares_is_warned_of_once(client: Client, fleet: Fleet) -> None:
+    fleet_with(fleet, "resize", "charge")
+    with warned() as told:
+        for name in ("resize", "resiz", "resiz", "wholly-other"):
+            client.enqueue(name, queue="default")
+        client.enqueue_many([rota.Call("charg", queue="default")])
+        client.enqueue(rota.chain(rota.Call("one", queue="default"), rota.Call("resize", queue="default")))
+    assert [each.partition(":")[0] for each in told] == ["UnknownTask"] * 4
+    assert "no running fleet has a task named 'resiz', did you mean 'resize'? its calls will be dead" in told[0]
+    assert "named 'wholly-other': its calls" in told[1]
+    assert "named 'charg', did" in told[2]
+    assert "named 'one':" in told[3]
+    assert len(fleet.lane("default")) == 6, "a warning refuses nothing"
+
+
+def test_on_asyncio_it_is_warned_of_too(server: Server, namespace: str, fleet: Fleet) -> None:
+    fleet_with(fleet, "resize")
+
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as client:
+            await client.enqueue("resiz", queue="default")
+            await client.enqueue("resize", queue="default")
+
+    with warned() as told:
+        asyncio.run(program())
+    assert ["UnknownTask" in each for each in told] == [True]
+
+
+def test_nobody_is_warned_where_it_is_not_known_which_tasks_there_are(
+    client: Client, server: Server, namespace: str, fleet: Fleet
+) -> None:
+    with warned() as told:
+        client.enqueue("before-any-fleet", queue="default")
+        fleet_with(fleet, "resize")
+        fleet_with(fleet, *map(str, range(MOST_TASKS + 1)), node="large")
+        client.enqueue("among-too-many", queue="default")
+        fleet_with(fleet, "resize", node="large")
+        with Client(server.url, namespace).consumer("default"):
+            client.enqueue("for-a-consumer", queue="default")
+    assert told == []
+
+
+def test_a_task_of_the_main_module_is_warned_of_unless_the_fleet_imports_that_module(
+    client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resize() -> None: ...
+
+    def hello() -> None: ...
+
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    for function in (resize, hello):
+        function.__module__ = "__main__"
+        rota.task(name=function.__name__)(function)
+    fleet_with(fleet, "resize")
+    with warned() as told:
+        client.enqueue(rota.Call("resize"))
+        client.enqueue(rota.Call("hello"))
+    assert ["named 'hello'" in each for each in told] == [True]
+
+
+def test_a_module_that_is_reloaded_declares_its_tasks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = tmp_path / "reloaded_tasks.py"
+    module.write_text("import rota\n\n@rota.task\ndef resize(): return 1\n")
+    imported = importlib.import_module("reloaded_tasks")
+    module.write_text("import rota\n\n\n\n@rota.task\ndef resize(): return 'second'\n")
+    importlib.reload(imported)
+    assert imported.resize() == "second"
+    module.write_text("import rota\n\n@rota.task\ndef one(): ...\n\n@rota.task\ndef one(): ... # again\n")
+    with pytest.raises(rota.DuplicateTask, match=r"reloaded_tasks.py:3\) and .*reloaded_tasks.py:6\)"):
+        importlib.reload(imported)
