@@ -39,7 +39,6 @@ _POLLERS_KEYS: Final = (
     "dead.",
     "lease.seconds",
     "limits.forget_queue_seconds",
-    "adopt.",
     "log.",
 )
 _NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
@@ -112,7 +111,8 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
     rollout = state.rollout if state.rollout.candidate is None else state.rollout.promote().commit()
     codes = {number: code if code.is_loaded else Code() for number, code in state.codes.items()}
     wanted = replace(state.wanted, rollout=rollout)  # what is on its way comes first
-    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), last_reload=None)
+    leases = replace(state.leases)  # A reload hurries them, which must not reach the running master.
+    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), leases=leases, last_reload=None)
     before = _fleet_of(copy)
     reloading.take_in(copy, reload, now)
     copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
