@@ -128,7 +128,10 @@ def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
     config = place.folder / "rota.toml"
     with place.fleet():
         config.write_text(config.read_text().replace("workers = 1", "workers = 2"))
-        assert place.call("reload").stderr == "rota: reloaded: counts\n"
+        assert place.call("reload").stderr.splitlines() == [
+            "rota: reloaded: counts",
+            "rota: workers: 1 -> 2 (file rota.toml)",
+        ]
 
         config.write_text(config.read_text().replace("workers = 2", 'workers = "two"'))
         refused = place.call("reload")

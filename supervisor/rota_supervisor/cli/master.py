@@ -208,6 +208,8 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.say(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
+        for line in outcome.get("differences", ()):  # a master from before an upgrade names none
+            output.say(line)
 
 
 def _show_plan(preview: dict[str, Any]) -> None:
