@@ -36,6 +36,9 @@ class FakeMaster:
     def status(self) -> Answer:
         return self.answers["status"]
 
+    def address(self) -> Answer:
+        return self.answers["address"]
+
     async def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Answer:
         if self.refusal:
             raise RequestRefused(self.refusal)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.master import master_of
+from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
