@@ -38,6 +38,9 @@ class FakeMaster:
         self.statuses += 1
         return self.answers["status"]
 
+    def address(self) -> Answer:
+        return self.answers["address"]
+
     async def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Answer:
         if self.refusal:
             raise RequestRefused(self.refusal)

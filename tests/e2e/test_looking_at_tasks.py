@@ -1,14 +1,19 @@
 """What people see of tasks while a fleet runs them: how far they are, where they stand, and what became of them."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
+import rota
 from fleets import Measure, RunningFleet, running_fleet
 from rota.protocol.keys import Keys
+from rota.protocol.nodes import Node, NodeReport
+from rota_supervisor.cli.task_run import find_run
+from rota_supervisor.config.model import Config, Control
 from servers import Server
 from waiting import seconds_until, until
 
@@ -45,6 +50,31 @@ def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
     fleet.release("far")
     until(lambda: handle.status().state == "done", "its end")
     assert not redis_client.exists(Keys(fleet.namespace).progress)
+
+
+def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue("advance", args=["runs", "x"], queue="default")
+    fleet.wait_for("start", label="runs")
+    [row] = [row for row in fleet.status()["children"] if row["task_id"] == handle.id]
+    shown = fleet.asked("task", "show", handle.id)
+    assert (shown["state"], shown["pid"], shown["node"]) == ("running", row["pid"], fleet.status()["node"])
+    assert shown["running_seconds"] >= row["task_seconds"]
+    assert shown["timeline"][-1]["what"] == "attempt 1 started"
+    assert shown["timeline"][-1]["at"] == shown["started_at"]
+    fields = dict(line.split(maxsplit=1) for line in fleet.rota("task", "show", handle.id).stdout.splitlines())
+    assert fields["pid:"] == str(row["pid"])
+    assert fields["running_for:"].endswith(" s")
+
+    elsewhere = Config(namespace=fleet.namespace, control=Control(socket="/nowhere"))
+    node = Node(shown["node"], {}, NodeReport(url=f"http://{fleet.target()}/"), 10.0, 10.0)
+    run = find_run(handle.status(), elsewhere, [node])
+    assert run is not None, "another machine learns it from the node's HTTP"
+    assert run.pid == row["pid"]
+    assert find_run(handle.status(), elsewhere, [node._replace(report=NodeReport())]) is None
+
+    fleet.release("runs")
+    until(lambda: handle.status().state == "done", "its end")
+    assert "running_seconds" not in fleet.asked("task", "show", handle.id)
 
 
 def test_a_task_that_failed_twice_was_killed_and_succeeded_tells_its_whole_life(fleet: RunningFleet) -> None:
@@ -95,3 +125,16 @@ def test_tasks_are_listed_where_they_stand_while_their_queue_is_paused(fleet: Ru
     fleet.wait_for("end", 3, label="listed")
     fleet.rota("task", "cancel", late)
     assert fleet.books_balance()
+
+
+def test_a_purged_queue_that_nobody_serves_leaves_the_page_and_top(fleet: RunningFleet) -> None:
+    def shown() -> list[str]:
+        return [each["name"] for each in json.loads(fleet.get("/status.json")[1])["queues"]]
+
+    with warnings.catch_warnings(action="ignore", category=rota.RotaWarning):
+        fleet.client.enqueue("advance", args=["x", "x"], queue="ghost")
+    until(lambda: "ghost" in shown(), "the queue is shown")
+    assert "ghost" in fleet.rota("top", "--once").stdout
+    assert fleet.rota("queue", "purge", "ghost", "--yes").returncode == 0
+    until(lambda: "ghost" not in shown(), "the queue is gone")
+    assert "ghost" not in fleet.rota("top", "--once").stdout

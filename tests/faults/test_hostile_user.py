@@ -13,7 +13,7 @@ import pytest
 
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
-from rota_supervisor.cli.master import master_of
+from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.exits import Failure
 from waiting import DEADLINE_SECONDS, until

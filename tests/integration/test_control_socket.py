@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fake_master import FakeMaster, serving
-from rota_supervisor.cli.master import master_of
+from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import places
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
@@ -59,7 +59,7 @@ def test_a_pool_is_given_a_number_or_so_many_more(place: ControlPlace, master: F
 
 @pytest.mark.usefixtures("master")
 def test_an_unknown_verb_is_refused_in_words(place: ControlPlace) -> None:
-    knows = "status, scale, reload, restart, quiet, resume, stop"
+    knows = "status, scale, reload, restart, quiet, resume, stop, address"
     assert refusal(place, "dance") == f'this master does not know the verb "dance": it knows {knows}'
     assert refusal(place, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
 

@@ -123,12 +123,60 @@ def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place
         assert "http.listen" in third.stderr
 
 
+LOOKS = (
+    ("queue", "ls"),
+    ("queue", "explain"),
+    ("dead", "ls"),
+    ("dead", "purge", "--all", "--yes"),
+    ("task", "ls"),
+    ("cron", "ls"),
+    ("group", "ls"),
+    ("audit",),
+)
+
+
+@ON_ONE_SERVER
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("workers = ", "is not valid TOML"),
+        ('namspace = "rota"\nworkers = 1', "namspace: unknown key"),
+    ],
+)
+def test_commands_find_the_fleet_of_a_broken_file_by_its_master(place: Place, content: str, fault: str) -> None:
+    file = place.folder / "rota.toml"
+    url, namespace = place.environment["ROTA_REDIS_URL"], place.environment["ROTA_NAMESPACE"]
+    file.write_text(f'namespace = "{namespace}"\nredis_url = "{url}"\n{file.read_text()}')
+    place.environment = {}
+    with place.fleet():
+        task_id = place.call("task", "enqueue", "nap", "1", "--delay", "1h").stdout.strip()
+        file.write_text(content)
+        for words in LOOKS:
+            done = place.call(*words)
+            assert done.returncode == 0, (words, done.stderr)
+            [warning] = [line for line in done.stderr.splitlines() if line.startswith("rota: warning: ")]
+            assert fault in warning
+            assert f"namespace, {namespace}, are those of the running master, pid {place.pid}" in warning
+        assert place.call("task", "cancel", task_id).returncode == 0
+        elsewhere = place.call("queue", "ls", ROTA_NAMESPACE="another")
+        assert (elsewhere.returncode, elsewhere.stdout) == (78, ""), "the master is not of the fleet that was named"
+        other = place.folder / "other.toml"
+        other.write_text("workers = ")
+        for words in (("queue", "ls"), ("quiet",), ("stop",)):
+            assert place.call(*words, "-c", str(other)).returncode == 78, "no master was started with that file"
+        assert place.call("stop").returncode == 0
+    assert place.call("queue", "ls").returncode == 78
+
+
 @ON_ONE_SERVER
 def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
     config = place.folder / "rota.toml"
     with place.fleet():
         config.write_text(config.read_text().replace("workers = 1", "workers = 2"))
-        assert place.call("reload").stderr == "rota: reloaded: counts\n"
+        assert place.call("reload").stderr.splitlines() == [
+            "rota: reloaded: counts",
+            "rota: workers: 1 -> 2 (file rota.toml)",
+        ]
 
         config.write_text(config.read_text().replace("workers = 2", 'workers = "two"'))
         refused = place.call("reload")

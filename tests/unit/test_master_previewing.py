@@ -1,6 +1,7 @@
 """What a reload would do, as it is said beforehand."""
 
 import copy
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -25,10 +26,11 @@ from rota_supervisor.config.model import (
     TaskConfig,
 )
 from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.layout import Role
 from rota_supervisor.master.core.previewing import preview_of
 from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.scaling import Scaling
-from rota_supervisor.master.core.state import Loading, MasterState, Reload
+from rota_supervisor.master.core.state import MasterState, Reload
 from rota_supervisor.master.core.surroundings import Surroundings
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
@@ -67,10 +69,19 @@ def _preview(
     """What a fleet says in which that generation is in force."""
     state = MasterState.first(Surroundings(), loaded, 0.0)
     state.wanted.rollout, state.wanted.scaling = Rollout(before, None), scaling or Scaling()
-    kept = copy.deepcopy(state.wanted)
+    state.keep_codes(state.rollout.generations)
+    state.leases.due_at, state.leases.seconds = 10.0, 5.0
+    state.children.begin(Role.WORKER, "mail", 1, 1, 0.0)
+    kept = _picture(state)
     preview = preview_of(state, Reload(1, only_shown=True, loaded=loaded), faults or [], 0.0)
-    assert (state.wanted, state.loading, state.last_reload) == (kept, Loading(), None), "nothing is done"
+    assert _picture(state) == kept, "a preview changes nothing of the master that runs"
     return preview
+
+
+def _picture(state: MasterState) -> dict[str, object]:
+    """Return a copy of all that a state holds, as values that can be compared."""
+    held = {each.name: getattr(state, each.name) for each in fields(state)}
+    return copy.deepcopy(held | {"children": list(state.children)})
 
 
 def _previewed(new: Config, faults: list[Fault] | None = None, scaling: Scaling | None = None) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(
 
     known = {"s": ScheduleConfig(task="note", every=3.0), "t": ScheduleConfig(task="other", every=3.0, queue="default")}
     taken = reloads.reload(msgspec.structs.replace(CONFIG, schedules=known))
-    assert taken.result() == {"result": "success", "changes": ["schedules"]}
+    assert taken.result() == {"result": "success", "changes": ["schedules"], "differences": []}
 
     reloads.reload(msgspec.structs.replace(NEW_CODE, schedules=says_none))
     reloads.promote()

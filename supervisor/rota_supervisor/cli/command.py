@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import ConfigError, suggestion
@@ -52,13 +53,34 @@ class CliState:
         except ConfigError as error:
             return error.usable, _messages(error, sources.file)
 
+    def load_to_reach(self) -> Config:
+        """Return a configuration by which the fleet's server and namespace can be reached.
+
+        If the configuration has faults, the master that was started with it says both, which a warning reports; the
+        rest is what could be read. Raises Failure 78 with every fault if no such master runs.
+        """
+        config, faults = self.load_what_can_be()
+        if not faults:
+            return config
+        from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
+
+        found = find_master(sources_of(self.config_file).file, config)
+        if found is None:
+            raise Failure(ExitCode.CONFIG, *faults)
+        more = f" (and {output.counted(len(faults) - 1, 'other fault')})" if len(faults) > 1 else ""
+        output.say_warning(
+            f"{faults[0]}{more}; the server and the namespace, {found.namespace}, are those of the running master, "
+            f"pid {found.pid}"
+        )
+        return structs.replace(config, redis_url=found.redis_url, namespace=found.namespace)
+
     @contextlib.contextmanager
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
         """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
         from rota.protocol.store import Store  # noqa: PLC0415 - the commands that ask a master do without both
         from rota_supervisor.server import connected  # noqa: PLC0415
 
-        config = config or self.load().config
+        config = config or self.load_to_reach()
         with connected(config) as connection:
             yield config, Store(config.namespace), connection
 

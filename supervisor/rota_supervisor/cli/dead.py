@@ -141,7 +141,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     A group has counted its dead members, and does not wait for one that is revived; nothing follows it in its chain.
     """
     state = command.current_state()
-    config = state.load().config
+    config = state.load_to_reach()
     wanted = _wanted(Wanted(ids, **filters), everything)
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
@@ -161,7 +161,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
 def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) -> None:
     """Forget dead tasks for good."""
     state = command.current_state()
-    config = state.load().config
+    config = state.load_to_reach()
     wanted = _wanted(Wanted(ids, **filters), everything)
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)

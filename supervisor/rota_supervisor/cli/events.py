@@ -30,7 +30,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     import rota  # noqa: PLC0415 - the client takes its time to import
 
     state = command.current_state()
-    config = state.load().config
+    config = state.load_to_reach()
     place = None if after == _NOW else after
     with rota.Client(config.redis_url, config.namespace) as client:
         try:

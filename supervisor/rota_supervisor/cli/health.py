@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.master import master_of
+from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
@@ -53,10 +53,11 @@ def node_of(config: Config, token: str = "") -> NodeHttp:
     http = config.http
     port = http.listen.rpartition(":")[2]
     listen = http.listen if port.isdecimal() and port != "0" else _status(config)["listen"]
-    return node_at(listen, token or _token_in(http.token_file), http.tls_cert)
+    return node_at(listen, token or token_of(http.token_file), http.tls_cert)
 
 
-def _token_in(file: str) -> str:
+def token_of(file: str) -> str:
+    """Return the bearer token that a file of the configuration holds, "" if there is none or it cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
     except (OSError, ValueError):  # of another user, perhaps: health needs none, and who needs one is told so

@@ -31,12 +31,17 @@ def socket_places(config: Config, environment: Mapping[str, str], uid: int) -> l
     """Return where the control socket of this configuration may be, likeliest first; a master takes the first."""
     if config.control.socket:
         return [Path(config.control.socket)]
+    return [folder / f"{config.namespace}.sock" for folder in folders_of_sockets(environment, uid)]
+
+
+def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
+    """Return the folders that hold control sockets whose path no configuration names, likeliest first."""
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is made 0700 and its owner is checked
     if session := environment.get("XDG_RUNTIME_DIR"):
         folders.insert(0, Path(session) / "rota")
     if service := environment.get("RUNTIME_DIRECTORY"):
         folders.insert(0, Path(service.partition(":")[0]))
-    return [folder / f"{config.namespace}.sock" for folder in folders]
+    return folders
 
 
 def is_of_others(folder: Path) -> bool:

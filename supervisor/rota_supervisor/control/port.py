@@ -43,6 +43,9 @@ class ControlPort(Protocol):
     def status(self) -> Answer:
         """Return the fleet as it stands."""
 
+    def address(self) -> Answer:
+        """Return the server and the namespace of the fleet, and the file that it was started with."""
+
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
         """Ask for something; `order`: of SCALE. What is returned resolves to the answer, and need not be awaited: for
         RELOAD and RESTART when it is known what became of it, for all others at once."""

@@ -1,5 +1,5 @@
 """The master's end of the control socket: how `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`
-are answered.
+are answered, and commands whose configuration file has faults find their server.
 
 One JSON object a line, `{"verb": "status"}`, answered by one JSON object a line: `{"ok": true, "status": {...}}`, or
 `{"ok": false, "error": "what is wrong and what to do"}`.
@@ -140,4 +140,5 @@ VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "quiet": (lambda port, _: port.ask(RequestKind.QUIET), ()),
     "resume": (lambda port, _: port.ask(RequestKind.RESUME), ()),
     "stop": (_stop, ("now",)),
+    "address": (lambda port, _: port.address(), ()),
 }

@@ -12,6 +12,7 @@ from rota.telemetry import metrics as m
 from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.history import Recent
+from rota_supervisor.exporter.largest import size_of
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.queues import queue_row
 from rota_supervisor.exporter.samples import Samples
@@ -40,11 +41,12 @@ class TierSums(NamedTuple):
 
 
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
-    """Return a row for each configured queue, and then one for each that is not, as Redis has them."""
+    """Return a row for each configured queue, and then one for each other queue that is in use, as Redis has them."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
     tiers = {number: TierSums.of(tier, seen.recent) for number, tier in tiers_of(settings).items()}
-    others = sorted(states.keys() - configured.keys(), key=lambda name: (name == OTHER, name))
+    strange = (name for name in states.keys() - configured.keys() if _is_in_use(states[name]))
+    others = sorted(strange, key=lambda name: (name == OTHER, name))
     labels, processed = QueueLabels(configured), _processed(seen.samples)
     rows = []
     for name in (*configured, *others):
@@ -59,6 +61,11 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
             }
         )
     return rows
+
+
+def _is_in_use(state: QueueState) -> bool:
+    """Whether somebody serves a queue, or something is in it: a queue that was purged is known to Redis for minutes."""
+    return state.served or state.paused or state.dead > 0 or size_of(state) > 0
 
 
 def _processed(samples: Samples) -> Mapping[str, Counter[str]]:

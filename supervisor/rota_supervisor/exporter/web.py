@@ -7,6 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
+from prometheus_client.exposition import choose_encoder
+
 from rota.printable import printable
 from rota.telemetry import events, log
 from rota_supervisor.exporter import fleet, nodes, status
@@ -14,7 +16,6 @@ from rota_supervisor.exporter.asking import RedisThread, connector
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.exposition import ScrapeOptions
-from rota_supervisor.exporter.libraries import choose_encoder
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 

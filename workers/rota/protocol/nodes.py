@@ -85,7 +85,14 @@ def parse_nodes(raw: Raw) -> list[Node]:
 
 def _node(name: str, said: Mapping[str, Any], left_seconds: float) -> Node:
     lease_seconds = _number(said.get("lease_seconds")) or 0.0
-    return Node(name, _read_pools(said), _read_report(said.get("report")), lease_seconds, left_seconds, _read_tasks(said.get("tasks")))
+    return Node(
+        name,
+        _read_pools(said),
+        _read_report(said.get("report")),
+        lease_seconds,
+        left_seconds,
+        _read_tasks(said.get("tasks")),
+    )
 
 
 def _read_tasks(names: Any) -> frozenset[str] | None:

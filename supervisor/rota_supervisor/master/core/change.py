@@ -1,12 +1,14 @@
 """What a new configuration changes, as a pure difference of two: so that nothing else is touched."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rota.child.settings import settings_to_json
 from rota.protocol.patterns import served_as
-from rota_supervisor.config import resolve
+from rota_supervisor.config import resolve, show
 from rota_supervisor.config.faults import Fault
+from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.master.core.settings import exporter_settings
@@ -15,6 +17,7 @@ from rota_supervisor.messages import MAX_SETTINGS
 # Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
 # confirm what a durability asks for is looked at by a master that starts, and by no other.
 _NEEDS_RESTART: Final = ("namespace", "redis_url", "control", "durability")
+_MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +84,46 @@ def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
     return overrides + [
         f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
     ]
+
+
+# The keys that differ
+
+
+def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> list[dict[str, Any]]:
+    """Return a row for each key that has another value, in the order of the configuration. None means no value.
+
+    `origins`: where the values of `before` come from. Secrets are redacted.
+    """
+    old, new = _given(before, origins), _given(loaded.config, loaded.origins)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if before.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # another password
+        keys.append("redis_url")
+    return [
+        {"key": key, "old": old.get(key), "new": new.get(key), "origin": show.origin_of(loaded, key)} for key in keys
+    ]
+
+
+def in_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the rows as lines for people: `workers: 2 -> 4 (file rota.toml)`."""
+    return [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in rows]
+
+
+def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
+    usual = dict(_flat(show.as_values(Config())))
+    values = _flat(show.as_values(config))
+    return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return "none" if value is None else f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -9,13 +9,11 @@ from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
-from rota_supervisor.config import show
 from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.load import Loaded
-from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import reloading, targets
+from rota_supervisor.master.core.change import differences, in_lines
 from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
 from rota_supervisor.master.core.stopping import Stop
@@ -39,62 +37,26 @@ _POLLERS_KEYS: Final = (
     "dead.",
     "lease.seconds",
     "limits.forget_queue_seconds",
-    "adopt.",
     "log.",
 )
 _NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
 _EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "alerts.", "limits.beat_seconds", "log.", "http.")
-_MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
     """The answer to `reload --dry-run`: what differs, what would be done, and the faults for which it would not be."""
     loaded = reload.read
-    changes = _changes(state.rollout.latest, loaded)
+    changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
     refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
     if refused and not loaded.origins:  # it could not be read
         changes = []
-    lines = [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in changes]
     return {
         "result": "failure" if refused else "success",
         "faults": refused,
         "warnings": list(loaded.warnings),
         "changes": changes,
-        "plan": [*lines, *steps],
+        "plan": [*in_lines(changes), *steps],
     }
-
-
-def _changes(before: Generation, loaded: Loaded) -> list[dict[str, Any]]:
-    """A row for each key that has another value, in the order of the configuration; None stands for no value. Secrets
-    are redacted."""
-    old, new = _given(before.config, before.origins), _given(loaded.config, loaded.origins)
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    if before.config.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # another password
-        keys.append("redis_url")
-    return [
-        {"key": key, "old": old.get(key), "new": new.get(key), "origin": show.origin_of(loaded, key)} for key in keys
-    ]
-
-
-def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
-    usual = dict(_flat(show.as_values(Config())))
-    values = _flat(show.as_values(config))
-    return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
-    return "none" if value is None else f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
 # What would be done
@@ -112,7 +74,8 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
     rollout = state.rollout if state.rollout.candidate is None else state.rollout.promote().commit()
     codes = {number: code if code.is_loaded else Code() for number, code in state.codes.items()}
     wanted = replace(state.wanted, rollout=rollout)  # what is on its way comes first
-    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), last_reload=None)
+    leases = replace(state.leases)  # A reload hurries them, which must not reach the running master.
+    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), leases=leases, last_reload=None)
     before = _fleet_of(copy)
     reloading.take_in(copy, reload, now)
     copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried

@@ -6,6 +6,7 @@
    generation goes on.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from rota.telemetry import events as names
@@ -36,6 +37,7 @@ OVERTAKEN: Final = "a later reload took its place"
 def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     """Bring in what a reload has read."""
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
+    reload.differences = changes.in_lines(changes.differences(rollout.latest.config, rollout.latest.origins, loaded))
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
     if "workers" not in change.words:
         return _apply_at_once(state, reload, change, now)
@@ -244,13 +246,14 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
     """Report that what was reloaded is in force, and answer those who asked for it."""
-    in_force = state.rollout.in_force
+    in_force, said = state.rollout.in_force, {"result": "success", "changes": loading.changes}
+    _remember(state, loading.reloads, said, now)
     return [
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 1),
         do.SetGaugeToNow(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP),
         do.info(names.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
-        *_answer(state, loading.reloads, {"result": "success", "changes": loading.changes}, now),
+        *(do.Respond(each.ticket, {**said, "differences": each.differences}) for each in loading.reloads),
     ]
 
 
@@ -278,6 +281,10 @@ def stopped(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[do.Effect]:
+    _remember(state, reloads, said, now)
+    return [do.Respond(reload.ticket, said) for reload in reloads]
+
+
+def _remember(state: MasterState, reloads: list[Reload], said: Mapping[str, object], now: float) -> None:
     if reloads:
         state.last_reload = {**said, "at": now}
-    return [do.Respond(reload.ticket, said) for reload in reloads]

@@ -62,12 +62,14 @@ class Quiet(Enum):
 @dataclass(slots=True)
 class Reload:
     """One reload that was asked for, until it is known what becomes of it. `fresh`: the code is to be loaded again.
-    `only_shown`: a person wants to see what it would do. `loaded`: what was read for it, None before."""
+    `only_shown`: a person wants to see what it would do. `loaded`: what was read for it, None before. `differences`: a
+    line for each key that it gives another value."""
 
     ticket: int
     fresh: bool = False
     only_shown: bool = False
     loaded: Loaded | None = None
+    differences: list[str] = field(default_factory=list)
 
     @property
     def read(self) -> Loaded:

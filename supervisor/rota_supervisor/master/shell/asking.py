@@ -30,6 +30,11 @@ class Asking(ControlPort):
         """Return the fleet as it stands."""
         return status(self._inbox.state, glance_at(self._inbox.state, self._memory))
 
+    def address(self) -> Answer:
+        """Return the server with its password, for those who may read the socket, the namespace and the file."""
+        config, file = self._inbox.state.config, self._inbox.state.surroundings.file
+        return {"redis_url": config.redis_url, "namespace": config.namespace, "file": file}
+
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
         """Ask for something; the answer comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)

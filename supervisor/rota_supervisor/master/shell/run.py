@@ -88,6 +88,7 @@ def run_master(options: RunOptions) -> None:
             manager.is_there,
             manager.watchdog_seconds,
             os.uname().nodename,
+            str(options.file.absolute()),
         )
         state = MasterState.first(surroundings, options.loaded, now_seconds())
         with _recorder(options, state) as recorder:

@@ -1,0 +1,169 @@
+"""The commands' end of the control socket: the master of a configuration, or of a file that cannot be used now."""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rota_supervisor.config.model import Config
+from rota_supervisor.control.places import folders_of_sockets, is_of_others, socket_places
+from rota_supervisor.control_line import exchange
+from rota_supervisor.exits import ExitCode, Failure
+
+ANSWER_SECONDS: Final = 10.0
+UNSEEN_LOOK_SECONDS: Final = 0.1  # whether a master still answers whose process cannot be waited for
+_UCRED: Final = struct.Struct("3i")
+
+
+class ControlClient:
+    """A conversation with a live master."""
+
+    def __init__(self, connected: socket.socket, path: Path) -> None:
+        self._socket = connected
+        self._path = path
+        self.master_pid, _ = _peer_of(connected)  # 0 when it is in a PID namespace that is not seen from this one
+
+    def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
+        try:
+            answer = exchange(self._socket, {"verb": verb, **fields}, seconds)
+        except TimeoutError:
+            reason = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
+            raise self._no_answer(reason) from None
+        except OSError as error:
+            raise self._no_answer(str(error)) from error
+        if not answer.get("ok"):
+            raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
+        return answer
+
+    def _no_answer(self, reason: str) -> Failure:
+        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
+
+    def wait_for_exit(self, seconds: float) -> bool:
+        """Wait until the master has ended; False when it has not in time."""
+        if self.master_pid:
+            return _has_exited(self.master_pid, seconds)
+        deadline = time.monotonic() + seconds
+        while (connected := _connect(self._path)) is not None:
+            connected.close()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(UNSEEN_LOOK_SECONDS)
+        return True
+
+
+@contextlib.contextmanager
+def master_of(config: Config) -> Iterator[ControlClient]:
+    """A conversation with the master of this configuration. Raises Failure 69 when there is none."""
+    places = socket_places(config, os.environ, os.getuid())
+    refused: list[Path] = []
+    for path in places:
+        try:
+            connected = _connect(path)
+        except PermissionError:
+            refused.append(path)
+            continue
+        if connected is not None:
+            with connected:
+                yield ControlClient(connected, path)
+            return
+    if refused:
+        why = f"{refused[0]} is another user's: ask as the user of the master, or as root"
+    else:
+        why = f"no master answers at {' or '.join(map(str, places))}: start one with `rota run`, or see [control]"
+    raise Failure(ExitCode.UNREACHABLE, why)
+
+
+def _connect(path: Path) -> socket.socket | None:
+    """A connection, or None where nobody listens. Raises PermissionError."""
+    if is_of_others(path.parent):  # whoever listens there is not our master
+        return None
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connecting.settimeout(ANSWER_SECONDS)
+    try:
+        connecting.connect(str(path))
+    except OSError as error:
+        connecting.close()
+        if isinstance(error, PermissionError):
+            raise
+        return None
+    if _peer_of(connecting)[1] not in (os.geteuid(), 0) and os.geteuid() != 0:  # it sits where our master would
+        connecting.close()
+        return None
+    return connecting
+
+
+def _peer_of(connected: socket.socket) -> tuple[int, int]:
+    """The process that listens at the other end, and its user."""
+    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, user, _ = _UCRED.unpack(raw)
+    return pid, user
+
+
+def _has_exited(pid: int, seconds: float) -> bool:
+    """Whether a process that is not our child ends within this time."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], seconds)[0])
+    finally:
+        os.close(fd)
+
+
+# The master of a file that has faults
+
+
+class FoundMaster(NamedTuple):
+    """A master that runs, and the server and the namespace of its fleet."""
+
+    path: Path
+    pid: int
+    redis_url: str
+    namespace: str
+
+
+def find_master(file: Path, usable: Config) -> FoundMaster | None:
+    """Return the one master of this node that was started with a configuration file; None if there is none, or several.
+
+    `usable`: what could be read of the configuration. A master of another server or namespace than it names is not
+    meant, so that no command reaches a fleet that nobody named.
+    """
+    found = [each for path in _sockets(usable) if (each := _asked(path, file)) is not None]
+    meant = [each for each in found if _may_be_meant(each, usable)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _sockets(usable: Config) -> list[Path]:
+    if usable.control.socket:
+        return [Path(usable.control.socket)]
+    folders = folders_of_sockets(os.environ, os.getuid())
+    return sorted({path for folder in folders if not is_of_others(folder) for path in folder.glob("*.sock")})
+
+
+def _asked(path: Path, file: Path) -> FoundMaster | None:
+    """Return the master at a socket, None if nobody answers there or if its fleet was started with another file."""
+    with contextlib.suppress(PermissionError, Failure):
+        connected = _connect(path)
+        if connected is None:
+            return None
+        with connected:
+            client = ControlClient(connected, path)
+            answer = client.ask("address")["address"]
+        if answer["file"] == str(file.absolute()):
+            return FoundMaster(path, client.master_pid, answer["redis_url"], answer["namespace"])
+    return None
+
+
+def _may_be_meant(found: FoundMaster, usable: Config) -> bool:
+    default = Config()
+    return usable.namespace in (default.namespace, found.namespace) and usable.redis_url in (
+        default.redis_url,
+        found.redis_url,
+    )
