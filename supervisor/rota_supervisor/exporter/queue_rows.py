@@ -39,11 +39,13 @@ class TierSums(NamedTuple):
 
 
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
-    """Return a row for each configured queue, and then one for each that is not, as Redis has them."""
+    """Return a row for each configured queue, and then one for each that is not, as Redis has them. `_other` stands for
+    the smaller queues of patterns, and for what workers counted for which their slots had no room."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
     tiers = {number: TierSums.of(tier, seen.recent) for number, tier in tiers_of(settings).items()}
-    others = sorted(states.keys() - configured.keys(), key=lambda name: (name == OTHER, name))
+    counted_as_one = {OTHER} & seen.recent.totals.queues.keys()  # by workers whose slots are full
+    others = sorted((states.keys() | counted_as_one) - configured.keys(), key=lambda name: (name == OTHER, name))
     labels, processed = QueueLabels(configured), _processed(seen.samples)
     rows = []
     for name in (*configured, *others):
