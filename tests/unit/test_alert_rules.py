@@ -114,5 +114,6 @@ def test_the_burns_of_all_windows_say_the_same(window: str) -> None:
         misses = RECORDS[f"job_queue:rota_lag_misses:increase{window}"]
         assert misses == f"sum_over_time(job_queue:rota_lag_misses:increase5m[{window}]) / 5"
     assert burn.split() == (
-        f"job_queue:rota_lag_misses:increase{window} / ({starts} > 0) / job_queue:rota_lag_budget:ratio".split()
+        f"clamp_max(job_queue:rota_lag_misses:increase{window} / ({starts} > 0), 1)"
+        " / job_queue:rota_lag_budget:ratio".split()
     )

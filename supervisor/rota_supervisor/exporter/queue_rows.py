@@ -41,12 +41,16 @@ class TierSums(NamedTuple):
 
 
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
-    """Return a row for each configured queue, and then one for each other queue that is in use, as Redis has them."""
+    """Return a row for each configured queue, then one for each other queue in use, as Redis has them.
+
+    `_other` is the row of the smaller queues of patterns, and of what workers counted without room in their slots.
+    """
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
     tiers = {number: TierSums.of(tier, seen.recent) for number, tier in tiers_of(settings).items()}
-    strange = (name for name in states.keys() - configured.keys() if _is_in_use(states[name]))
-    others = sorted(strange, key=lambda name: (name == OTHER, name))
+    in_use = {name for name, state in states.items() if _is_in_use(state)}
+    counted_as_one = {OTHER} & seen.recent.totals.queues.keys()
+    others = sorted((in_use | counted_as_one) - configured.keys(), key=lambda name: (name == OTHER, name))
     labels, processed = QueueLabels(configured), _processed(seen.samples)
     rows = []
     for name in (*configured, *others):

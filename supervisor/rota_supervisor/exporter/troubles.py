@@ -97,14 +97,20 @@ class TroubleWatch:
 
     def _late(self, since: float) -> dict[str, LateStarts]:
         late: dict[str, LateStarts] = {}
+        worst = self._worst_since(since)
         for at, name, queue, amount in self._grown:
             if name == m.TASK_LAG_OBJECTIVE_MISSES.name and at >= since:
                 number = late.get(queue, LateStarts()).number + math.ceil(amount)
-                late[queue] = LateStarts(number, self._worst_of(queue, since), at)
+                late[queue] = LateStarts(number, worst.get(queue, 0.0), at)
         return late
 
-    def _worst_of(self, queue: str, since: float) -> float:
-        return max((lags.get(queue, 0.0) for at, lags in self._worst if at >= since), default=0.0)
+    def _worst_since(self, since: float) -> dict[str, float]:
+        """Return the highest lag of each queue, in seconds."""
+        worst: dict[str, float] = {}
+        for lags in (lags for at, lags in self._worst if at >= since):
+            for queue, lag in lags.items():
+                worst[queue] = max(lag, worst.get(queue, 0.0))
+        return worst
 
     def _forget(self, now: float) -> None:
         while self._grown and self._grown[0].at < now - REMEMBERED_SECONDS:

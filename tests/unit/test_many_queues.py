@@ -1,0 +1,150 @@
+"""Fleets of 50 to 1,000 queues: whatever is derived from several numbers is derived from one set of them."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from alert_cases import RECORDING
+from many_queues import TARGET, TASKS, ManyQueues, by_queue
+from prometheus import promtool
+from rota.telemetry.label_values import OTHER
+from rota_supervisor.exporter.folding import queues_with_room
+from rota_supervisor.top.plain import plain
+
+SIZES = (50, 95, 200, 1000)
+MOST_IN_A_SLOT = 200  # queues that certainly find room in each worker's slot
+OF_A_QUEUE = (
+    "rota_task_starts_total", "rota_task_lag_objective_misses_total", "rota_task_lag_seconds_count",
+    "rota_queue_wait_seconds_count", "rota_tasks_processed_total", "rota_task_runtime_seconds_count",
+    "rota_claims_total", "rota_queue_ready_tasks", "rota_queue_lag_target_ratio", "rota_tasks_enqueued_total",
+    "rota_task_lag_worst_seconds",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def fleet(request: pytest.FixtureRequest) -> ManyQueues:
+    """A fleet in which every start was late, and of each three attempts one failed and one was cancelled."""
+    made = ManyQueues(request.param)
+    made.scrape()
+    made.run(3, "done", "retry", "cancelled")
+    return made
+
+
+def test_a_queue_has_all_of_its_series_or_none(fleet: ManyQueues) -> None:
+    lines = fleet.scrape()
+    shown = [set(by_queue(lines, name)) for name in OF_A_QUEUE]
+    assert all(each == shown[0] for each in shown)
+    folded = set(fleet.names) - shown[0]
+    assert (OTHER in shown[0]) == bool(folded)
+    assert folded == set(fleet.names[len(fleet.names) - len(folded) :]), "those of the lowest tiers"
+
+
+def test_nothing_is_lost_and_misses_are_never_more_than_starts(fleet: ManyQueues) -> None:
+    lines = fleet.scrape()
+    starts, misses = (by_queue(lines, name) for name in OF_A_QUEUE[:2])
+    assert starts == misses
+    assert sum(starts.values()) == sum(by_queue(lines, "rota_tasks_processed_total").values())
+    assert sum(starts.values()) == len(fleet.names) * fleet.runs
+    for outcome in ("done", "retry", "cancelled"):
+        ended = by_queue(lines, "rota_tasks_processed_total", outcome=outcome)
+        assert ended == {queue: number / 3 for queue, number in starts.items()}
+
+
+def test_the_bound_holds_and_is_used_before_anything_is_one(fleet: ManyQueues) -> None:
+    lines, bound = fleet.scrape(), fleet.settings.max_series
+    assert len(lines) <= bound
+    folded = next(line.value for line in lines if line.name == "rota_metrics_queues_folded")
+    shown = next(line.value for line in lines if line.name == "rota_metrics_queues_shown")
+    assert shown + folded == len(fleet.names)
+    if folded:
+        assert len(lines) > 0.9 * bound
+        assert shown == pytest.approx(queues_with_room(bound, 2), rel=0.1), "what `rota check` says"
+    else:
+        assert {line.labels.get("task") for line in lines} >= {f"t{task}" for task in range(TASKS)}
+
+
+def test_pages_count_each_queue_by_itself_and_cancelled_tasks_have_not_failed(fleet: ManyQueues) -> None:
+    status, of_each = fleet.status(), fleet.runs // 3
+    for row in status["queues"]:
+        assert row["attempts"]["done"] == row["attempts"]["failed"]
+        assert row["processed"].get("done") == row["processed"].get("retry") == row["processed"].get("cancelled")
+    if len(fleet.names) <= MOST_IN_A_SLOT:
+        assert {row["attempts"]["done"] for row in status["queues"]} == {of_each}
+        assert {row["lag"]["starts"] for row in status["queues"]} == {fleet.runs}
+    assert sum(row["attempts"]["done"] for row in status["queues"]) == of_each * len(fleet.names)
+    assert sum(row["lag"]["starts"] for row in status["queues"]) == fleet.runs * len(fleet.names)
+    said = [each["text"] for each in status["headlines"] if "failed" in each["text"]]
+    assert said[0].startswith(f"queue q0000: {of_each} of {2 * of_each} attempts failed")
+    assert said[0][:60] in " ".join(plain(status, 200).split())
+
+
+def test_no_counter_goes_back_when_queues_become_one() -> None:
+    fleet = ManyQueues(200)
+    seen = [fleet.scrape()]
+    for outcome in ("done", "retry", "dead", "cancelled"):
+        fleet.run(1, outcome)
+        seen.append(fleet.scrape())
+    for before, after in pairwise(seen):
+        starts = [by_queue(lines, OF_A_QUEUE[0]) for lines in (before, after)]
+        assert set(starts[1]) - set(starts[0]) <= {OTHER}
+        assert all(starts[0][queue] <= starts[1][queue] for queue in starts[1])
+        assert len(after) <= fleet.settings.max_series
+    healthy = [each for each in fleet.status()["queues"] if each["attempts"]["failed"] != 2 * TASKS]
+    assert healthy == []
+
+
+def test_a_fleet_in_which_all_went_well_is_called_failing_nowhere() -> None:
+    for size in SIZES[:3]:
+        fleet = ManyQueues(size)
+        fleet.run(0, "done", "done", "done", "done")
+        assert not any("failed" in each["text"] for each in fleet.status()["headlines"])
+
+
+def test_the_rules_of_prometheus_know_no_burn_above_all_starts_late(
+    fleet: ManyQueues, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    series = [
+        {"series": f"{line.name}{{{labels_of(line.labels)}}}", "values": values_of(line.name, line.value)}
+        for line in fleet.scrape()
+        if line.name in (*OF_A_QUEUE[:2], "rota_queue_lag_target_ratio")
+        and line.labels.get("kind") in (None, "immediate")
+    ]
+    queues = len({each["series"] for each in series if each["series"].startswith(OF_A_QUEUE[0])})
+    record_property("queues", queues)
+    burn, most = "job_queue:rota_lag_burn:rate5m", 1 / (1 - TARGET)
+    expected = {
+        f"count({burn})": queues,
+        f"count({burn} > {most + 0.001}) or vector(0)": 0,
+        f"count({burn} < {most - 0.001}) or vector(0)": 0,
+        "count(job_queue:rota_lag_burn:rate1h > 14.4)": queues,
+    }
+    tests = {
+        "rule_files": [str(RECORDING)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series,
+                "promql_expr_test": [
+                    {"expr": expr, "eval_time": "20m", "exp_samples": [{"labels": "{}", "value": value}]}
+                    for expr, value in expected.items()
+                ],
+            }
+        ],
+    }
+    (tmp_path / "tests.yml").write_text(json.dumps(tests))
+    tested = promtool("test", "rules", str(tmp_path / "tests.yml"))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def labels_of(labels: dict[str, str]) -> str:
+    known = {"job": "rota", "instance": "a:9477"} | labels
+    return ",".join(f'{name}="{value}"' for name, value in known.items())
+
+
+def values_of(name: str, value: float) -> str:
+    """A gauge stays; a counter grows by what it is, each minute."""
+    return f"{value}x20" if name.endswith("ratio") else f"0+{value}x20"
