@@ -1,7 +1,7 @@
 """The endpoints: what is answered at once, and the pages that take longer. They only read, but for the actions."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 from rota.printable import printable
 from rota.telemetry import events, log
 from rota_supervisor.exporter import fleet, nodes, status
+from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.asking import RedisThread
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
-_NO_TOKEN: Final = text_answer(
-    "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
-    ("WWW-Authenticate", "Bearer"),
-    status=HTTPStatus.UNAUTHORIZED,
-)
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
@@ -40,8 +36,8 @@ _Endpoint = Callable[[HttpRequest], Answer]
 class Site:
     """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page. `at_once` and `page` are
     called in two threads: the one asks `probe`, the other `observer` and `redis` (None when this node is not to ask
-    it). `admits` says by the headers of a request whether it may be answered; health and the files of the page are for
-    everybody. `between` is to be called between pages, every second or so."""
+    it). `door` says which requests may be answered; health is for everybody. `between` is to be called between pages,
+    every second or so."""
 
     def __init__(
         self,
@@ -49,10 +45,10 @@ class Site:
         probe: fleet.Probe,
         observer: Observer,
         redis: RedisThread | None,
-        admits: Callable[[Mapping[str, str]], bool],
+        door: Door,
     ) -> None:
         self._settings = settings
-        self._admits = admits
+        self._door = door
         self._observer = observer
         self._assets = Assets()
         self._redis = redis
@@ -71,7 +67,7 @@ class Site:
         self._pages: dict[str, _Endpoint] = {
             "/actions": self._act,
             "/dead.json": self._look_at_tasks,
-            "/metrics": self._scrape,
+            METRICS: self._scrape,
             "/status.json": state,
             "/task.json": self._look_at_tasks,
         }
@@ -87,11 +83,11 @@ class Site:
             allowed = ", ".join(methods)
             text = f"{path} only answers {allowed}\n"
             return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
-        if path in self._assets:
-            return _guarded(self._assets.answer, request)
-        if path in self._pages and not self._admits(request.headers):
-            return _NO_TOKEN
-        return _guarded(self._health[path], request) if path in self._health else None
+        if path in self._health:
+            return _guarded(self._health[path], request)
+        if refusal := self._door.refusal_of(request, is_public=path in self._assets):
+            return refusal
+        return _guarded(self._assets.answer, request) if path in self._assets else None
 
     def page(self, request: HttpRequest) -> Answer:
         """Return a page, which takes a while."""
