@@ -41,6 +41,8 @@ def settings_for(queues: int) -> ExporterSettings:
         top_queues=20,
         forgotten_seconds=3600.0,
         ask_redis=False,
+        listen="",
+        allowed_hosts=(),
         token_file="",
         tls_cert="",
         tls_key="",

@@ -1,6 +1,7 @@
 """A real exporter for tests: spawned as the master does it, with slots that the test fills."""
 
 import contextlib
+import copy
 import dataclasses
 import json
 import os
@@ -52,12 +53,13 @@ def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> Expo
 class Exporter:
     """A fleet of one exporter whose master is this process. The test writes the other slots."""
 
-    def __init__(self, settings: ExporterSettings) -> None:
+    def __init__(self, settings: ExporterSettings, listen: str = "127.0.0.1") -> None:
         self.settings = settings
         self.memory = SlotMemory.create(1024)
         self._spawner = Spawner()
         self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.listener = bind("", "127.0.0.1", "0")
+        self.listener = bind("", listen, "0")
+        self.asked_at = "127.0.0.1"
         self.spawned: SpawnedChild | None = None
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
@@ -67,7 +69,13 @@ class Exporter:
     @property
     def target(self) -> str:
         """Host and port, as Prometheus names a target."""
-        return "{}:{}".format(*self.listener.getsockname())
+        return f"{self.asked_at}:{self.listener.getsockname()[1]}"
+
+    def at(self, address: str) -> "Exporter":
+        """The same, asked at this address of the machine."""
+        asked = copy.copy(self)
+        asked.asked_at = address
+        return asked
 
     @property
     def pid(self) -> int:

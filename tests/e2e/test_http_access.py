@@ -45,8 +45,12 @@ def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Flee
     until(lambda: len(fleet.workers()) == 2, "a second worker")
     status, refused = act(fleet, verb="scale", pool="other", workers=2)
     assert (status, "there is no pool" in refused["error"]) == (409, True), refused
-    [line] = fleet.log("exporter.action")
+    for key in ("node", "role", "namespace", "event", "level", "pid"):
+        status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
+        assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
+    [line] = fleet.log("exporter.action")  # and no other speaks for another process
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
+    assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
     assert json.loads(shown.stdout)["actions"] is True, shown.stderr
     (tmp_path / "other").write_text("a-token-of-somebody-else")
@@ -54,6 +58,15 @@ def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Flee
     assert (refused_top.returncode, "has another token: say --token-file" in refused_top.stderr) == (69, True)
     untold = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
     assert (untold.returncode, "asks for a token: say --token-file" in untold.stderr) == (69, True), untold.stderr
+
+
+def test_a_fleet_open_to_other_machines_without_a_token_says_what_they_may_read(fleets: Fleets, tmp_path: Path) -> None:
+    fleet = fleets.start(http={"listen": "0.0.0.0:0"})
+    [line] = [line for line in fleet.log("config.warning") if "http.listen" in line["warning"]]
+    assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
+    checked = run_rota(tmp_path, "check")
+    assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
+    assert fleet.rota("top", "--once").returncode == 0  # asked on the machine itself
 
 
 def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path: Path) -> None:
@@ -110,6 +123,7 @@ def answers(ask: Callable[[str], NodeAnswer], path: str) -> int:
     ("http", "message"),
     [
         ({"actions": True}, "http.actions: who may do more than look has to bear a token: set http.token_file"),
+        ({"allowed_hosts": ["rota.example.com:80"]}, "http.allowed_hosts[0]: expected a host name without a port"),
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),
         ({"token_file": "short"}, "short holds no token"),
         ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS takes both, tls_cert and tls_key"),

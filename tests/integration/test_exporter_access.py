@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import socket
 import ssl
 import threading
 import urllib.request
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from browser import LEADS_HERE, TabOpener
 from certificates import certificate
 from exporting import DEADLINE_SECONDS, Exporter, settings_for
 from masters import ON_ONE_SERVER
@@ -155,10 +158,25 @@ def test_what_is_no_action_is_refused_in_words(acting: Exporter) -> None:
         {"verb": "pause"},
         {"verb": "pause", "queue": 3},
         {"verb": "pause", "queue": "a b"},
+        {"verb": ["pause"]},
+        {"verb": {"pause": 1}},
+        {"verb": None},
+        {"verb": "pause", "queue": ["mail"]},
+        {"verb": "pause", "queue": "mail\ud800"},
+        {"verb": "pause", "queue": "mail", "node": "elsewhere"},
+        {"verb": "cancel", "task_id": {}},
+        {"verb": "scale"},
+        {"verb": "scale", "workers": "3"},
+        {"verb": "scale", "workers": -1},
+        {"verb": "scale", "workers": True},
+        {"verb": "scale", "workers": 3, "pool": ["a"]},
+        {"verb": "scale", "workers": 3, "more": 1},
     ):
         status, answer = act(acting, **order)
         assert (status, answer["ok"]) == (400, False), order
         assert answer["error"]
+    for body in (b"", b"[]", b"3", b'"pause"', b"null", b"\xff", b"[" * 8000, b'{"verb": ' + b"9" * 8000 + b"}"):
+        assert acting.get("/actions", "POST", body, Authorization=BEARER, **JSON).status == 400, body
     assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master here
     assert acting.get("/actions", Authorization=BEARER).status == 405
     assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
@@ -219,3 +237,84 @@ class Greedy:
             with contextlib.suppress(OSError):  # it was hung up on
                 self._exporter.get(self._path)
             self.asked += 1
+
+
+# Without a token: by which names, and from which machines
+
+
+@pytest.fixture
+def unlocked(namespace: str) -> Iterator[Exporter]:
+    """An exporter without a token, which has a name of its own."""
+    made = Exporter(settings_for(NO_SERVER, namespace, "mail", allowed_hosts=("Rota.example.com",), actions=True))
+    yield made.start()
+    made.close()
+
+
+EVERYTHING = ("/", "/main.js", "/metrics", "/status.json", "/dead.json", "/task.json?id=a")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:9477", "localhost.evil.example", "2130706433"])
+def test_a_name_that_is_not_ours_is_shown_nothing_of_the_fleet(unlocked: Exporter, host: str) -> None:
+    for path in EVERYTHING:
+        refused = unlocked.get(path, Host=host)
+        assert (refused.status, "[http] allowed_hosts" in refused.body) == (403, True), path
+    assert unlocked.get("/actions", "POST", b'{"verb": "pause", "queue": "mail"}', Host=host, **JSON).status == 403
+    assert [unlocked.get(path, Host=host).status for path in ("/livez", "/readyz")] == [200, 503]
+
+
+def test_a_page_whose_name_was_made_to_lead_here_reads_nothing(unlocked: Exporter, open_tab: TabOpener) -> None:
+    port = unlocked.target.rpartition(":")[2]
+    statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
+        async (path) => (await fetch("/" + path)).status))"""
+    ours = open_tab(f"http://127.0.0.1:{port}/livez").page
+    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis it knows of no dead tasks
+    theirs = open_tab(f"http://evil.{LEADS_HERE}:{port}/livez").page
+    assert theirs.evaluate("document.body.innerText.trim()") == "ok"
+    assert theirs.evaluate(statuses) == [403, 403, 403, 403]
+
+
+ADDRESSES = ("127.0.0.1:80", "10.1.2.3:9477", "[::1]:9477", "[fe80::1]")
+NAMES = ("localhost", "LOCALHOST.:9477", "app.localhost", "rota.example.com:443", os.uname().nodename)
+
+
+@pytest.mark.parametrize("host", [*NAMES, *ADDRESSES])
+def test_each_of_our_names_and_any_address_is_answered(unlocked: Exporter, host: str) -> None:
+    assert unlocked.get("/metrics", Host=host).status == 200
+    assert unlocked.get("/", Host=host).status == 200
+
+
+def test_the_token_admits_by_any_name(locked: Exporter) -> None:
+    assert locked.get("/metrics", Host="rota.internal:9477", Authorization=BEARER).status == 200
+    assert locked.get("/metrics", Host="rota.internal:9477").status == 401
+
+
+@pytest.mark.parametrize("host", ["", "rota.internal:9477"])
+def test_other_machines_may_scrape_and_probe_alone_without_a_token(namespace: str, host: str, own_address: str) -> None:
+    with closing(Exporter(settings_for(NO_SERVER, namespace, "mail"), listen="0.0.0.0").start()) as exporter:
+        there = exporter.at(own_address)
+        headers: dict[str, Any] = {"Host": host} if host else {}
+        for path in EVERYTHING:
+            answer = there.get(path, **headers)
+            assert answer.status == (200 if path == "/metrics" else 403), path
+            assert answer.status == 200 or "set [http] token_file" in answer.body
+        assert [there.get(path, **headers).status for path in ("/livez", "/readyz")] == [200, 503]
+        assert exporter.at("127.0.0.1").get("/").status == 200  # as `rota top` of this machine asks
+
+
+def test_other_machines_see_all_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:
+    settings = settings_for(NO_SERVER, namespace, "mail", token_file=str(token_file))
+    with closing(Exporter(settings, listen="0.0.0.0").start()) as exporter:
+        assert exporter.at(own_address).get("/").status == 200
+        assert exporter.at(own_address).get("/dead.json").status == 401
+        assert exporter.at(own_address).get("/metrics", Authorization=BEARER).status == 200
+
+
+@pytest.fixture
+def own_address() -> str:
+    """The address by which other machines reach this one. Without a network the test is skipped."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))  # nothing is sent: the kernel says from where it would be
+        except OSError:
+            pytest.skip("this machine has no address but those of loopback")
+        return str(asking.getsockname()[0])

@@ -41,6 +41,7 @@ tiers = [
 
 # [http]
 # listen = "127.0.0.1:9477"               # /metrics, /livez, /readyz and a status page
+# token_file = "token"                    # wanted by the page where other machines are to see it
 """
 
 TASKS_TEXT = '''\

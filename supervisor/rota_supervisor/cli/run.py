@@ -39,7 +39,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load_with_warnings(flags)
+    loaded = state.load(flags)  # its warnings are logged
     config = loaded.config
     command.warn_without_imports(config)
     folder = _current_folder()

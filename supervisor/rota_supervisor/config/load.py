@@ -21,6 +21,7 @@ from rota_supervisor.config.rules import (
     broken_rules,
     queue_in_key,
     warnings_of_conditions,
+    warnings_of_http,
 )
 
 DEFAULT_FILE = "rota.toml"
@@ -89,7 +90,7 @@ def load_config(sources: Sources) -> Loaded:
         # Without its file the rest is judged by the wrong neighbours.
         reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
         raise ConfigError(reported, config, content)
-    judged = (warnings_of_conditions, warnings_of_pools)
+    judged = (warnings_of_conditions, warnings_of_pools, warnings_of_http)
     warnings = (*environment.warnings, *(warning for warnings_of in judged for warning in warnings_of(config)))
     if sources.flags.pools and config.pools:
         selected = {name: pool for name, pool in config.pools.items() if name in sources.flags.pools}

@@ -137,9 +137,11 @@ class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
     """`[http]`: where metrics, health and the status page are served; "" turns it off, port 0 picks one. Who
-    asks there has to bear a token, with which certificate it is served, and whether the page may do more than show."""
+    asks there has to bear a token, by which further names, with which certificate it is served, and whether the page
+    may do more than show."""
 
     listen: str = "127.0.0.1:9477"
+    allowed_hosts: tuple[str, ...] = ()
     token_file: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -25,6 +25,7 @@ MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
 CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
 MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
+_HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 Rule = Callable[[Config], Iterable[Fault]]
@@ -258,6 +259,22 @@ def _access(config: Config) -> Iterator[Fault]:
         yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS takes both, tls_cert and tls_key")
     if http.actions and not http.token_file:
         yield Fault("http.actions", "who may do more than look has to bear a token: set http.token_file")
+    for number, name in enumerate(http.allowed_hosts):
+        if not _HOST_NAME.fullmatch(name):
+            message = f'expected a host name without a port, as in "rota.example.com", got {shown(name)}'
+            yield Fault(f"http.allowed_hosts[{number}]", message)
+
+
+def warnings_of_http(config: Config) -> list[str]:
+    """That other machines see no more than metrics and probes, where they can reach a node that has no token."""
+    host = config.http.listen.rpartition(":")[0].strip("[]")
+    if config.http.token_file or host in ("", "localhost", "::1") or host.startswith("127."):
+        return []
+    warning = (
+        f"http.listen = {shown(config.http.listen)} without http.token_file: other machines may read /metrics, /livez "
+        "and /readyz only; the status page and its data answer on this machine alone"
+    )
+    return [warning]
 
 
 def _paths(config: Config) -> Iterator[Fault]:

@@ -1,39 +1,102 @@
-"""Who may come in, and how: the bearer token and the certificate of `[http]`.
+"""Who may look, and how: the bearer token, the host names and the certificate of `[http]`.
 
-They are read from their files, and again when these change: certificates are renewed while a fleet runs.
+1. With a token, requests are admitted that bear it. A web page of somebody else cannot know it.
+2. Without one, only this machine may look, and by a name that is ours: a page whose own name was made to lead here (DNS
+   rebinding) sends that name as its `Host`. Addresses in numbers cannot be made to lead elsewhere, so each is admitted.
+3. Without one, other machines may read the metrics alone, by any name: scrapers use names that only operators know.
+
+Token and certificate are read from their files, and again when these change: certificates are renewed while a fleet
+runs.
 """
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rota.printable import printable
 from rota.telemetry import events, log
 from rota.telemetry.once_a_minute import OnceAMinute
+from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
 from rota_supervisor.exporter.settings import ExporterSettings
 
 if TYPE_CHECKING:
     import ssl
 
+METRICS: Final = "/metrics"
 _BEARER: Final = "bearer"
+_LOCALHOST: Final = "localhost"
+_MOST_SHOWN: Final = 80  # characters of a host
+_NO_TOKEN: Final = text_answer(
+    "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
+    ("WWW-Authenticate", "Bearer"),
+    status=HTTPStatus.UNAUTHORIZED,
+)
+_OTHER_MACHINE: Final = text_answer(
+    "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
+    "token (Authorization: Bearer TOKEN), or ask on the machine of the fleet\n",
+    status=HTTPStatus.FORBIDDEN,
+)
 _rarely: Final = OnceAMinute()
 
 
 class Door:
-    """What `[http]` says of both. Raises OSError, as `ssl.SSLError`, where its files cannot be used."""
+    """What `[http]` says of it. Raises OSError, as `ssl.SSLError`, where its files cannot be used."""
 
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = Token(settings.token_file) if settings.token_file else None
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+        listen_host = settings.listen.rpartition(":")[0]
+        self._hosts = Hosts((os.uname().nodename, listen_host, *settings.allowed_hosts))
 
-    def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request with these headers, whose names are in lower case, bears the token, if there is one."""
-        return self._token is None or self._token.admits(headers)
+    def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> Answer | None:
+        """Return why a request is not answered, or None if it is. `is_public`: the path is a file of the status page,
+        which needs no token."""
+        if self._token is not None:
+            return None if is_public or self._token.admits(request.headers) else _NO_TOKEN
+        if not request.is_local:
+            return None if request.path == METRICS else _OTHER_MACHINE
+        host = request.headers.get("host", "")
+        return None if self._hosts.include(host) else _strange_host(host)
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
         """Put TLS on a connection that was accepted, if there is a certificate."""
         return accepted if self._tls is None else self._tls.wrap(accepted)
+
+
+class Hosts:
+    """The names by which this node may be asked. Pure."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {_LOCALHOST, *(name.lower().rstrip(".") for name in names if name)}
+
+    def include(self, host: str) -> bool:
+        """Whether a `Host` header names this node: by one of the names, any name below `localhost`, or any address in
+        numbers, with or without a port. "" does too: every browser sends the header."""
+        name = _without_port(host).lower().rstrip(".")
+        return not host or name in self._names or name.endswith(f".{_LOCALHOST}") or _is_address(name)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0].removeprefix("[")
+    return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in name else socket.AF_INET, name)
+    except (OSError, ValueError):  # ValueError: it has a NUL, or is no text of ASCII
+        return False
+    return True
+
+
+def _strange_host(host: str) -> Answer:
+    shown = printable(_without_port(host)[:_MOST_SHOWN])
+    text = f"this node is not known as {shown!r}: if that is a name of it, add it to [http] allowed_hosts\n"
+    return text_answer(text, status=HTTPStatus.FORBIDDEN)
 
 
 class _Files:
@@ -63,7 +126,7 @@ class Token:
         self._look()
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """As the door's."""
+        """Whether a request with these headers, whose names are in lower case, bears it."""
         try:
             self._look()
         except OSError as error:

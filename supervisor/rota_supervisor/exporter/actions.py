@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.protocol.command import Command
 from rota.protocol.names import fault_in_name
@@ -21,6 +21,7 @@ from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer
 from rota_supervisor.exporter.settings import ExporterSettings
 
 MASTER_SECONDS: Final = 1.0
+_MOST_SHOWN: Final = 80  # characters of a value
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelWord.CANCELLED: "the task {} is cancelled",
@@ -30,6 +31,13 @@ _CANCELLED: Final = {
 
 Order = Mapping[str, Any]
 T = TypeVar("T")
+
+
+class Verb(NamedTuple):
+    """What a verb does, and which keys an action of it may have."""
+
+    act: Callable[[Order], str]
+    keys: tuple[str, ...]
 
 
 class ActionRefused(Exception):
@@ -48,19 +56,19 @@ class Actions:
         self._control_socket = settings.control_socket
         self._store = Store(settings.server.namespace)
         self._redis = redis
-        self._verbs: Mapping[str, Callable[[Order], str]] = {
-            "pause": self._pause,
-            "resume": self._resume,
-            "revive": self._revive,
-            "cancel": self._cancel,
-            "scale": self._scale,
+        self._verbs = {
+            "pause": Verb(self._pause, ("queue",)),
+            "resume": Verb(self._resume, ("queue",)),
+            "revive": Verb(self._revive, ("task_id",)),
+            "cancel": Verb(self._cancel, ("task_id",)),
+            "scale": Verb(self._scale, ("pool", "workers")),
         }
 
     def answer(self, request: HttpRequest) -> Answer:
         """Return what became of it: `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
         try:
             order = self._order_in(request)
-            text = self._verbs[order["verb"]](order)
+            text = self._verbs[order["verb"]].act(order)
         except ActionRefused as refused:
             return json_answer({"ok": False, "error": str(refused)}, refused.status)
         log.logger().info(events.EXPORTER_ACTION, **order)
@@ -72,12 +80,16 @@ class Actions:
         if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
             raise ActionRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            order = json.loads(request.body)
+            order: Any = json.loads(request.body)
         except (ValueError, RecursionError):
             order = None
-        if not isinstance(order, dict) or order.get("verb") not in self._verbs:
+        verb = order.get("verb") if isinstance(order, dict) else None
+        if not isinstance(verb, str) or verb not in self._verbs:
             raise ActionRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
-        return order
+        keys = self._verbs[verb].keys
+        if unknown := sorted(order.keys() - {"verb", *keys}):
+            raise ActionRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
+        return {"verb": verb, **{key: order[key] for key in keys if key in order}}
 
     def _pause(self, order: Order) -> str:
         queue = _name_in(order, "queue")
@@ -102,7 +114,9 @@ class Actions:
 
     def _scale(self, order: Order) -> str:
         """How many are sensible, and whether there is such a pool, the master says."""
-        asked = {key: order[key] for key in ("pool", "workers") if key in order}
+        asked: dict[str, int | str] = {"workers": _count_in(order, "workers")}
+        if order.get("pool") is not None:
+            asked["pool"] = _name_in(order, "pool")
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
                 connecting.settimeout(MASTER_SECONDS)
@@ -112,7 +126,7 @@ class Actions:
             raise ActionRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
         if not answer.get("ok"):
             raise ActionRefused(str(answer.get("error")), HTTPStatus.CONFLICT)
-        return f"the master was told: {asked.get('workers')} workers"
+        return f"the master was told: {asked['workers']} workers"
 
     def _run(self, command: Command[T]) -> T:
         if self._redis is None:
@@ -125,6 +139,13 @@ class Actions:
             raise ActionRefused(why, HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
+def _count_in(order: Order, key: str) -> int:
+    number = order.get(key)
+    if type(number) is not int or number < 0:  # True is an int, too
+        raise ActionRefused(f'{order["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}')
+    return number
+
+
 def _name_in(order: Order, key: str) -> str:
     name = order.get(key)
     if not isinstance(name, str):
@@ -132,3 +153,7 @@ def _name_in(order: Order, key: str) -> str:
     if fault := fault_in_name(key, name):
         raise ActionRefused(fault)
     return name
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:_MOST_SHOWN]

@@ -28,17 +28,20 @@ MAX_BODY_BYTES: Final = 1 << 13
 _TAKE_A_BODY: Final = (b"/actions",)
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
+_MAPPED: Final = "::ffff:"  # what an address of IPv4 begins with where a socket of IPv6 was asked
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a client asks for. Names of headers are in lower case. `body`: where the path takes one."""
+    """What a client asks for. Names of headers are in lower case. `body`: where the path takes one. `is_local`: the
+    connection came over the loopback interface, so its other end is on this machine."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
     body: bytes = b""
+    is_local: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,10 @@ def _json(value: object, depth: int = 2) -> str:
 
 
 class HttpExchange:
-    """What has come from one client, and what it is sent, as bytes."""
+    """What has come from one client, and what it is sent, as bytes. `is_local`: as in its request."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_local: bool = True) -> None:
+        self._is_local = is_local
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
         self._head: h11.Request | None = None
@@ -102,15 +106,20 @@ class HttpExchange:
             if isinstance(event, h11.Request):
                 self._head = event
                 if event.target not in _TAKE_A_BODY:
-                    return _request(event, b"")
+                    return self._request(event)
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > MAX_BODY_BYTES:
                     return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif isinstance(event, h11.EndOfMessage) and self._head is not None:
-                return _request(self._head, self._body)
+                return self._request(self._head)
             else:
                 return None
+
+    def _request(self, head: h11.Request) -> HttpRequest:
+        path, _, query = head.target.decode().partition("?")
+        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        return HttpRequest(head.method.decode(), unquote(path), query, headers, self._body, self._is_local)
 
     def give(self, answer: Answer) -> tuple[bytes, bytes]:
         """Return what is sent: the head, and the body, which many clients may share."""
@@ -124,12 +133,6 @@ class HttpExchange:
         response = h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers)
         is_without_body = self._head is not None and self._head.method == b"HEAD"
         return self._protocol.send(response), b"" if is_without_body else answer.body
-
-
-def _request(head: h11.Request, body: bytes) -> HttpRequest:
-    path, _, query = head.target.decode().partition("?")
-    headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-    return HttpRequest(head.method.decode(), unquote(path), query, headers, body)
 
 
 def _refusal(status: HTTPStatus) -> Answer:
@@ -154,7 +157,7 @@ class HttpClient:
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._exchange = HttpExchange()
+        self._exchange = HttpExchange(is_local=_is_local(connection))
         self._unsent: list[memoryview] = []
         self.body = b""  # what it is sent
         self.is_scraping = False
@@ -202,6 +205,14 @@ class HttpClient:
         self.turn = ClientTurn.GONE
         self._unsent, self.body = [], b""
         self._connection.close()
+
+
+def _is_local(connection: socket.socket) -> bool:
+    """Whether the address that the client reached is one of the loopback interface."""
+    if connection.family == socket.AF_UNIX:
+        return True
+    address = str(connection.getsockname()[0]).removeprefix(_MAPPED)
+    return address == "::1" or address.startswith("127.")
 
 
 def _end_sending(connection: socket.socket) -> None:

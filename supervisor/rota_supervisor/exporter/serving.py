@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -44,7 +44,7 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
     sys.setswitchinterval(_SWITCH_SECONDS)
     watched = (signals_fd,) if place.death_fd < 0 else (signals_fd, place.death_fd)
     with closing(socket.socket(fileno=listen_fd)) as listener:
-        server = Server(listener, _site(settings, place, door.admits), watched, door.wrap)
+        server = Server(listener, _site(settings, place, door), watched, door.wrap)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         place.slot.phase = Phase.IDLE
         place.slot.beat()
@@ -53,7 +53,7 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
         return _serve(server, place, signals_fd)
 
 
-def _site(settings: ExporterSettings, place: ExporterPlace, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
+def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -> web.Site:
     redis = _redis(settings)
     watch = queues.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
@@ -62,7 +62,7 @@ def _site(settings: ExporterSettings, place: ExporterPlace, admits: Callable[[Ma
         read_queues = _in_place_of_a_master(read_queues, own.recorder)
     memory, master_pid = place.memory, place.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
-    site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, admits)
+    site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, door)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
     elif watch:

@@ -1,7 +1,7 @@
 """The endpoints: what is answered at once, and the pages that take longer. They only read, but for the actions."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from rota.printable import printable
 from rota.telemetry import events, log
 from rota_supervisor.exporter import fleet, nodes, status
+from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.asking import RedisThread, connector
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
-_NO_TOKEN: Final = text_answer(
-    "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
-    ("WWW-Authenticate", "Bearer"),
-    status=HTTPStatus.UNAUTHORIZED,
-)
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
@@ -42,8 +38,8 @@ _Endpoint = Callable[[HttpRequest], Answer]
 class Site:
     """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page. `at_once` and `page` are
     called in two threads: the one asks `probe`, the other `observer` and `redis` (None when this node is not to ask
-    it). `admits` says by the headers of a request whether it may be answered; health and the files of the page are for
-    everybody. `between` is to be called between pages, every second or so."""
+    it). `door` says which requests may be answered; health is for everybody. `between` is to be called between pages,
+    every second or so."""
 
     def __init__(
         self,
@@ -51,10 +47,10 @@ class Site:
         probe: fleet.Probe,
         observer: Observer,
         redis: RedisThread | None,
-        admits: Callable[[Mapping[str, str]], bool],
+        door: Door,
     ) -> None:
         self._settings = settings
-        self._admits = admits
+        self._door = door
         self._observer = observer
         self._assets = Assets()
         self._redis = redis
@@ -73,7 +69,7 @@ class Site:
         self._pages: dict[str, _Endpoint] = {
             "/actions": self._act,
             "/dead.json": self._look_at_tasks,
-            "/metrics": self._scrape,
+            METRICS: self._scrape,
             "/status.json": state,
             "/task.json": self._look_at_tasks,
         }
@@ -89,16 +85,16 @@ class Site:
             allowed = ", ".join(methods)
             text = f"{path} only answers {allowed}\n"
             return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
-        if path in self._assets:
-            return _guarded(self._assets.answer, request)
-        if path in self._pages and not self._admits(request.headers):
-            return _NO_TOKEN
-        return _guarded(self._health[path], request) if path in self._health else None
+        if path in self._health:
+            return _guarded(self._health[path], request)
+        if refusal := self._door.refusal_of(request, is_public=path in self._assets):
+            return refusal
+        return _guarded(self._assets.answer, request) if path in self._assets else None
 
     def scrape_kind(self, request: HttpRequest) -> str:
         """Return what tells a scrape of everything from one in another format; "" for another page. Who asks for the
         same at the same time may be given the same answer."""
-        if request.path != "/metrics" or request.query not in ("", "created"):
+        if request.path != METRICS or request.query not in ("", "created"):
             return ""
         content_type = choose_encoder(request.headers.get("accept", ""))[1]
         return f"{content_type} {request.query} {_takes_gzip(request)}"

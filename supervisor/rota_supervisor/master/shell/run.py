@@ -76,7 +76,7 @@ def run_master(options: RunOptions) -> None:
     unforeseen.tell_in_log()
     try:
         startup.check_sizes(config)
-        for warning in [*options.check_server(), *oom.warnings()]:
+        for warning in [*options.loaded.warnings, *options.check_server(), *oom.warnings()]:
             log.logger().warning(events.CONFIG_WARNING, warning=warning)
         manager = options.manager
         surroundings = Surroundings(
