@@ -166,12 +166,3 @@ def test_a_queue_in_which_nothing_happens_takes_no_room(node: Node) -> None:
     [step] = node.recent.steps
     assert step.added.queues.keys() == {"bulk"}
     assert step.points.keys() == {None, "bulk"}
-
-
-def test_lost_lines_of_the_log_are_those_of_the_window(node: Node) -> None:
-    dropped = node._recorder.counter(m.LOG_LINES_DROPPED)
-    dropped.add(3)
-    node.begin()
-    dropped.add(2)
-    node.step()
-    assert node.recent.window.lines_dropped == 2

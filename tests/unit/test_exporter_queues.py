@@ -13,15 +13,18 @@ from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
 from rota.protocol.schedules import Page
+from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter import asking
 from rota_supervisor.exporter.asking import LIMIT_SECONDS, RedisThread, connector
 from rota_supervisor.exporter.queues import QueueReading, QueueWatch
+from waiting import until
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 30.0
+AUDIT = Store("ns").audit()
 
 
 class Redis:
@@ -74,9 +77,9 @@ class Redis:
         """Nothing is open."""
 
 
-def watch(on: Redis) -> QueueWatch:
+def watch(on: Redis, redis: RedisThread | None = None) -> QueueWatch:
     settings = exporter_settings({"mail": QueueConfig()}, ServerSettings("redis://127.0.0.1:1/0", "ns"))
-    return QueueWatch(settings, RedisThread(on.connect))
+    return QueueWatch(settings, redis or RedisThread(on.connect))
 
 
 def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:
@@ -153,6 +156,54 @@ def test_a_server_that_hangs_is_not_waited_for_and_its_late_answer_is_not_shown_
     on.answers.set()
     read_until(watched, known=True)
     assert on.overviews >= 2, "the late answer was old already, so it was asked again"
+
+
+def test_while_an_answer_takes_long_the_last_one_is_shown_until_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = Redis()
+    watched = watch(on)
+    known = read_until(watched, known=True)
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.0)
+    on.answers.clear()
+    assert watched.read() is known
+    monkeypatch.setattr(asking, "STALE_SECONDS", 0.0)
+    assert watched.read() is None
+    on.answers.set()
+
+
+@pytest.mark.parametrize(("limit", "reader", "asked"), [(30.0, 30.0, 1), (-1.0, -1.0, 1), (-1.0, 30.0, 2)])
+def test_without_a_reader_only_a_slow_server_is_asked_again_and_only_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
+) -> None:
+    """`limit`: over which an answer took long; `reader`: for how long one is remembered."""
+    on = Redis()
+    redis = RedisThread(on.connect)
+    watched = watch(on, redis)
+    read_until(watched, known=True)
+    monkeypatch.setattr(asking, "LIMIT_SECONDS", limit)
+    monkeypatch.setattr(asking, "READER_SECONDS", reader)
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.0)
+    watched.keep_fresh()
+    redis.ask(lambda run: run(AUDIT))  # behind whatever was asked
+    assert on.overviews == asked
+
+
+def test_what_a_person_asks_in_vain_is_waited_for_briefly_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(asking, "LIMIT_SECONDS", 0.1)
+    on = Redis()
+    on.answers.clear()
+    redis = RedisThread(on.connect)
+    for _ in range(2):
+        with pytest.raises(asking.NoAnswer):
+            redis.ask(lambda run: run(AUDIT))
+    on.answers.set()
+    until(lambda: _answered(redis), "it answers again")
+
+
+def _answered(redis: RedisThread) -> bool:
+    with suppress(asking.NoAnswer):
+        return redis.ask(lambda run: run(AUDIT)).accepted == 5
+    return False
 
 
 def test_an_unusable_url_is_refused_at_the_start() -> None:

@@ -12,7 +12,7 @@ from operator import add, sub
 from typing import Final, NamedTuple
 
 from rota.telemetry.definition import HistogramDefinition
-from rota.telemetry.metrics import LOG_LINES_DROPPED, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
+from rota.telemetry.metrics import TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
 from rota_supervisor.exporter.samples import Numbers, Samples
 
 STEP_SECONDS: Final = 5.0
@@ -58,10 +58,9 @@ ByQueue = Mapping[str, Starts]
 
 
 class Totals(NamedTuple):
-    """What was counted by queue, and how many lines of the log were lost."""
+    """What was counted by queue."""
 
     queues: ByQueue
-    lines_dropped: float = 0.0
 
     def minus(self, before: "Totals") -> "Totals":
         """What was added since, in the queues in which anything was."""
@@ -70,13 +69,12 @@ class Totals(NamedTuple):
                 queue: starts.minus(before.queues.get(queue, _NOTHING))
                 for queue, starts in self.queues.items()
                 if starts != before.queues.get(queue, _NOTHING)
-            },
-            self.lines_dropped - before.lines_dropped,
+            }
         )
 
     def plus(self, more: "Totals") -> "Totals":
         added = {queue: self.queues.get(queue, _NOTHING).plus(starts) for queue, starts in more.queues.items()}
-        return Totals({**self.queues, **added}, self.lines_dropped + more.lines_dropped)
+        return Totals({**self.queues, **added})
 
     @property
     def overall(self) -> Starts:
@@ -233,7 +231,7 @@ def _totals(samples: Samples) -> Totals:
         queue: Starts(lags.get(queue, _NOTHING.lags), late[queue], done[queue], failed[queue])
         for queue in lags.keys() | done.keys() | failed.keys()
     }
-    return Totals(queues, sum(number for _, (number,) in samples.series(LOG_LINES_DROPPED)))
+    return Totals(queues)
 
 
 def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:

@@ -1,0 +1,50 @@
+"""How late a queue is said to be: by its worst start, exactly, and in the past once it is over."""
+
+import json
+import re
+import time
+from typing import Any, Final
+
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from waiting import until
+
+pytestmark = ON_ONE_SERVER
+
+OBJECTIVE_SECONDS: Final = 1.0
+HELD_SECONDS: Final = 3.3  # how late the first of the tasks starts; a bucket ends at 5
+DEADLINE_SECONDS: Final = 60.0
+
+
+def row_of(fleet: RunningFleet) -> dict[str, Any]:
+    _, body = fleet.get("/status.json")
+    status = json.loads(body)
+    [row] = [each for each in status["queues"] if each["name"] == "default"]
+    lines = [line for line in status["headlines"] if line["where"] == "queues/default"]
+    return {**row, "line": lines[0] if lines else {"level": "good", "text": ""}}
+
+
+def test_a_queue_is_late_by_its_worst_start_exactly_and_was_late_once_that_is_over(fleets: Fleets) -> None:
+    fleet = fleets.start(workers=2, queues={"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}})
+    fleet.client.pause("default")
+    for number in range(8):
+        fleet.client.enqueue("note", args=[str(number)], queue="default")
+    time.sleep(HELD_SECONDS)
+    fleet.client.resume("default")
+    fleet.wait_for("end", 8)
+    until(lambda: row_of(fleet)["late"]["starts"] == 8, lambda: row_of(fleet), DEADLINE_SECONDS)
+    seen = row_of(fleet)
+    worst = fleet.metrics().total("rota_task_lag_worst_seconds", queue="default")
+    assert HELD_SECONDS <= worst < 5 * HELD_SECONDS
+    assert seen["late"]["worst_seconds"] == worst
+    assert seen["lag"]["p99_seconds"] != worst, "the edge of a bucket, which is not what is shown"
+    until(
+        lambda: row_of(fleet)["line"]["text"].startswith("queue default was late until "),
+        lambda: row_of(fleet)["line"],
+        DEADLINE_SECONDS,
+    )
+    line = row_of(fleet)["line"]
+    assert line["level"] == "warn"
+    assert re.fullmatch(
+        rf"queue default was late until [\d:]{{8}} UTC: {worst:.1f} s, its objective is 1.0 s", line["text"]
+    )
