@@ -101,7 +101,7 @@ def burn(window: str) -> str:
     """How many times faster than the objective allows each queue spends its error budget."""
     misses = f"sum by ({BY_QUEUE}) (rate(rota_task_lag_objective_misses_total{{{COUNTS_FOR_OBJECTIVE}}}[{window}]))"
     starts = f"sum by ({BY_QUEUE}) (rate(rota_task_starts_total{{{COUNTS_FOR_OBJECTIVE}}}[{window}]))"
-    return f"{misses} / ({starts} > 0) / (1 - {queue_gauge('rota_queue_lag_target_ratio')})"
+    return f"clamp_max({misses} / ({starts} > 0), 1) / (1 - {queue_gauge('rota_queue_lag_target_ratio')})"
 
 
 def seconds_to_drain() -> str:

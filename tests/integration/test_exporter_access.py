@@ -8,6 +8,7 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,23 @@ def test_clients_that_ask_without_a_pause_starve_no_scrape(namespace: str, path:
         exporter.close()
     assert scrapes == [200] * 20
     assert page == 200
+
+
+def test_probes_are_answered_while_a_page_of_a_thousand_queues_is_made(namespace: str) -> None:
+    exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(1000))))
+    try:
+        exporter.start()
+        with ThreadPoolExecutor(1) as pool:
+            page = pool.submit(exporter.get, "/status.json")
+            probes = [exporter.get("/livez").status]
+            while not page.done():
+                probes.append(exporter.get("/livez").status)
+            queues = page.result().json()["queues"]
+    finally:
+        exporter.close()
+    assert len(queues) == 1000
+    assert set(probes) == {200}
+    assert len(probes) > 3, "and not one after the page"
 
 
 class Greedy:

@@ -1,5 +1,6 @@
 """HTTP as the exporter speaks it: one request, whatever bytes it comes in, and one answer."""
 
+import json
 from http import HTTPStatus
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from rota_supervisor.exporter.client import (
     Answer,
     HttpExchange,
     HttpRequest,
+    json_answer,
     text_answer,
 )
 
@@ -80,3 +82,14 @@ def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: by
     assert {b"Content-Length: 3", b"Connection: close", b"Allow: GET", b"Cache-Control: no-store"} < set(
         head.split(b"\r\n")
     )
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(_JSON)
+def test_json_that_is_encoded_in_parts_is_what_it_is_as_a_whole(value: object) -> None:
+    assert json_answer(value).body.decode() == f"{json.dumps(value, separators=(',', ':'))}\n"

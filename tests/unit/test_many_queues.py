@@ -1,6 +1,7 @@
 """Fleets of 50 to 1,000 queues: whatever is derived from several numbers is derived from one set of them."""
 
 import json
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +12,13 @@ from alert_cases import RECORDING
 from many_queues import TARGET, TASKS, ManyQueues, by_queue
 from prometheus import promtool
 from rota.telemetry.label_values import OTHER
+from rota_supervisor.exporter.client import json_answer
 from rota_supervisor.exporter.folding import queues_with_room
 from rota_supervisor.top.plain import plain
 
 SIZES = (50, 95, 200, 1000)
 MOST_IN_A_SLOT = 200  # queues that certainly find room in each worker's slot
+MOST_CALLS_FOR_A_QUEUE = 200
 OF_A_QUEUE = (
     "rota_task_starts_total", "rota_task_lag_objective_misses_total", "rota_task_lag_seconds_count",
     "rota_queue_wait_seconds_count", "rota_tasks_processed_total", "rota_task_runtime_seconds_count",
@@ -96,6 +99,35 @@ def test_no_counter_goes_back_when_queues_become_one() -> None:
     assert healthy == []
 
 
+def test_the_page_of_twice_as_many_queues_is_twice_the_work() -> None:
+    one, two = (calls_of_a_page(ManyQueues(size)) for size in (250, 500))
+    assert two < 2.2 * one
+    assert two < 500 * MOST_CALLS_FOR_A_QUEUE
+
+
+def calls_of_a_page(fleet: ManyQueues) -> int:
+    """How many functions are called for a page, once what was recorded is known."""
+    fleet.run(1, "done")
+    fleet.status()
+    return calls_of(lambda: json_answer(fleet.status()))
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions are called for it."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def test_a_fleet_in_which_all_went_well_is_called_failing_nowhere() -> None:
     for size in SIZES[:3]:
         fleet = ManyQueues(size)
@@ -103,9 +135,7 @@ def test_a_fleet_in_which_all_went_well_is_called_failing_nowhere() -> None:
         assert not any("failed" in each["text"] for each in fleet.status()["headlines"])
 
 
-def test_the_rules_of_prometheus_know_no_burn_above_all_starts_late(
-    fleet: ManyQueues, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_rules_of_prometheus_know_no_burn_above_all_starts_late(fleet: ManyQueues, tmp_path: Path) -> None:
     series = [
         {"series": f"{line.name}{{{labels_of(line.labels)}}}", "values": values_of(line.name, line.value)}
         for line in fleet.scrape()
@@ -113,7 +143,6 @@ def test_the_rules_of_prometheus_know_no_burn_above_all_starts_late(
         and line.labels.get("kind") in (None, "immediate")
     ]
     queues = len({each["series"] for each in series if each["series"].startswith(OF_A_QUEUE[0])})
-    record_property("queues", queues)
     burn, most = "job_queue:rota_lag_burn:rate5m", 1 / (1 - TARGET)
     expected = {
         f"count({burn})": queues,
