@@ -39,7 +39,7 @@ class Runs(Protocol):
 
 def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
-    redis = address.parse_address(server.redis_url)
+    redis = address.address_of(server)
     options = connection.ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
     return lambda: connection.connect(redis, options)
 

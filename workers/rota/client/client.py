@@ -30,7 +30,7 @@ from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
-from rota.server.address import parse_address
+from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
 
@@ -50,8 +50,10 @@ class Client(Flowing):
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
     connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
-    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). Close it, or use
-    it as a context manager, when it is not needed any more.
+    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
+    URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
+    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate. Close it, or
+    use it as a context manager, when it is not needed any more.
     """
 
     is_async: Final = False
@@ -64,6 +66,9 @@ class Client(Flowing):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        redis_tls_ca: str = "",
+        redis_tls_cert: str = "",
+        redis_tls_key: str = "",
         on_commit: OnCommit | None = None,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
@@ -72,8 +77,8 @@ class Client(Flowing):
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._address = parse_address(redis_url)
-        self._pool = ClientPool(redis_url, self._timeout_seconds)
+        self._address = parse_address(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
+        self._pool = ClientPool(redis_url, self._timeout_seconds, self._address.tls_files)
         self._access = Access(self._address, self._timeout_seconds, self._pool, self._store)
         self._waiting = Waiting(self._access)
         failover = self._address.sentinels is not None
