@@ -41,7 +41,6 @@ def settings_for(queues: int) -> ExporterSettings:
         top_queues=20,
         forgotten_seconds=3600.0,
         ask_redis=False,
-        listen="",
         allowed_hosts=(),
         token_file="",
         tls_cert="",

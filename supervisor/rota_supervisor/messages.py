@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 8
+ABI: Final = 9
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # by schedule: its task, args and kwargs

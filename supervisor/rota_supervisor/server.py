@@ -15,12 +15,13 @@ from rota.protocol.scripts import read_script, read_sources
 from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.redaction import redact
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.durability import Durability
-from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError
+from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault
 from rota_supervisor import server_check
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import server_settings
 from rota_supervisor.exits import ExitCode, Failure
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
@@ -60,7 +61,7 @@ class CheckedServer(NamedTuple):
 def connected(config: Config) -> Iterator[Connection]:
     """A connection for the length of a block. Raises Failure 69 for whatever goes wrong with the server."""
     try:
-        connection = connect(parse_address(config.redis_url), OPTIONS)
+        connection = connect(address_of(server_settings(config)), OPTIONS)
         try:
             yield connection
         finally:
@@ -74,7 +75,7 @@ def _what_is_wrong(error: ServerError) -> str:
     match error:
         case ConnectionLost() if error.reason == REASON_SENTINEL:
             return f"leads nowhere: {error}: see that sentinels and servers run, and that redis_url names them rightly"
-        case ConnectionLost():
+        case ConnectionLost() if not isinstance(error, TlsFault):
             return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
         case PushedBack():
             return f"refuses for now: {error}: try again when it has recovered"
@@ -94,7 +95,7 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
-    failover = parse_address(config.redis_url).sentinels is not None
+    failover = address_of(server_settings(config)).sentinels is not None
     with connected(config) as connection:
         info = server_check.parse_info(connection.execute("INFO").decode(errors="replace"))
         if config.durability == "waitaof":

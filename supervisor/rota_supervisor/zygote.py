@@ -31,7 +31,7 @@ from rota.child.roster import pids_on
 from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.slot_memory import move_in
 from rota.child.slots import Phase
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.telemetry import events, log
 from rota.worker.run import run_worker
 from rota_supervisor import child, importing, messages, process
@@ -118,7 +118,7 @@ def _serve(entrance: child.Entrance) -> bool:
                     fork_worker(forks, request, fd)
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
-                parse_address(pools[name].server.redis_url)  # kept, for its workers
+                address_of(pools[name].server)  # kept, for its workers
                 importing.warm_up_for(pools[name].concurrency)
             case messages.Bye():
                 return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rota_supervisor.cli import command, output
+from rota_supervisor.config.resolve import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     state = command.current_state()
     config = state.load_to_reach()
     place = None if after == _NOW else after
-    with rota.Client(config.redis_url, config.namespace) as client:
+    with rota.Client(config.redis_url, config.namespace, **tls_options(config)) as client:
         try:
             reader = client.events(place, queue=queue, task=task, timeout=_LOOK_SECONDS if follow else 0)
         except rota.EventsOff as error:

@@ -23,6 +23,7 @@ from rota_supervisor.cli.task_show import TASK_ID, check_id, require_known, show
 from rota_supervisor.cli.times import DURATION, MOMENT
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def _client(config: Config) -> "Client":
     from rota.client.client import Client  # noqa: PLC0415 - it takes its time to import
 
     limit = config.limits.max_payload_kb
-    return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=config.durability)
+    durability, files = config.durability, tls_options(config)
+    return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=durability, **files)
 
 
 def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[Any]":

@@ -15,6 +15,7 @@ import rota
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.health import node_of
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_of_url, token_in
 from rota_supervisor.top.plain import plain
@@ -110,7 +111,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
     fleet = read_status(node)["fleet"]
     respect_no_color(state)
-    with rota.Client(config.redis_url, fleet) as client:
+    with rota.Client(config.redis_url, fleet, **tls_options(config)) as client:
         view = Top(reader(node), client)
         view.run()
     return view.return_code or ExitCode.CLEAN

@@ -12,7 +12,7 @@ from msgspec import structs
 from rota_supervisor.config import layers
 from rota_supervisor.config.convert import convert_config
 from rota_supervisor.config.faults import ConfigError, Fault, suggestion
-from rota_supervisor.config.http_files import place_http_files
+from rota_supervisor.config.files import place_files
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import warnings_of_pools
 from rota_supervisor.config.rules import (
@@ -82,7 +82,7 @@ def load_config(sources: Sources) -> Loaded:
     faults = of_file.faults + flags.faults + environment.faults
     faults += layers.choose_server_url(given, merged, sources.file.parent)
     faults += layers.read_chunks(merged, sources.file.parent)
-    faults += place_http_files(merged, sources.file.parent)
+    faults += place_files(merged, sources.file.parent)
     config, faults_of_types = convert_config(_without_unserved(sources.flags, merged.values))
     faults += faults_of_types
     faults += broken_rules(config, {_top(fault.path) for fault in faults})

@@ -206,6 +206,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = DEFAULT_NAMESPACE
     redis_url: str = DEFAULT_REDIS_URL
     redis_url_file: str = ""
+    redis_tls_ca: str = ""
+    redis_tls_cert: str = ""
+    redis_tls_key: str = ""
     imports: tuple[str, ...] = ()
     workers: Count | None = None
     pollers: Annotated[int, Meta(ge=1, le=2)] = 1

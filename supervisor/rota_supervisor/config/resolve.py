@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
@@ -146,7 +146,22 @@ def classic_sources(config: Config) -> tuple[ClassicSource, ...]:
 
 def server_settings(config: Config) -> ServerSettings:
     """Where the server is."""
-    return ServerSettings(redis_url=config.redis_url, namespace=config.namespace)
+    return ServerSettings(**by_name(ServerSettings, config))
+
+
+class TlsOptions(TypedDict):
+    """The files for TLS, as a client takes them."""
+
+    redis_tls_ca: str
+    redis_tls_cert: str
+    redis_tls_key: str
+
+
+def tls_options(config: Config) -> TlsOptions:
+    """What a client of a command is given beside the URL."""
+    return TlsOptions(
+        redis_tls_ca=config.redis_tls_ca, redis_tls_cert=config.redis_tls_cert, redis_tls_key=config.redis_tls_key
+    )
 
 
 def log_settings(config: Config) -> LogSettings:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.patterns import STAR, fault_in_pattern, served_as
 from rota.rates import parse_rate
-from rota.server.address import parse_address
+from rota.server.address import TlsFiles, parse_address
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion
@@ -52,6 +52,12 @@ def _redis_url(config: Config) -> Iterator[Fault]:
         parse_address(config.redis_url)
     except ValueError as error:
         yield Fault("redis_url", str(error))
+        return
+    try:
+        parse_address(config.redis_url, TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key))
+    except ValueError as error:
+        key = next(key for key in ("redis_tls_ca", "redis_tls_cert", "redis_tls_key") if getattr(config, key))
+        yield Fault(key, str(error))
 
 
 def _imports(config: Config) -> Iterator[Fault]:

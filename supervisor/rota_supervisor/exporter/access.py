@@ -48,8 +48,7 @@ class Door:
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = Token(settings.token_file) if settings.token_file else None
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
-        listen_host = settings.listen.rpartition(":")[0]
-        self._hosts = Hosts((os.uname().nodename, listen_host, *settings.allowed_hosts))
+        self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
     def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> Answer | None:
         """Return why a request is not answered, or None if it is. `is_public`: the path is a file of the status page,

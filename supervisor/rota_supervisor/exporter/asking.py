@@ -42,7 +42,7 @@ class Runs(Protocol):
 
 def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
-    redis = address.parse_address(server.redis_url)
+    redis = address.address_of(server)
     options = connection.ConnectionOptions("rota-exporter")  # as patient as a worker
     return lambda: connection.connect(redis, options)
 

@@ -29,7 +29,7 @@ class ExporterSettings:
     outside a task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
     `top_queues`: how many queues of patterns are shown by name. `forgotten_seconds`: after how long what is closed
     counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike.
-    `listen`: where it is served, as in the configuration; `allowed_hosts`: further names by which it may be asked.
+    `allowed_hosts`: names by which it may be asked, beside those of every machine.
     `token_file`, `tls_cert`, `tls_key`: "" for none. `control_socket`: where the master is asked.
     `alone`: there is no master: the fleet runs elsewhere."""
 
@@ -41,7 +41,6 @@ class ExporterSettings:
     top_queues: int
     forgotten_seconds: float
     ask_redis: bool
-    listen: str
     allowed_hosts: tuple[str, ...]
     token_file: str
     tls_cert: str

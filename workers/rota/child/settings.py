@@ -15,10 +15,14 @@ from rota.protocol.tiers import Domain, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The server and the namespace in it. The URL may carry a password; it is not shown."""
+    """The server and the namespace in it. The URL may carry a password; it is not shown. The files are for TLS, "" for
+    none."""
 
     redis_url: str = field(repr=False)
     namespace: str
+    redis_tls_ca: str = ""
+    redis_tls_cert: str = ""
+    redis_tls_key: str = ""
 
 
 Level = Literal["debug", "info", "warning", "error"]

@@ -19,9 +19,9 @@ from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, re
 from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
 from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
 from rota.errors import RotaError, Unavailable, Uncertain
@@ -32,7 +32,7 @@ from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
-from rota.server.address import parse_address
+from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
 
@@ -52,8 +52,10 @@ class Client(Flowing):
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
     connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
-    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). Close it, or use
-    it as a context manager, when it is not needed any more.
+    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
+    URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
+    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate. Close it, or
+    use it as a context manager, when it is not needed any more.
     """
 
     is_async: Final = False
@@ -66,6 +68,9 @@ class Client(Flowing):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        redis_tls_ca: str = "",
+        redis_tls_cert: str = "",
+        redis_tls_key: str = "",
         on_commit: OnCommit | None = None,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
@@ -74,8 +79,8 @@ class Client(Flowing):
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._address = parse_address(redis_url)
-        self._pool = ClientPool(redis_url, self._timeout_seconds)
+        self._address = parse_address(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
+        self._pool = ClientPool(redis_url, self._timeout_seconds, self._address.tls_files)
         self._access = Access(self._address, self._timeout_seconds, self._pool, self._store)
         self._waiting = Waiting(self._access)
         failover = self._address.sentinels is not None

@@ -100,16 +100,20 @@ def configure(
     max_payload_kb: int | None = None,
     durability: "Durability | None" = None,
     timeout_seconds: float | None = None,
+    redis_tls_ca: str | None = None,
+    redis_tls_cert: str | None = None,
+    redis_tls_key: str | None = None,
     on_commit: OnCommitOption = ...,
 ) -> None:
     """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
-    comes from the environment. `on_commit`: see `Task.using`; None for what is sent at once.
-    Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
+    comes from the environment. The files for TLS: see `Client`. `on_commit`: see `Task.using`; None for what is sent at
+    once. Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
-    given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds)
+    files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
+    given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
     _default.configured = given.or_else(_default.configured)
     _default.forget()
 

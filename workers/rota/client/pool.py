@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.timed_connection import TimedConnection
 from rota.protocol.command import Command
-from rota.server.address import parse_address
+from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
 from rota.server.durability import Confirmation
 from rota.server.server_errors import REASON_NETWORK, ConnectionLost, ServerError, UnknownScript
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 class ClientPool:
     """Connections to one server, or one primary. Thread-safe; a forked child makes connections of its own."""
 
-    def __init__(self, url: str, timeout_seconds: float) -> None:
+    def __init__(self, url: str, timeout_seconds: float, tls_files: TlsFiles = NO_TLS_FILES) -> None:
         """Connects at the first use. Raises ValueError for a URL that is none."""
-        self._address = parse_address(url)
+        self._address = parse_address(url, tls_files)
         self._seconds = timeout_seconds
         self._judge = Judge(url)
         self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed

@@ -1,9 +1,9 @@
 """Which server and namespace the default clients get, which durability, and how long they wait.
 
 Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
-ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml;
-REDIS_URL; if there is such a file, the defaults of the fleet that reads it. In a worker, what its fleet runs on stands
-between the first and the second.
+ROTA_REDIS_URL_FILE, ROTA_REDIS_TLS_CA, ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY,
+ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file, the defaults of the
+fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
 """
 
 import os
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rota.client.aio import AsyncClient
 
 CONFIG_FILE = "rota.toml"
+_TLS_FILES = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
 _NOT_CONFIGURED = (
     "no server is configured, and there is no rota.toml in the current folder ({folder}). Start the program in the "
     "folder of the fleet's rota.toml, or give one of: rota.configure(redis_url=...); the environment variable "
@@ -50,6 +51,9 @@ class _Options(TypedDict):
     max_payload_kb: int
     durability: Durability
     timeout_seconds: float
+    redis_tls_ca: str
+    redis_tls_cert: str
+    redis_tls_key: str
 
 
 class _Arguments(NamedTuple):
@@ -69,6 +73,9 @@ def _arguments(configured: ClientSettings) -> _Arguments:
         max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
         durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
         timeout_seconds=found.timeout_seconds or settings.DEFAULT_TIMEOUT_SECONDS,
+        redis_tls_ca=found.redis_tls_ca or "",
+        redis_tls_cert=found.redis_tls_cert or "",
+        redis_tls_key=found.redis_tls_key or "",
     )
     return _Arguments(url, found.namespace or settings.DEFAULT_NAMESPACE, options)
 
@@ -83,7 +90,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
-        if not all(found):
+        if not found.is_complete:
             found = found.or_else(source(environment, folder))
     url = environment.get("REDIS_URL")
     if not (found.redis_url or url) and _config_file(environment, folder):
@@ -107,7 +114,9 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     if not payload.isdecimal():
         raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
     durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
-    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
+    found = ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
+    ca, cert, key = (environment.get(f"ROTA_{name.upper()}") for name in _TLS_FILES)
+    return found._replace(redis_tls_ca=ca, redis_tls_cert=cert, redis_tls_key=key)
 
 
 def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -123,12 +132,15 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
     if not url and url_file:
         url = _read_url(path.parent / url_file, f"redis_url_file in {path}")
     limits = _value(path, table, "limits", dict) or {}
-    return ClientSettings(
+    found = ClientSettings(
         url,
         _value(path, table, "namespace", str),
         _value(path, limits, "max_payload_kb", int),
         _level(str(path), _value(path, table, "durability", str)),
     )
+    files = (_value(path, table, name, str) for name in _TLS_FILES)
+    ca, cert, key = (file and str(path.parent / file) for file in files)
+    return found._replace(redis_tls_ca=ca, redis_tls_cert=cert, redis_tls_key=key)
 
 
 def _read(path: Path, what: str) -> str:

@@ -20,7 +20,22 @@ class ClientSettings(NamedTuple):
     max_payload_kb: int | None = None
     durability: str | None = None
     timeout_seconds: float | None = None
+    redis_tls_ca: str | None = None
+    redis_tls_cert: str | None = None
+    redis_tls_key: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no other source could add anything."""
+        *others, ca, cert, key = self
+        return all(others) and (not self._speaks_tls or all((ca, cert, key)))
+
+    @property
+    def _speaks_tls(self) -> bool:
+        return str(self.redis_url).lower().startswith("rediss")  # what is no text is refused later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """These, and the other's where these do not say."""
+        """These, and the other's where these do not say. A server of these without TLS takes no files of the other."""
+        if self.redis_url and not self._speaks_tls:
+            other = other._replace(redis_tls_ca=None, redis_tls_cert=None, redis_tls_key=None)
         return ClientSettings._make(mine or theirs for mine, theirs in zip(self, other, strict=True))

@@ -20,7 +20,7 @@ from rota.poller.promoting import Promoting, Standby
 from rota.poller.report import PollerReport
 from rota.poller.rounds import Rounds
 from rota.protocol.store import Store
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
@@ -49,7 +49,7 @@ def _loop(settings: PollerSettings, life: lives.Life, signals: StopSignals) -> "
     recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
     report = PollerReport(recorder, life.slot_number)
-    address = parse_address(settings.server.redis_url)
+    address = address_of(settings.server)
 
     def link(purpose: str) -> Link:
         name = f"rota:poller:{life.slot_number}:{purpose}"

@@ -1,11 +1,12 @@
 """Where the server is: a Redis URL taken apart."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rota.child.settings import ServerSettings
 from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.redaction import redact
 
@@ -17,6 +18,19 @@ _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_passw
 _SENTINEL_URL: Final = re.compile(
     r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Files of PEM for TLS to the server: the certificates of the authorities to trust ("" for those of the system),
+    and the certificate and key to show it, where it asks for one."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+
+NO_TLS_FILES: Final = TlsFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,7 @@ class Address:
     username: str = ""
     password: str = field(default="", repr=False)
     sentinels: Sentinels | None = None
+    tls_files: TlsFiles = NO_TLS_FILES
 
     @property
     def place(self) -> str:
@@ -59,7 +74,7 @@ def shown_place(host: str, port: int) -> str:
 
 
 @lru_cache(maxsize=8)  # so that workers share what their zygote parsed, for 0.2 MB less of each one's own
-def parse_address(url: str) -> Address:
+def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """Take `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://` URLs apart.
 
     The database is the path (with sentinels, what follows the service in it), or `?db=N`. There are no other options
@@ -70,9 +85,24 @@ def parse_address(url: str) -> Address:
         raise TypeError(f"the server is named by a URL, as redis://localhost:6379/0, got {type(url).__name__}")
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
-        return _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
+        found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
         raise ValueError(f"{redact(url)!r} {error}") from None
+    _check_files(tls_files, tls=found.tls)
+    return replace(found, tls_files=tls_files)
+
+
+def address_of(server: ServerSettings) -> Address:
+    """Return the address of a fleet's server. Raises as `parse_address`."""
+    files = TlsFiles(server.redis_tls_ca, server.redis_tls_cert, server.redis_tls_key)
+    return parse_address(server.redis_url, files)
+
+
+def _check_files(files: TlsFiles, *, tls: bool) -> None:
+    if files != NO_TLS_FILES and not tls:
+        raise ValueError("redis_tls_ca, redis_tls_cert and redis_tls_key want TLS: a redis_url with rediss://")
+    if bool(files.cert) != bool(files.key):
+        raise ValueError("TLS takes both, redis_tls_cert and redis_tls_key")
 
 
 # These raise ValueError saying what is wrong, with no part of the URL: a password may stand in any wrong place.
@@ -154,7 +184,7 @@ def _options(text: str, fragment: str, known: frozenset[str], may_say: str) -> d
             if unknown[0] in OPTIONS_OF_CLIENTS
             else "*** (not shown: it may be the rest of a password)"
         )
-        raise ValueError(f"has the option {shown}: {may_say} (authorities for TLS: set SSL_CERT_FILE)")
+        raise ValueError(f"has the option {shown}: {may_say} (authorities for TLS: set redis_tls_ca)")
     return query
 
 

@@ -13,8 +13,8 @@ from rota.protocol.wire import command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address
 from rota.server.sentinel import Question, search
-from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
-from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
+from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 Found = list[str] | OSError
@@ -100,23 +100,38 @@ class Opener:
             raise
 
     async def _open(self, address: Address) -> AioStreams:
-        if address.path:
-            streams = AioStreams(*await asyncio.open_unix_connection(address.path))
-        else:
-            streams = AioStreams(*await self._open_tcp(address))
         try:
-            *first, name = greeting(address, self._name)
-            for each in first:
-                await streams.ask(each)
-            with contextlib.suppress(errors.Refused):
-                await streams.ask(name)
+            streams = await self._connect(address)
+        except OSError as error:
+            fault = connection_fault(f"no connection to {address.place}", error)
+            raise (fault if isinstance(fault, TlsFault) else error) from error
+        try:
+            await self._greet(streams, address)
+        except OSError as error:
+            streams.close()
+            raise greeting_fault(connection_fault("the connection broke", error), address) from error
+        except ConnectionLost as error:
+            streams.close()
+            raise greeting_fault(error, address) from error
         except BaseException:  # whatever it was: a connection half greeted is none
             streams.close()
             raise
         return streams
 
+    async def _connect(self, address: Address) -> AioStreams:
+        if address.path:
+            return AioStreams(*await asyncio.open_unix_connection(address.path))
+        return AioStreams(*await self._open_tcp(address))
+
+    async def _greet(self, streams: AioStreams, address: Address) -> None:
+        *first, name = greeting(address, self._name)
+        for each in first:
+            await streams.ask(each)
+        with contextlib.suppress(errors.Refused):
+            await streams.ask(name)
+
     async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        secure = tls_context() if address.tls else None
+        secure = tls_context(address.tls_files) if address.tls else None
         failed: OSError = OSError("its name has no address")
         for each in await self._resolver.addresses_of(address.host):
             try:

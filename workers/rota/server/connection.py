@@ -17,7 +17,7 @@ from rota.server import server_errors as errors
 from rota.server.address import Address
 from rota.server.sentinel import Answer, Question, search
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
-from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
+from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
 if TYPE_CHECKING:
     from ssl import SSLSocket
@@ -74,6 +74,9 @@ class Connection:
         self._socket = _connect(address, options)
         try:
             self._greet(address)
+        except ConnectionLost as error:
+            self.close()
+            raise greeting_fault(error, address) from error
         except BaseException:  # whatever it was, the socket must not leak
             self.close()
             raise
@@ -173,7 +176,7 @@ def _wanted(error: OSError, otherwise: int) -> int:
         return otherwise
     wanted = _TLS_WANTS.get(type(error).__name__)
     if wanted is None:
-        raise ConnectionLost(f"the connection broke: {error}", REASON_NETWORK) from error
+        raise connection_fault("the connection broke", error) from error
     return wanted
 
 
@@ -228,7 +231,7 @@ def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
         return _connect_tcp(address, options)
     except OSError as error:
         place = address.path or f"{address.host}:{address.port}"
-        raise ConnectionLost(f"no connection to {place}: {error.strerror or error}", REASON_NETWORK) from error
+        raise connection_fault(f"no connection to {place}", error) from error
 
 
 def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
@@ -283,7 +286,8 @@ def _finish_connecting(made: socket.socket, code: int, options: ConnectionOption
 
 def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -> socket.socket:
     try:
-        made = secured = tls_context().wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
+        context = tls_context(address.tls_files)
+        made = secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
     except BaseException:  # as in _connect_one
         made.close()

@@ -51,7 +51,13 @@ def search(address: Address) -> Search:
     words: dict[str, list[str]] = {}  # what was said, and by which sentinels
     asked: Address | None = None  # a sentinel that answers
     for place in sentinels.places:
-        sentinel = Address(*place, tls=address.tls, username=sentinels.username, password=sentinels.password)
+        sentinel = Address(
+            *place,
+            tls=address.tls,
+            username=sentinels.username,
+            password=sentinels.password,
+            tls_files=address.tls_files,
+        )
         answer = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
         if not isinstance(answer, ServerError):
             asked = sentinel

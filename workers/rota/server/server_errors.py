@@ -39,6 +39,10 @@ class ConnectionLost(ServerError):
     """The connection is gone or must be given up; whether the last command was executed is not known."""
 
 
+class TlsFault(ConnectionLost):
+    """TLS failed by a certificate, its files, or for want of TLS; the text says what to set."""
+
+
 class PushedBack(ServerError):
     """The server refuses for now and did not execute the command."""
 

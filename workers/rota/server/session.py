@@ -11,8 +11,15 @@ The blocking connection and that of asyncio both drive this, and differ only in 
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.protocol.wire import Arg, command, pack
-from rota.server.address import Address
-from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, ConnectionLost, ServerError, error_of_reply
+from rota.server.address import Address, TlsFiles
+from rota.server.server_errors import (
+    REASON_NETWORK,
+    REASON_PROTOCOL,
+    ConnectionLost,
+    ServerError,
+    TlsFault,
+    error_of_reply,
+)
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -64,8 +71,64 @@ def greeting(address: Address, name: str) -> list[bytes]:
     return [command((pack(args),)) for args in (*first, ("CLIENT", "SETNAME", name))]
 
 
-def tls_context() -> "SSLContext":
-    """TLS as all connections have it: the system's authorities, and the name checked."""
+def tls_context(files: TlsFiles) -> "SSLContext":
+    """TLS as all connections have it: with these files, read now, else the system's authorities; and the name checked.
+    Raises TlsFault for files that cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
-    return ssl.create_default_context()
+    named = f"redis_tls_ca = {files.ca!r}"
+    try:
+        context = ssl.create_default_context(cafile=files.ca or None)
+        if files.cert:
+            named = f"redis_tls_cert = {files.cert!r} with redis_tls_key = {files.key!r}"
+            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would ask a terminal
+    except OSError as error:
+        raise TlsFault(f"{named} cannot be used, as files of PEM: {error.strerror or error}", REASON_NETWORK) from error
+    return context
+
+
+def connection_fault(what: str, error: OSError) -> ConnectionLost:
+    """Return the error for what went wrong on a connection; one of TLS says what to set."""
+    fault = _tls_fault(error)
+    kind = TlsFault if fault else ConnectionLost
+    return kind(f"{what}: {fault or error.strerror or error}", REASON_NETWORK)
+
+
+def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
+    """Return the error for a connection that ended before it was greeted. Since TLS 1.3 a server that asks in vain for
+    a certificate ends it only then, and its alert may be lost on the way."""
+    if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
+        return error
+    return TlsFault(f"{error}: if it asks for a certificate, {_NAME_OURS}", REASON_NETWORK)
+
+
+# OpenSSL's verify codes, and what to do about each; any other wants an authority that is trusted.
+_EXPIRED: Final = 10
+_OTHER_NAME: Final = {62, 64}
+_WANTS_OURS: Final = (
+    "CERTIFICATE_REQUIRED",
+    "UNKNOWN_CA",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_UNKNOWN",
+    "HANDSHAKE_FAILURE",
+)
+_NAME_OURS: Final = "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
+
+def _tls_fault(error: OSError) -> str:
+    """What TLS found, and what to set; "" for an error of another kind. By attributes: ssl may not be loaded."""
+    if message := getattr(error, "verify_message", ""):
+        return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
+    reason = getattr(error, "reason", None) or ""
+    if reason.endswith(_WANTS_OURS):
+        return f"it does not accept our certificate, or wants one ({reason}): {_NAME_OURS}"
+    return f"it has no TLS ({reason}): write redis_url with redis://" if reason in _NO_TLS else ""
+
+
+def _what_to_set(verify_code: int) -> str:
+    if verify_code == _EXPIRED:
+        return "renew it, or look at the clocks"
+    if verify_code in _OTHER_NAME:
+        return "have redis_url name a host that it is for"
+    return "name a file with its authority's certificate in redis_tls_ca (ROTA_REDIS_TLS_CA)"

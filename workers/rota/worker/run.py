@@ -15,7 +15,7 @@ from rota.hooks import default_hooks
 from rota.protocol.store import Store
 from rota.protocol.tiers import pack_tiers
 from rota.registry import default_registry
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
@@ -49,7 +49,17 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     if settings.concurrency == 1:
         soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
     server = settings.server
-    inherit_from_fleet(ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability))
+    inherit_from_fleet(
+        ClientSettings(
+            server.redis_url,
+            server.namespace,
+            settings.max_payload_kb,
+            settings.durability,
+            redis_tls_ca=server.redis_tls_ca,
+            redis_tls_cert=server.redis_tls_cert,
+            redis_tls_key=server.redis_tls_key,
+        )
+    )
     try:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
@@ -108,7 +118,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Gr
         return ConcurrentLoop(**standing, settings=settings, maker=maker, starting=starting, recorder=recorder)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
-    link = Link(parse_address(settings.server.redis_url), options, recorder)
+    link = Link(address_of(settings.server), options, recorder)
     executor = Executor(maker, life.slot.record(0), Runner(), Asker(starting, link, waiter).ask)
     return Loop(**standing, link=link, waiter=waiter, executor=executor)
 

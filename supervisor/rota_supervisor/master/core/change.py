@@ -16,7 +16,10 @@ from rota_supervisor.messages import MAX_SETTINGS
 
 # Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
 # confirm what a durability asks for is looked at by a master that starts, and by no other.
-_NEEDS_RESTART: Final = ("namespace", "redis_url", "control", "durability")
+_NEEDS_RESTART: Final = (
+    *("namespace", "redis_url", "redis_tls_ca", "redis_tls_cert", "redis_tls_key"),
+    *("control", "durability"),
+)
 _MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
 
 

@@ -49,6 +49,9 @@ def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
 
 def exporter_settings(config: Config) -> ExporterSettings:
     """What the exporter is told."""
+    by_name = resolve.by_name(ExporterSettings, config.limits, config.metrics, config.alerts, config.http)
+    listen_host, _, _ = config.http.listen.rpartition(":")
+    by_name["allowed_hosts"] = (*config.http.allowed_hosts, listen_host)
     return ExporterSettings(
         server=resolve.server_settings(config),
         queues=tuple(
@@ -57,7 +60,7 @@ def exporter_settings(config: Config) -> ExporterSettings:
         tick_seconds=TICK_SECONDS,
         ask_redis=config.metrics.cluster != "never",
         log=resolve.log_settings(config),
-        **resolve.by_name(ExporterSettings, config.limits, config.metrics, config.alerts, config.http),
+        **by_name,
     )
 
 

@@ -24,7 +24,7 @@ from rota.protocol.nodes import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
 from rota.protocol.views import ClosedQueue, Overview
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
@@ -220,7 +220,7 @@ class RedisWatch:
         for name in _SCRIPTS:  # later there may be no descriptor left, or another version's text in the file
             load_script(name)
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
-        address = parse_address(state.config.redis_url)
+        address = address_of(resolve.server_settings(state.config))
         self.connection = AioConnection(address, "rota:master", self._patience, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
         self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience(), waiting)

@@ -31,7 +31,7 @@ from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
-from rota.server.address import parse_address
+from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
 
 if TYPE_CHECKING:
@@ -62,13 +62,16 @@ class AsyncClient(AsyncFlowing):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        redis_tls_ca: str = "",
+        redis_tls_cert: str = "",
+        redis_tls_key: str = "",
         on_commit: OnCommit | None = None,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
         namespace that is none, or TypeError for an `on_commit` that takes no callback."""
         self.namespace = require_name("namespace", namespace)
         self._url = redis_url
-        self._address = parse_address(redis_url)
+        self._address = parse_address(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
         self._max_payload_kb = max_payload_kb
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         self._store = Store(namespace)
@@ -163,7 +166,13 @@ class AsyncClient(AsyncFlowing):
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
         blocking = Client(
-            self._url, self.namespace, max_payload_kb=self._max_payload_kb, timeout_seconds=self._timeout_seconds
+            self._url,
+            self.namespace,
+            max_payload_kb=self._max_payload_kb,
+            timeout_seconds=self._timeout_seconds,
+            redis_tls_ca=self._address.tls_files.ca,
+            redis_tls_cert=self._address.tls_files.cert,
+            redis_tls_key=self._address.tls_files.key,
         )
         return AsyncConsumer(blocking, terms)
 
@@ -203,7 +212,7 @@ class AsyncClient(AsyncFlowing):
     def _here(self) -> Connections:
         there = self._connections
         if there is None or there.is_over:
-            there = self._connections = Connections(self._url, self._timeout_seconds, self._store)
+            there = self._connections = Connections(self._url, self._address, self._timeout_seconds, self._store)
         elif there.loop is not asyncio.get_running_loop():
             raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
         return there

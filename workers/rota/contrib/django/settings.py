@@ -39,10 +39,16 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], object]]] = {
     "max_payload_kb": _check_kib,
     "durability": lambda value, name: level_of(_check_text(value, name)),
     "timeout_seconds": positive_seconds,
+    "redis_tls_ca": _check_text,
+    "redis_tls_cert": _check_text,
+    "redis_tls_key": _check_text,
     "on_commit": check_boolean,
 }
 VARIABLES: Final = {
     "redis_url": "ROTA_REDIS_URL",
+    "redis_tls_ca": "ROTA_REDIS_TLS_CA",
+    "redis_tls_cert": "ROTA_REDIS_TLS_CERT",
+    "redis_tls_key": "ROTA_REDIS_TLS_KEY",
     "namespace": "ROTA_NAMESPACE",
     "max_payload_kb": "ROTA_LIMITS__MAX_PAYLOAD_KB",
     "durability": "ROTA_DURABILITY",

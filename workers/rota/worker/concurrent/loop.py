@@ -23,7 +23,7 @@ from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.server.address import parse_address
+from rota.server.address import address_of
 from rota.server.link import Outages
 from rota.server.server_errors import ServerError
 from rota.soft_limit import soft_limit
@@ -70,7 +70,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def __post_init__(self) -> None:
         WorkerLoop.__post_init__(self)
-        address, name = parse_address(self.settings.server.redis_url), f"rota:worker:{self.life.owner}"
+        address, name = address_of(self.settings.server), f"rota:worker:{self.life.owner}"
         self._ledger = Ledger(self.settings.concurrency)
         self._stacks = StackTeller(self._slot)
         self._steps = Steps(self.maker.alone, self._blocked)

@@ -1,27 +1,35 @@
-"""The files of `[http]`: its token, certificate and key. The exporter reads them; here is seen to it that it can."""
+"""The files that the configuration names for TLS and for the token: where they are, and whether they can be read.
 
+The processes that use them read them, and again when they change.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.layers import Layer
 
 LEAST_TOKEN_BYTES: Final = 16
-_KEYS: Final = ("token_file", "tls_cert", "tls_key")
+_OF_SERVER: Final = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
+_OF_HTTP: Final = ("token_file", "tls_cert", "tls_key")
 
 
-def place_http_files(merged: Layer, folder: Path) -> list[Fault]:
+def place_files(merged: Layer, folder: Path) -> list[Fault]:
     """Make the paths in the merged values absolute, from `folder` on, and return what is wrong with the files."""
-    table = merged.values.get("http")
-    if not isinstance(table, dict):
-        return []
+    http = merged.values.get("http")
+    of_http = _place(http, _OF_HTTP, "http.", folder) if isinstance(http, dict) else []
+    return _place(merged.values, _OF_SERVER, "", folder) + of_http
+
+
+def _place(table: dict[str, Any], keys: Iterable[str], at: str, folder: Path) -> list[Fault]:
     faults: list[Fault] = []
-    for key in _KEYS:
+    for key in keys:
         path = table.get(key)
         if path and isinstance(path, str) and "\0" not in path:
             file = (folder / path).absolute()
             table[key] = str(file)
-            faults += [Fault(f"http.{key}", fault) for fault in _faults_of(file, key)]
+            faults += [Fault(f"{at}{key}", fault) for fault in _faults_of(file, key)]
     return faults
 
 

@@ -1,0 +1,167 @@
+"""A server that speaks TLS and asks for a certificate: `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key`, from the
+client to each process of a fleet."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import rota
+from certificates import Certificate, certificate
+from fleet_process import rota as run_rota
+from fleet_process import toml
+from fleets import RunningFleet
+from rota.client.resolve import resolve
+from rota.client.settings import ClientSettings
+from servers import Server, free_port, server_binaries
+from waiting import until
+
+
+class SecureServer(NamedTuple):
+    """Where it is, its certificate, and that which it trusts."""
+
+    url: str
+    shown: Certificate
+    trusted: Certificate
+
+    @property
+    def files(self) -> dict[str, Any]:
+        return {
+            "redis_tls_ca": str(self.shown.cert),
+            "redis_tls_cert": str(self.trusted.cert),
+            "redis_tls_key": str(self.trusted.key),
+        }
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    binary = server_binaries().get("redis")
+    if binary is None or shutil.which("openssl") is None:
+        pytest.skip("TLS needs a redis-server and openssl on the PATH")
+    folder = tmp_path_factory.mktemp("tls")
+    shown, trusted = certificate(folder, "server"), certificate(folder, "client")
+    files = {"tls_cert_file": str(shown.cert), "tls_key_file": str(shown.key), "tls_ca_cert_file": str(trusted.cert)}
+    port = free_port()
+    server = Server(binary, folder, tls_port=str(port), tls_auth_clients="yes", **files).start()
+    yield SecureServer(f"rediss://127.0.0.1:{port}/0", shown, trusted)
+    server.stop()
+
+
+def test_a_fleet_its_clients_and_its_commands_show_and_check_certificates(
+    secure: SecureServer, namespace: str, tmp_path: Path
+) -> None:
+    for each in (*secure.shown, *secure.trusted):
+        shutil.copy(each, tmp_path)
+    relative: dict[str, Any] = {key: Path(file).name for key, file in secure.files.items()}
+    pools = {"plain": {"workers": 1}, "many": {"workers": 1, "concurrency": 4, "queues": ["other"]}}
+    tiers = [["default", "other"]]
+    fleet = RunningFleet(secure.url, namespace, tmp_path, pools=pools, tiers=tiers, pollers=2, **relative)
+    fleet.client = rota.Client(secure.url, namespace, **secure.files)
+    try:
+        fleet.start()
+        with fleet.client as client:
+            handles = [client.enqueue("note", args=[key], queue="default", delay=0.1) for key in ("a", "b")]
+            until(lambda: all(handle.status().state == "done" for handle in handles), "tasks done after a delay")
+        until(lambda: "rota_queue_ready_tasks" in fleet.get("/metrics")[1], "the exporter has read the queues")
+        for command in (["check"], ["queue", "ls"], ["audit"], ["task", "enqueue", "note", "c"]):
+            done = fleet.rota(*command)
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        fleet.close()
+
+
+def test_the_clients_take_the_files_as_arguments_by_configure_and_from_the_file(
+    secure: SecureServer, namespace: str, tmp_path: Path
+) -> None:
+    async def enqueue() -> None:
+        async with rota.AsyncClient(secure.url, namespace, **secure.files) as client:
+            await client.enqueue("work", queue="q", id="a")
+            async with client.consumer("q") as consumer:
+                async for task in consumer:
+                    await task.done()
+                    break
+
+    asyncio.run(enqueue())
+    (tmp_path / "rota.toml").write_text(toml({"redis_url": secure.url, "redis_tls_ca": "ca.pem"}))
+    found = resolve(ClientSettings(), {"ROTA_REDIS_TLS_CERT": "cert.pem"}, tmp_path)
+    assert (found.redis_tls_ca, found.redis_tls_cert) == (str(tmp_path / "ca.pem"), "cert.pem")
+    elsewhere = resolve(ClientSettings(redis_url="redis://elsewhere"), {"ROTA_REDIS_TLS_CA": "ca.pem"}, tmp_path)
+    assert elsewhere.redis_tls_ca is None  # a server without TLS takes no files of another one
+
+
+FAULTS = {
+    "nobody": ({}, "name a file with its authority's certificate in redis_tls_ca"),
+    "ours": ({"redis_tls_ca": "shown"}, "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"),
+    "wrong": ({"redis_tls_ca": "client"}, "name a file with its authority's certificate in redis_tls_ca"),
+    "no PEM": ({"redis_tls_ca": "nothing"}, "nothing.pem' cannot be used, as files of PEM"),
+}
+
+
+@pytest.mark.parametrize(("names", "message"), FAULTS.values(), ids=FAULTS)
+def test_a_certificate_that_is_refused_names_the_setting(
+    secure: SecureServer, namespace: str, tmp_path: Path, names: dict[str, str], message: str
+) -> None:
+    files: dict[str, Any] = {key: str(tmp_path / f"{name}.pem") for key, name in names.items()}
+    shutil.copy(secure.shown.cert, tmp_path / "shown.pem")
+    shutil.copy(secure.trusted.cert, tmp_path / "client.pem")
+    (tmp_path / "nothing.pem").write_text("nothing\n")
+    (tmp_path / "rota.toml").write_text(toml({"redis_url": secure.url, "namespace": namespace, **files}))
+    checked = run_rota(tmp_path, "check", "--no-imports")
+    assert (checked.returncode, message in checked.stderr) == (69, True), checked.stderr
+    assert "start it" not in checked.stderr
+    with rota.Client(secure.url, namespace, **files) as client, pytest.raises(rota.Unavailable) as refused:
+        client.enqueue("work", queue="q")
+    assert message in str(refused.value)
+
+    async def enqueue() -> None:
+        async with rota.AsyncClient(secure.url, namespace, **files) as client:
+            await client.enqueue("work", queue="q")
+
+    with pytest.raises(rota.Unavailable) as refused:
+        asyncio.run(enqueue())
+    assert message in str(refused.value)
+
+
+def test_a_server_that_does_not_run_is_told_as_such(namespace: str, tmp_path: Path) -> None:
+    url = f"rediss://127.0.0.1:{free_port()}/0"
+
+    async def enqueue() -> None:
+        async with rota.AsyncClient(url, namespace) as client:
+            await client.enqueue("work", queue="q")
+
+    with pytest.raises(rota.Unavailable) as refused:
+        asyncio.run(enqueue())
+    assert "redis_tls" not in str(refused.value)
+    (tmp_path / "rota.toml").write_text(toml({"redis_url": url}))
+    checked = run_rota(tmp_path, "check", "--no-imports")
+    assert (checked.returncode, "Connection refused: start it" in checked.stderr) == (69, True), checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"redis_tls_ca": "none.pem"}, "none.pem cannot be read: No such file or directory"),
+        ({"redis_tls_cert": "some.pem"}, "TLS takes both, redis_tls_cert and redis_tls_key"),
+        ({"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"}, "want TLS: a redis_url with rediss://"),
+    ],
+)
+def test_files_that_cannot_be_used_are_faults_of_the_configuration(
+    tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
+    (tmp_path / "some.pem").write_text("nothing\n")
+    (tmp_path / "rota.toml").write_text(toml({"redis_url": "rediss://127.0.0.1", **settings}))
+    checked = run_rota(tmp_path, "check", "--no-imports")
+    assert (checked.returncode, message in checked.stderr) == (78, True), checked.stderr
+
+
+def test_the_environment_names_the_files_too(secure: SecureServer, namespace: str, tmp_path: Path) -> None:
+    variables = {f"ROTA_{key.upper()}": value for key, value in secure.files.items()}
+    variables |= {"ROTA_REDIS_URL": secure.url, "ROTA_NAMESPACE": namespace}
+    checked = run_rota(tmp_path, "check", "--no-imports", **variables)
+    assert checked.returncode == 0, checked.stderr
+    found = resolve(ClientSettings(), os.environ | variables, tmp_path)
+    assert found.redis_tls_key == str(secure.trusted.key)
