@@ -224,7 +224,10 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 NAMELESS = ("not JSON at all", '{"id": 7}', "[]", "")
 UNFIT = {
-    '["u1", "default", "nowhere", [1]]': ("unknown_task", "no module that the fleet imports declares a task named 'nowhere'"),
+    '["u1", "default", "nowhere", [1]]': (
+        "unknown_task",
+        "no module that the fleet imports declares a task named 'nowhere'",
+    ),
     '["u2", "default", "add", [1]]': ("arguments", "add(first: int, second: int)"),
     '["u3", "default", "add", [1, 2, 3]]': ("arguments", "add(first: int, second: int)"),
     '["u4", "default", "add", [1, NaN]]': ("garbage", "NaN is not a JSON number"),

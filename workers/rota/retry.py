@@ -17,7 +17,6 @@ from rota.options import TaskOptions
 from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import RetryOutcome
 
-
 _NO_TERMINAL: Final = (
     "BdbQuit: a breakpoint was reached, and workers have no terminal to debug in: call the function in a terminal, or "
     "enqueue it there within `with rota.testing.eager():`"

@@ -19,9 +19,9 @@ from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, re
 from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
 from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
+from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
 from rota.errors import RotaError, Unavailable, Uncertain

@@ -30,8 +30,8 @@ _NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
 
 
 class State(StrEnum):
-    """Where an id stands. `pending`: not enqueued yet, as it follows another task in a chain, or a group. `unknown`: see
-    `UNKNOWN_WHY`."""
+    """Where an id stands. `pending`: not enqueued yet, as it follows another task in a chain, or a group. `unknown`:
+    see `UNKNOWN_WHY`."""
 
     PENDING = "pending"
     SCHEDULED = "scheduled"
@@ -172,7 +172,11 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts,
         progress=read_progress(found.progress),
-        why=f"it follows {found.follows}, which has not ended" if found.follows else UNKNOWN_WHY if state is State.UNKNOWN else "",
+        why=f"it follows {found.follows}, which has not ended"
+        if found.follows
+        else UNKNOWN_WHY
+        if state is State.UNKNOWN
+        else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
         lag_seconds=last.lag_seconds,

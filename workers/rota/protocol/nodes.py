@@ -37,8 +37,8 @@ class NodeReport(NamedTuple):
 
 class Node(NamedTuple):
     """A node, the tiers of each of its pools that have workers, packed for a turn, and its report. `left_seconds`: for
-    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that its
-    modules declare; None if they are not known."""
+    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that
+    its modules declare; None if they are not known."""
 
     name: str
     pools: Mapping[str, Packed]
@@ -85,7 +85,14 @@ def parse_nodes(raw: Raw) -> list[Node]:
 
 def _node(name: str, said: Mapping[str, Any], left_seconds: float) -> Node:
     lease_seconds = _number(said.get("lease_seconds")) or 0.0
-    return Node(name, _read_pools(said), _read_report(said.get("report")), lease_seconds, left_seconds, _read_tasks(said.get("tasks")))
+    return Node(
+        name,
+        _read_pools(said),
+        _read_report(said.get("report")),
+        lease_seconds,
+        left_seconds,
+        _read_tasks(said.get("tasks")),
+    )
 
 
 def _read_tasks(names: Any) -> frozenset[str] | None:

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rota.redaction import HIDDEN, redact
 from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
-from rota.redaction import redact
 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
@@ -72,7 +72,13 @@ def parse_address(url: str) -> Address:
     try:
         return _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
-        raise ValueError(f"{redact(url)!r} {error}") from None
+        shown = redact(url)
+        named = (
+            f"the value, which is not shown as it may be a password, {error}"
+            if shown == HIDDEN
+            else f"{shown!r} {error}"
+        )
+        raise ValueError(named) from None
 
 
 # These raise ValueError saying what is wrong, with no part of the URL: a password may stand in any wrong place.
@@ -80,7 +86,7 @@ def parse_address(url: str) -> Address:
 
 def _of_one_server(url: str) -> Address:
     parts = _split(url)
-    if parts.scheme not in SCHEMES:
+    if parts.scheme not in SCHEMES or "://" not in url:
         raise ValueError(
             "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to have sentinels asked for the primary"

@@ -8,9 +8,9 @@ from rota.client.aio.handle import AsyncHandle
 from rota.client.call import Call
 from rota.client.flow.group_status import GroupStatus
 from rota.client.flow.handles import PASSED
-from rota.client.wait_rounds import TimeLeft
 from rota.client.flow.values import Chain
 from rota.client.status import TaskStatus
+from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
