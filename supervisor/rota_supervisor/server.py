@@ -26,7 +26,9 @@ from rota_supervisor.exits import ExitCode, Failure
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
-_NOT_LET_IN: Final = frozenset({"noperm", "wrongpass"})
+_NO_PERMISSION: Final = "noperm"
+_NOT_LET_IN: Final = frozenset({_NO_PERMISSION, "wrongpass"})
+_EVAL: Final = "EVAL"
 _OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
 _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "none": frozenset(),
@@ -97,9 +99,7 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
     """
     failover = address_of(server_settings(config)).sentinels is not None
     with connected(config) as connection:
-        info = server_check.parse_info(connection.execute("INFO").decode(errors="replace"))
-        if config.durability == "waitaof":
-            info |= _policy_of_syncs(connection)
+        info = _information(connection, config)
         faults = [
             *server_check.faults_of_server(info),
             *server_check.faults_of_durability(info, config.durability),
@@ -116,6 +116,18 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
     warnings = server_check.warnings_of_durability(info, config.durability, failover=failover)
     return CheckedServer(server_check.version_of(info), warnings)
+
+
+def _information(connection: Connection, config: Config) -> dict[str, str]:
+    """What the server says of itself; nothing if the user may not ask, which is a fault that is found with the others.
+    Raises ServerError."""
+    try:
+        info = server_check.parse_info(connection.execute("INFO").decode(errors="replace"))
+    except Refused as error:
+        if error.reason != _NO_PERMISSION:
+            raise
+        return {"redis_version": ".".join(map(str, server_check.OLDEST_REDIS))}
+    return info | (_policy_of_syncs(connection) if config.durability == "waitaof" else {})
 
 
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
@@ -149,8 +161,14 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
 
 
 def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
-    """Those of them that this connection's user may not run on a key. Raises ServerError."""
-    return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
+    """Those of them that this connection's user may not run on a key; all if it may not run EVAL, by which that is
+    asked. Raises ServerError."""
+    try:
+        return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
+    except Refused as error:
+        if error.reason != _NO_PERMISSION:
+            raise
+        return [_EVAL, *needed]
 
 
 def commands_of_adoption() -> list[str]:
@@ -169,5 +187,9 @@ def faults_of_permissions(forbidden: list[str], source: str = "") -> list[str]:
     if not forbidden:
         return []
     granted = " ".join(f"+{command.lower()}" for command in forbidden) + (source and f" ~{source}")
+    if _EVAL in forbidden:  # what else is missing cannot be asked
+        return [
+            f"its ACL forbids the user of redis_url to run EVAL; all that a fleet runs: ACL SETUSER <user> {granted}"
+        ]
     what = ", ".join(forbidden) + (source and f' on "{source}", which [adopt] names')
     return [f"its ACL forbids the user of redis_url to run {what}: ACL SETUSER <user> {granted}"]

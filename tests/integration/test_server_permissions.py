@@ -12,7 +12,10 @@ from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
+from rota_supervisor.config.model import Config
+from rota_supervisor.exits import Failure
 from rota_supervisor.server import (
+    check_server,
     commands_of_adoption,
     faults_of_permissions,
     forbidden_commands,
@@ -85,6 +88,28 @@ def test_all_that_is_missing_is_told_at_once_with_what_to_do(
     (fault,) = faults_of_permissions(forbidden_commands(connection, Keys(namespace).tasks, NEEDED))
     assert "BLPOP, SCAN" in fault
     assert fault.endswith("ACL SETUSER <user> +blpop +scan")
+
+
+@pytest.mark.parametrize(
+    ("commands", "all_that_is_missing"),
+    [(["+@all", "-info", "-scan", "-hget"], {"info", "scan", "hget"}), (["+info"], {"eval", *map(str.lower, NEEDED)})],
+)
+def test_a_check_names_all_commands_that_are_missing_even_those_it_asks_by(
+    server: Server,
+    redis_client: "redis.Redis",
+    namespace: str,
+    commands: list[str],
+    all_that_is_missing: set[str],
+) -> None:
+    redis_client.acl_setuser(
+        "fleet", enabled=True, reset=True, passwords=["+secret"], commands=commands, keys=[f"{{{namespace}}}:*"]
+    )
+    url = server.url.replace("//", "//fleet:secret@")
+    with pytest.raises(Failure) as caught:
+        check_server(Config(namespace=namespace, redis_url=url, durability="wait"), begin=False)
+    [message] = caught.value.messages
+    assert set(re.findall(r"\+(\w+)", message)) >= all_that_is_missing - {"role"}
+    redis_client.acl_deluser("fleet")
 
 
 def test_a_classic_queue_that_the_user_may_not_take_from_is_named_with_what_to_grant(

@@ -46,7 +46,7 @@ def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
     assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait", 1.5)
 
 
-@pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = 'off'"])
+@pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = ''"])
 def test_beside_a_file_that_names_no_server_the_default_of_its_fleet_is_found(tmp_path: Path, content: str) -> None:
     assert url(NOTHING, {}, tmp_path) is None
     (tmp_path / "rota.toml").write_text(content)

@@ -552,3 +552,20 @@ def test_flags_may_name_patterns(tmp_path: Path) -> None:
 def test_what_is_printed_of_a_pattern_can_be_read_again(tmp_path: Path) -> None:
     found = loaded(tmp_path, 'tiers = [["tenant-*"]]\n[queues."tenant-*"]\ncap = 4')
     assert loaded(tmp_path, as_toml(found, origins=True)).config == found.config
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("workers = 1\nimports = []\nworkers = 2", "workers is set in line 1 and again in line 3: keep one"),
+        ("[pools.a]\nworkers = 1\n[pools.b]\nworkers = 1\n\nworkers = 2\n", "pools.b.workers is set in line 4 and"),
+        ("[limits]\n[http]\nlisten = ''\n[limits]  # again", "[limits] is set in line 1 and again in line 4: keep one"),
+        ('tiers = [\n  ["a"],\n]\ntiers = [\n["b"],\n["c"],\n]\n', "tiers is set in line 1 and again in line 4"),
+        ("[queues.a]\nrate = 10", 'queues.a.rate: expected text, as in "10/s", got 10'),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_what_to_write(tmp_path: Path, content: str, what: str) -> None:
+    (tmp_path / "rota.toml").write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(Sources(tmp_path / "rota.toml"))
+    assert what in str(caught.value.faults[0])

@@ -130,6 +130,7 @@ CALLED: list[Row] = [
     ("resize.s(7)", AttributeError, "'s'", "write .call(...)"),
     ("resize.si(7)", AttributeError, "'si'", "write .call(...)"),
     ("resize.map([7])", AttributeError, "'map'", "rota.map(resize, items)", "rota.enqueue_many("),
+    ("resize.enqueue_many([1, 2])", AttributeError, "'enqueue_many'", "rota.enqueue_many(resize.call(n) for n in"),
     ("resize.retry()", AttributeError, "'retry'", "rota.Retry"),
     ("resize.AsyncResult('id')", AttributeError, "'AsyncResult'", "rota.status(id)"),
     ("resize.using(queue='bulk').enqueue_in(60, 7)", AttributeError, "'enqueue_in'", ".using(delay=60"),

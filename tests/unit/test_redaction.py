@@ -52,6 +52,11 @@ MISTYPED = {
     "u:S3cr-et": "***",
     ":S3cr-et@h": "***",
     "S3cr-et": "***",
+    "localhost:S3cr-et": "***",
+    "localhost:6379/S3cr-et": "localhost:6379***",
+    "redis:S3cr-et": "redis:***",
+    "redis:/S3cr-et": "redis:/***",
+    "redis//localhost:6S3cr-et": "redis//***",
     "http://u:S3cr-et@h": "http://u:***@***",
     "http://h/S3cr-et": "http://***",
     "unix:///run/r@1/r.sock?password=S3cr-et": "unix:///run/r@1/r.sock?password=***",
@@ -181,3 +186,16 @@ def _all_that_is_said(folder: Path, text: str, environment: dict[str, str]) -> s
     except ConfigError as error:
         return "\n".join(f"fault: {fault}" for fault in error.faults)
     return "\n".join([*found.warnings, as_toml(found, origins=True)])
+
+
+@pytest.mark.parametrize(
+    "typo", ["localhost", "localhost:6379", "127.0.0.1:6379/0", "redis:/localhost:6379", "redis//localhost"]
+)
+def test_a_harmless_typo_of_the_scheme_is_shown(typo: str) -> None:
+    with pytest.raises(ValueError, match=f"'{typo}' is not a Redis URL: it must begin with redis://"):
+        parse_address(typo)
+
+
+def test_of_what_may_be_a_password_it_is_said_why_it_is_not_shown() -> None:
+    with pytest.raises(ValueError, match=r"^the value, which is not shown as it may be a password, is not a Redis URL"):
+        parse_address("hunter2")

@@ -197,8 +197,8 @@ class UnservedQueue(RotaWarning):
 
 
 class UnknownTask(RotaWarning):
-    """Tasks were accepted under a name that no module of a running fleet declares: a worker that takes one sets it aside
-    as dead."""
+    """Tasks were accepted under a name that no module of a running fleet declares: a worker that takes one sets it
+    aside as dead."""
 
 
 class UnseenNamespace(RotaWarning):

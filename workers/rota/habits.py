@@ -92,7 +92,9 @@ OF_A_TASK: Final = _by_word(
         "write .enqueue_at(when, ...)": "perform_at",
         "write .call(...), for rota.enqueue_many([...])": "s si signature subtask message message_with_options",
         "call it as the function, resize(...)": "apply call_local run fn",
-        "write rota.map(resize, items), or rota.enqueue_many(resize.call(n) for n in ...)": "map starmap chunks",
+        "write rota.map(resize, items), or rota.enqueue_many(resize.call(n) for n in ...)": (
+            "map starmap chunks enqueue_many aenqueue_many"
+        ),
         "inside a task, raise rota.Retry(delay=60)": "retry",
         "inside a task, write rota.current_task()": "request",
         "inside a task, write rota.current_task().progress(done, total)": "update_state",

@@ -38,6 +38,12 @@ _REST: Final = {
     "rediss+sentinel": _SENTINELS,
     "unix": _SOCKET,
 }
+# A URL without its "://": a scheme, and this machine, its port and a database.
+_NEARLY: Final = re.compile(
+    r"(?:(?:rediss?|valkeys?|unix)(?::/?|//))?"
+    r"(?:(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?(?=/|\Z)(?:/[0-9]{1,2}\Z)?)?",
+    re.IGNORECASE,
+)
 _NOTHING: Final = re.compile("")
 _PAIR: Final = re.compile(r"@|:(?![0-9]{1,5}\Z)")
 _CREDENTIALS: Final = re.compile(r"://|\A[^/]*:.*@", re.DOTALL)
@@ -48,7 +54,7 @@ def redact(url: str) -> str:
     Redis URL: fit for logs and messages."""
     found = _SCHEME.match(url)
     if found is None:
-        return HIDDEN
+        return _without_scheme(url)
     after = url[found.end() :]
     credentials, at, rest = ("", "", after) if after.startswith("/") else after.rpartition("@")
     if set("/?#") & set(credentials):  # this @ may be of a password that comes later
@@ -56,6 +62,14 @@ def redact(url: str) -> str:
     known = _REST.get(found[1].lower(), _NOTHING).match(rest)
     assert known is not None
     return found[0] + _credentials(credentials) + at + known[0] + HIDDEN * (known.end() < len(rest))
+
+
+def _without_scheme(text: str) -> str:
+    """What is recognized of a URL without `://`, as `localhost:6379`, and `***` for the rest."""
+    known = _NEARLY.match(text)
+    if not (known and known[0]) or "@" in text:
+        return HIDDEN
+    return known[0] + HIDDEN * (known.end() < len(text))
 
 
 def _credentials(text: str) -> str:

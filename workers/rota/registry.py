@@ -19,8 +19,8 @@ def written_at(function: Callable[..., Any]) -> str:
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that runs now declares both functions, as two: a module that is loaded again is compiled again,
-    and the code of what it declared before is no constant of its code."""
+    """Whether the module that runs now declares both functions, as two: a module that is loaded again is compiled
+    again, and the code of what it declared before is no constant of its code."""
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
     while frame is not None:
@@ -40,8 +40,8 @@ class Registry:
     def add(self, task: "AnyTask") -> None:
         """Add a task; one of the same module and qualified name replaces the earlier, as when its module is reloaded.
 
-        Raises DuplicateTask when the name is taken by another function, of the same name in the same module too, or that
-        of a schedule by another task's.
+        Raises DuplicateTask when the name is taken by another function, of the same name in the same module too, or
+        that of a schedule by another task's.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.place != task.place or _is_second(known.function, task.function)):

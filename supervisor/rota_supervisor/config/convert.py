@@ -41,6 +41,7 @@ _ITEMS: Final[dict[type[inspect.Type], str]] = {
     inspect.VarTupleType: "lists of texts",
     inspect.AnyType: "values",
 }
+_EXAMPLES: Final = {"rate": ', as in "10/s"', "timezone": ', as in "Europe/Zurich"', "cron": ', as in "0 3 * * *"'}
 _MISSPELT: Final = 0.8  # likeness: what is less like may be a key of another table
 _FAILED: Final = object()
 _MISPLACED: Final = (
@@ -157,7 +158,8 @@ def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
     if _fits(raw, kind):
         return ""
     got = "something else" if path in SECRET_PATHS else shown(raw)
-    return f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}"
+    example = _EXAMPLES.get(path.rpartition(".")[2], "") if isinstance(kind, inspect.StrType) else ""
+    return f"expected {expectation(kind)}{_at_most(raw, kind)}{example}, got {got}"
 
 
 def _inside(raw: Any) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ the file in `redis_url_file` holds, of the highest layer that gives one.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER"})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL, _URL_FILE = "redis_url", "redis_url_file"
+_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # of tomllib
+_LINE: Final = re.compile(r"at line (\d+)")
+_STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,23 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
     except RecursionError:
         message = _TOO_DEEP
     except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
-        message = f"is not valid TOML: {error}"
+        message = f"is not valid TOML: {_set_twice(content, str(error)) or error}"
     return content, Layer(faults=[Fault(str(file), message)] if message else [])
+
+
+def _set_twice(content: bytes | None, error: str) -> str:
+    """Which key or table a file has twice, and where, if that is what the error means; else ""."""
+    if content is None or not error.startswith(_TWICE):
+        return ""
+    at = _LINE.search(error)
+    table, name, places = "", "", dict[str, list[int]]()
+    for number, line in enumerate(content.decode().splitlines()[: int(at[1]) if at else None], 1):
+        if (found := _STATEMENT.match(line)) is not None:
+            table = found["table"] or table
+            name = f"[{table}]" if found["table"] else ".".join(filter(None, (table, found["key"])))
+            places.setdefault(name, []).append(number)
+    lines = places.get(name, [])
+    return f"{name} is set in line {lines[0]} and again in line {lines[-1]}: keep one" if len(lines) > 1 else ""
 
 
 def origin_of_file(file: Path) -> str:

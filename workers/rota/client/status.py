@@ -30,8 +30,8 @@ _NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
 
 
 class State(StrEnum):
-    """Where an id stands. `pending`: not enqueued yet, as it follows another task in a chain, or a group. `unknown`: see
-    `UNKNOWN_WHY`."""
+    """Where an id stands. `pending`: not enqueued yet, as it follows another task in a chain, or a group. `unknown`:
+    see `UNKNOWN_WHY`."""
 
     PENDING = "pending"
     SCHEDULED = "scheduled"

@@ -56,8 +56,8 @@ class ClientWarnings:
 
     def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
         """Warn of names that are not `known` to the fleets; None: nobody can say."""
-        for name in names if known is not None else ():
-            if name not in known:
+        for name in names:
+            if known is not None and name not in known:
                 near = nearest(name, known)
                 self._warn(
                     UnknownTask,
@@ -84,8 +84,8 @@ class ClientWarnings:
 
 
 def known_names(store: Store) -> Steps[frozenset[str] | None]:
-    """The names of the tasks that fleets declare; None if no fleet runs, one does not say, or a consumer runs, which may
-    take any task."""
+    """The names of the tasks that fleets declare; None if no fleet runs, one does not say, or a consumer runs, which
+    may take any task."""
     nodes = [node.tasks for node in (yield from ask(store.nodes())) if node.is_alive]
     named = [tasks for tasks in nodes if tasks is not None]
     if not nodes or len(named) < len(nodes) or (yield from ask(store.consumers())).total:

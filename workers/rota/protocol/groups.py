@@ -173,8 +173,8 @@ class Room(NamedTuple):
 
 
 class Predecessor(NamedTuple):
-    """What a task follows: `task ID` or `group ID`, "" if this portion has none. `cursor`: what to go on with, "" behind
-    the last portion."""
+    """What a task follows: `task ID` or `group ID`, "" if this portion has none. `cursor`: what to go on with, ""
+    behind the last portion."""
 
     name: str
     cursor: str

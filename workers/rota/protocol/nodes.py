@@ -37,8 +37,8 @@ class NodeReport(NamedTuple):
 
 class Node(NamedTuple):
     """A node, the tiers of each of its pools that have workers, packed for a turn, and its report. `left_seconds`: for
-    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that its
-    modules declare; None if they are not known."""
+    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that
+    its modules declare; None if they are not known."""
 
     name: str
     pools: Mapping[str, Packed]

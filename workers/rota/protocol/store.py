@@ -35,8 +35,8 @@ class NewTask(NamedTuple):
 
     `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds; FRONT behind it for
     the head of its lane, where of one call the last stands first.
-    `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task. `foreign`: the name of a task that is not
-    declared in this process, or in its main module alone; not sent.
+    `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task. `foreign`: the name of a task that
+    is not declared in this process, or in its main module alone; not sent.
     """
 
     id: str

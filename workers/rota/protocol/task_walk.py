@@ -17,8 +17,8 @@ def find_task(store: Store, task_id: str) -> Steps[TaskState]:
 
 
 def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
-    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest; or what it
-    follows, if it is not known otherwise."""
+    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest; or
+    what it follows, if it is not known otherwise."""
     further = found
     while further.looked_at:
         further = yield from ask(store.status(task_id, further.looked_at))

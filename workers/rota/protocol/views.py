@@ -72,12 +72,12 @@ parse_bodies = reply(Bodies, text_of, list)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is pending, scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
-    times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest
-    last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died.
-    `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one.
-    `looked_at`: through how many texts of the memory of ends, when there are more and nothing was found. `follows`: of a
-    pending task what has to end first, `task ID` or `group ID`."""
+    """Where an id stands. `state` is pending, scheduled, ready, running, dead, cancelled, done, expired, purged or
+    unknown; times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each,
+    latest last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task
+    died. `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one.
+    `looked_at`: through how many texts of the memory of ends, when there are more and nothing was found. `follows`:
+    of a pending task what has to end first, `task ID` or `group ID`."""
 
     state: str
     queue: str = ""

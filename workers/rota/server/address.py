@@ -7,8 +7,8 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from rota.child.settings import ServerSettings
+from rota.redaction import HIDDEN, redact
 from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
-from rota.redaction import redact
 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
@@ -87,7 +87,9 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     try:
         found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
-        raise ValueError(f"{redact(url)!r} {error}") from None
+        shown = redact(url)
+        named = "the value, which is not shown as it may be a password," if shown == HIDDEN else repr(shown)
+        raise ValueError(f"{named} {error}") from None
     _check_files(tls_files, tls=found.tls)
     return replace(found, tls_files=tls_files)
 
@@ -110,7 +112,7 @@ def _check_files(files: TlsFiles, *, tls: bool) -> None:
 
 def _of_one_server(url: str) -> Address:
     parts = _split(url)
-    if parts.scheme not in SCHEMES:
+    if parts.scheme not in SCHEMES or "://" not in url:
         raise ValueError(
             "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to have sentinels asked for the primary"

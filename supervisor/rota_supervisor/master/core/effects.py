@@ -108,9 +108,9 @@ class HeldLease(NamedTuple):
 
 class RenewLeases(NamedTuple):
     """Renew all leases, announce for `lease_seconds` which queues this node serves, the tiers of its pools, what holds
-    for the whole fleet, which schedules and `tasks` this node declares, and how it is (`report`), and look at what is closed.
-    `is_settled`: no reload may be refused any more, so schedules that are no longer declared are not wanted. Followed
-    by ClosedSeen, when Redis answers, and LeasesRenewed."""
+    for the whole fleet, which schedules and `tasks` this node declares, and how it is (`report`), and look at what is
+    closed. `is_settled`: no reload may be refused any more, so schedules that are no longer declared are not wanted.
+    Followed by ClosedSeen, when Redis answers, and LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
