@@ -290,6 +290,14 @@ def test_check_is_0_when_all_is_well(process: Rota) -> None:
     assert found["queues"] == ["default", "bulk"]
 
 
+def test_check_in_a_folder_without_a_file_says_what_to_do(tmp_path: Path, server: Server, namespace: str) -> None:
+    found = call(tmp_path, "check", ROTA_REDIS_URL=server.url, ROTA_NAMESPACE=namespace)
+    assert (found.code, found.out) == (78, "")
+    assert "there is no rota.toml in this folder" in found.err
+    assert "`rota init` writes a file" in found.err
+    assert "ready to run" not in found.err
+
+
 def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rota, folder: Path) -> None:
     with (folder / "rota.toml").open("a") as file:
         file.write('[schedules.fits]\ntask = "greet"\nevery = 60\nargs = ["you"]\n')
