@@ -525,6 +525,40 @@ def test_an_audit_that_is_short_is_1(rota: Rota, process: Rota, redis_client: "r
     assert "the books are off by 1 task" in done.err
 
 
+def test_lists_that_look_like_queues_and_are_none_are_named(
+    rota: Rota, redis_client: "redis.Redis", namespace: str
+) -> None:
+    ours, item = Keys(namespace).ready_lane(""), '["6f2a8a3e-7ad2-4a0b-9a3e-0d3d7f6b8f01", "email", "greet", []]'
+    strays = [
+        f"{ours}mail box",
+        f"{ours}tenant-*",
+        f"{ours}{'x' * 129}",
+        f"{ours}na\u00efve-delayed",
+        f"{namespace}:queue:email",
+        f"{{{namespace}}}queue:email",
+        f"{{{namespace}:queue:email}}",
+        f"{{{namespace}}}:queues:email",
+    ]
+    others = [f"{ours}email", f"{ours}email-delayed", f"{{x{namespace}}}:queue:email", f"x{namespace}:queue:email"]
+    for key in (*strays, *others):
+        redis_client.rpush(key, item)
+    redis_client.set(f"{namespace}:queue:text", "no list")
+
+    done = rota("audit", "--json")
+    assert done.code == 0, "what was never accepted is off no books"
+    assert {each["key"] for each in json.loads(done.out)["strays"]} == set(strays)
+    assert all(each["items"] == 1 for each in json.loads(done.out)["strays"])
+    listed = rota("queue", "ls")
+    for key in strays:
+        assert f'from the list "{key}"' in listed.err
+    assert f"the key of that queue is {ours}email" in listed.err
+    assert redis_client.lrange(strays[0], 0, -1) == [item.encode()], "nothing is lost"
+
+    adopted = rota("audit", "--json", ROTA_ADOPT=json.dumps({f"{namespace}:queue:email": {}}))
+    assert len(json.loads(adopted.out)["strays"]) == len(strays) - 1, adopted.err
+    redis_client.delete(*strays, *others, f"{namespace}:queue:text")
+
+
 def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "any", str(number), "--queue", "default", "--delay", "600")
