@@ -110,6 +110,20 @@ def test_400_pixels_are_enough_to_see_how_late_each_queue_is(fleet: RunningFleet
     assert tab.complaints == []
 
 
+@pytest.mark.parametrize("width", [360, 390, 599])
+def test_a_queue_is_one_compact_row_on_a_phone(fleet: RunningFleet, open_tab: TabOpener, width: int) -> None:
+    fleet.client.enqueue("note", queue="mail").wait(30)
+    tab = open_tab(address(fleet), width=width, height=844, has_touch=True, is_mobile=True)
+    tab.wait_for("document.querySelector(`[id='queues/mail'] td[data-head^=lag]`)?.innerText.match(/\\d m?s/)")
+    rows = "[...document.querySelectorAll('#queues tbody tr:not(.group)')]"
+    heights = tab.page.evaluate(f"{rows}.map((row) => row.getBoundingClientRect().height)")
+    assert max(heights) <= 80, "a name and a line of numbers"
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for head in ("waiting", "lag, p50 and p99", "done a second"):
+        assert tab.page.locator(f"[id='queues/mail'] td[data-head='{head}']").is_visible()
+    assert tab.barriers() == []
+
+
 def test_nothing_keeps_people_from_using_it(fleet: RunningFleet, tab: Tab) -> None:
     fleet.hold("barriers", queue="mail")
     assert tab.barriers() == []

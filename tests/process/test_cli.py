@@ -290,6 +290,14 @@ def test_check_is_0_when_all_is_well(process: Rota) -> None:
     assert found["queues"] == ["default", "bulk"]
 
 
+def test_check_in_a_folder_without_a_file_says_what_to_do(tmp_path: Path, server: Server, namespace: str) -> None:
+    found = call(tmp_path, "check", ROTA_REDIS_URL=server.url, ROTA_NAMESPACE=namespace)
+    assert (found.code, found.out) == (78, "")
+    assert "there is no rota.toml in this folder" in found.err
+    assert "`rota init` writes a file" in found.err
+    assert "ready to run" not in found.err
+
+
 def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rota, folder: Path) -> None:
     with (folder / "rota.toml").open("a") as file:
         file.write('[schedules.fits]\ntask = "greet"\nevery = 60\nargs = ["you"]\n')
@@ -515,6 +523,40 @@ def test_an_audit_that_is_short_is_1(rota: Rota, process: Rota, redis_client: "r
     assert done.code == 1
     assert json.loads(done.out)["missing"] == 1
     assert "the books are off by 1 task" in done.err
+
+
+def test_lists_that_look_like_queues_and_are_none_are_named(
+    rota: Rota, redis_client: "redis.Redis", namespace: str
+) -> None:
+    ours, item = Keys(namespace).ready_lane(""), '["6f2a8a3e-7ad2-4a0b-9a3e-0d3d7f6b8f01", "email", "greet", []]'
+    strays = [
+        f"{ours}mail box",
+        f"{ours}tenant-*",
+        f"{ours}{'x' * 129}",
+        f"{ours}na\u00efve-delayed",
+        f"{namespace}:queue:email",
+        f"{{{namespace}}}queue:email",
+        f"{{{namespace}:queue:email}}",
+        f"{{{namespace}}}:queues:email",
+    ]
+    others = [f"{ours}email", f"{ours}email-delayed", f"{{x{namespace}}}:queue:email", f"x{namespace}:queue:email"]
+    for key in (*strays, *others):
+        redis_client.rpush(key, item)
+    redis_client.set(f"{namespace}:queue:text", "no list")
+
+    done = rota("audit", "--json")
+    assert done.code == 0, "what was never accepted is off no books"
+    assert {each["key"] for each in json.loads(done.out)["strays"]} == set(strays)
+    assert all(each["items"] == 1 for each in json.loads(done.out)["strays"])
+    listed = rota("queue", "ls")
+    for key in strays:
+        assert f'from the list "{key}"' in listed.err
+    assert f"the key of that queue is {ours}email" in listed.err
+    assert redis_client.lrange(strays[0], 0, -1) == [item.encode()], "nothing is lost"
+
+    adopted = rota("audit", "--json", ROTA_ADOPT=json.dumps({f"{namespace}:queue:email": {}}))
+    assert len(json.loads(adopted.out)["strays"]) == len(strays) - 1, adopted.err
+    redis_client.delete(*strays, *others, f"{namespace}:queue:text")
 
 
 def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:

@@ -13,6 +13,7 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.known_queues import find_strays, warn_of_strays
 from rota_supervisor.exits import ExitCode, Failure
 
 NAMED_IDS = 20
@@ -25,19 +26,23 @@ _FIRST_CURSOR = _LAST_CURSOR = "0"
 )
 def audit(heal: bool) -> None:
     """Check that every accepted task is accounted for (accepted = ended + live), and that every live one stands in a
-    place: a lane, the delayed set, a worker's hands, the dead. Exit 1 when it is not.
+    place: a lane, the delayed set, a worker's hands, the dead. Exit 1 when it is not. Warnings name lists that look
+    like queues of this fleet and are none: what was pushed there was never accepted, and nobody takes it.
     """
     state = command.current_state()
-    with state.redis() as (_, store, connection):
+    with state.redis() as (config, store, connection):
         if heal:
             _put_back(store, connection, _unplaced(store, connection))
             _recount(store, connection)
             _end_members(store, connection)
         books = connection.run(store.audit())
         unplaced = list(map(shown, _unplaced(store, connection)))
+        strays = find_strays(config, connection)
     figures = {**dataclasses.asdict(books), "missing": books.missing}
-    rows = [*figures.items(), ("unplaced", len(unplaced))]
-    state.table({**figures, "unplaced": unplaced}, ("TASKS", "COUNT"), rows)
+    rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", sum(each.items for each in strays))]
+    warn_of_strays(strays)
+    facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
+    state.table(facts, ("TASKS", "COUNT"), rows)
     faults = [f"the books are off by {output.counted(abs(books.missing), 'task')}"] if books.missing else []
     if unplaced:
         faults.append(_where_to(unplaced))

@@ -6,6 +6,7 @@ from rota.protocol.patterns import is_pattern
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import Imports, probe_imports
 from rota_supervisor.config import schedules as of_file
+from rota_supervisor.config.load import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.config.rules import served_queues
@@ -20,9 +21,11 @@ from rota_supervisor.server import check_server
 def check(no_imports: bool) -> None:
     """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""
     state = command.current_state()
-    config = state.load_with_warnings().config
+    loaded = state.load_with_warnings()
+    config = loaded.config
     found = Imports({}, [], [])
     if not no_imports:
+        _require_something_to_run(loaded)
         command.warn_without_imports(config)
         found = probe_imports(config.imports, config.limits.boot_seconds, of_file.calls_of(config))
         _check_against_code(config, found.tasks)
@@ -38,6 +41,16 @@ def check(no_imports: bool) -> None:
     server = _checked_server(config, counts)
     facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
     state.answer(facts, f"ready to run: {counts}, {server}")
+
+
+def _require_something_to_run(loaded: Loaded) -> None:
+    """Raise Failure 78 if there is neither a file nor a module: whoever checks that is in another folder than meant."""
+    if loaded.content is None and not loaded.config.imports:
+        raise Failure(
+            ExitCode.CONFIG,
+            f"there is no {DEFAULT_FILE} in this folder, and imports names no module, so no task can run: `rota init` "
+            "writes a file, -c FILE names one elsewhere",
+        )
 
 
 def _check_certificate(config: Config) -> None:

@@ -1,18 +1,29 @@
-"""What is said of a queue that nobody knows: a name is misspelt more often than a queue is new."""
+"""What is said of a queue that nobody knows, and of keys that look like queues: a name is misspelt more often than a
+queue is new."""
 
+import math
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from rota.protocol.command import follow
+from rota.protocol.keys import Keys
+from rota.protocol.names import DELAYED_SUFFIX, fault_in_queue_name
 from rota.protocol.patterns import is_pattern, served_as
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
+from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 
+SCAN_COUNT: Final = 1000
+_LAST_CURSOR: Final = b"0"
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 
 
@@ -37,3 +48,58 @@ def _known_ones(store: Store, connection: Connection) -> Iterator[str]:
 
 def _is_known(state: QueueState | None) -> bool:
     return state is not None and any(getattr(state, trace) for trace in _TRACES)
+
+
+# Keys that look like queues
+
+
+@dataclass(frozen=True, slots=True)
+class StrayKey:
+    """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it."""
+
+    key: str
+    items: int
+    fault: str
+
+
+def find_strays(config: Config, connection: Connection, most_scans: float = math.inf) -> list[StrayKey]:
+    """Return the lists whose keys look like lanes of this namespace and are not.
+
+    A client looks for them by SCAN, as no script scans keys; after `most_scans` calls of SCAN_COUNT keys it has
+    looked at enough. Raises ServerError.
+    """
+    found: dict[str, StrayKey] = {}
+    cursor, scans = b"", 0
+    while cursor != _LAST_CURSOR and scans < most_scans:
+        args = ("SCAN", cursor or _LAST_CURSOR, "MATCH", f"*{config.namespace}*queue*", "COUNT", SCAN_COUNT)
+        cursor, keys = connection.execute(*args)
+        scans += 1
+        for raw in keys:
+            key = text_of(raw)
+            fault = "" if key in config.adopt else fault_of_lane(config.namespace, key)
+            if fault and connection.execute("TYPE", raw) == b"list":
+                found[key] = StrayKey(shown(key), connection.execute("LLEN", raw), fault)
+    return sorted(found.values(), key=attrgetter("key"))
+
+
+def fault_of_lane(namespace: str, key: str) -> str:
+    """Say why a key that looks like a lane of a namespace is none; "" for a lane and for any other key."""
+    lane = Keys(namespace).ready_lane("")
+    looks = re.fullmatch(rf"\{{?{re.escape(namespace)}\}}?:?queues?:(?P<queue>[^{{}}]+)\}}?", key, re.DOTALL)
+    name = key.removeprefix(lane) if key.startswith(lane) else looks["queue"] if looks else ""
+    if not name:
+        return ""
+    fault = fault_in_queue_name(name.removesuffix(DELAYED_SUFFIX))
+    if fault is not None:
+        return fault
+    return "" if key.startswith(lane) else f"the key of that queue is {lane}{name}"
+
+
+def warn_of_strays(strays: Iterable[StrayKey]) -> None:
+    """Say of each what waits there, and how it becomes a queue."""
+    for stray in strays:
+        waiting = output.counted(stray.items, "item")
+        output.say_warning(
+            f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
+            "(RENAMENX) to the key of a queue"
+        )

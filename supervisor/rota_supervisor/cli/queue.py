@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Final
 
 import click
 
@@ -12,12 +13,13 @@ from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
 from rota.protocol.queue_walk import look_further
 from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.known_queues import warn_of_unknown
+from rota_supervisor.cli.known_queues import find_strays, warn_of_strays, warn_of_unknown
 from rota_supervisor.cli.queue_explain import explain
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.largest import Largest
 
+MOST_SCANS: Final = 200  # of 1000 keys each: tens of milliseconds
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 
@@ -35,7 +37,8 @@ def list_queues(queues: tuple[str, ...]) -> None:
     Of queues that a pattern stands for the largest are listed, as many as metrics.top_queues says, and all others as
     one, _other. With a pattern named each of them is: rota queue ls 'tenant-*'.
 
-    Of a bare push to a queue that nobody serves the fleet learns within a minute.
+    Of a bare push to a queue that nobody serves the fleet learns within a minute. A warning names lists that look like
+    queues of this fleet and are none, among the first 200,000 keys of the server; `rota audit` looks at all.
     """
     _check(queues, lambda name: fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name))
     state = command.current_state()
@@ -43,6 +46,8 @@ def list_queues(queues: tuple[str, ...]) -> None:
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
         overview = follow(connection.run, look_further(store, connection.run(store.overview(largest.served))))
         warn_of_unknown(queues, config, store, connection)
+        strays = [] if queues else find_strays(config, connection, MOST_SCANS)
+    warn_of_strays(strays)
     if queues:
         shown = [each for each in overview.queues if served_as(each.queue, queues) and not is_pattern(each.queue)]
     else:
