@@ -7,8 +7,8 @@ import pytest
 from lua_functions import functions_of
 from rota.protocol.scripts import read_script, script_names
 
-# Lua allows 60 upvalues and 200 locals. `turn` inside `explain` has 59 upvalues, and `turn` by itself 181 locals. To stay
-# below, put what belongs together into a table, which is one local and one upvalue, as `bounds` and `following` are.
+# Lua allows 60 upvalues and 200 locals. `turn` inside `explain` has 59 upvalues, and `turn` by itself 181 locals. To
+# stay below, put what belongs together into a table, which is one local and one upvalue, as `bounds` is.
 MOST_UPVALUES: Final = 59
 MOST_LOCALS: Final = 185
 
