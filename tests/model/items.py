@@ -112,7 +112,7 @@ class Share:
 
 def slack_us(interval_us: int, burst: int) -> int:
     """How far ahead of the clock the starts of a rate may have been paid for."""
-    return max((burst - 1) * interval_us, min(50_000, interval_us // 4))
+    return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 
 Serving = tuple[tuple[Share, ...], ...]

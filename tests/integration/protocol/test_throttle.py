@@ -187,7 +187,7 @@ def test_one_that_could_only_start_too_late_takes_nobodys_turn(timed: TimedFleet
     owner = timed.register()
     assert ask(timed, owner, claim_one(timed, owner)).word is START
     late = claim_one(timed, owner)
-    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 2) == Throttled(ThrottleWord.LATE, 0)
+    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 4) == Throttled(ThrottleWord.LATE, 0)
     assert timed.inflight(owner) == ["a", "b"]
     until_us = ask(timed, owner, claim_one(timed, owner), latest_us=timed.clock_us + SECOND_US).us
     assert until_us < timed.clock_us + TENTH_US
