@@ -36,7 +36,7 @@ HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
-TENANTS, LARGE = Share("t-*", weight=2, cap=2), Share("t-l*", interval_us=SECOND_US, burst=2, condition="rule")
+TENANTS, LARGE = Share("t-*", weight=2, cap=2), Share("t-l*", interval_us=SECOND_US, burst=1, condition="rule")
 PATTERNS: Final = (TENANTS, LARGE)
 SERVINGS: Final[dict[str, Serving]] = {
     "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN), PATTERNS),

@@ -7,7 +7,7 @@ from hypothesis.stateful import invariant
 from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, heard_as
 from machine.picture import Picture
 from model.ends import text_of
-from model.items import Task
+from model.items import Task, slack_us
 from model.rotation import name_of
 
 
@@ -144,7 +144,7 @@ class Invariants(Machine):
         assert not [flag for flag in flags if "b" in flag]
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
-        """Any `burst` + k starts of a queue take at least k intervals."""
+        """The start behind k others comes at least k intervals, less the slack, after the first of them."""
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
             assert all(held.count(share.queue) <= share.cap for share in SHARES.values() if share.cap)
@@ -153,7 +153,7 @@ class Invariants(Machine):
         for name, starts in [*self.model.rates.starts.items(), *self.model.starts_by_rate.items()]:
             interval_us, burst = rates[name]
             for first, last in zip(starts, starts[burst:], strict=False):
-                assert last - first >= interval_us
+                assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
     def nothing_waits_unheard(self, picture: Picture) -> None:
         """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;

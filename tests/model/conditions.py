@@ -8,6 +8,7 @@ from model.places import Places
 
 LOOK_AGAIN_US = 1_000_000
 LONGEST_WAIT_US = 5_000_000
+STEP_US, NEAR_US = 50_000, 1_000
 
 
 class Seen(NamedTuple):
@@ -45,6 +46,16 @@ class Verdict:
     by_counts: bool = False
 
 
+def first_opening(opens_in: Callable[[int], bool]) -> int:
+    """Looked for in steps of 50 ms within a second, and then between two of these."""
+    opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
+    shut = opens - STEP_US
+    while opens < LOOK_AGAIN_US and opens - shut > NEAR_US:
+        middle = (shut + opens) // 2
+        shut, opens = (shut, middle) if opens_in(middle) else (middle, opens)
+    return opens
+
+
 @dataclass
 class Conditions:
     """Those that are defined, each until some time."""
@@ -72,6 +83,13 @@ class Conditions:
     def _by_rule(self, queue: str, rule: Rule) -> Verdict:
         counts = self.places.counts
         waiting, running = counts[f"delayed:{queue}"], counts[f"running:{queue}"]
-        opens = rule.opens(Seen(len(self.places.entries(queue)), waiting, running, self.places.now / 1e6))
+        ready, now = len(self.places.entries(queue)), self.places.now
+
+        def opens_in(us: int) -> bool | None:
+            return rule.opens(Seen(ready, waiting, running, (now + us) / 1e6))
+
+        opens = opens_in(0)
         after = 0 if opens else LOOK_AGAIN_US
+        if opens is False and "now" in rule.text:
+            after = first_opening(lambda us: bool(opens_in(us)))
         return Verdict(is_open=bool(opens), after=after, fails=opens is None, by_counts=True)

@@ -105,6 +105,15 @@ class Share:
     condition: str = ""
     pattern: str = ""
 
+    @property
+    def slack_us(self) -> int:
+        return slack_us(self.interval_us, self.burst)
+
+
+def slack_us(interval_us: int, burst: int) -> int:
+    """How far ahead of the clock the starts of a rate may have been paid for."""
+    return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
+
 
 Serving = tuple[tuple[Share, ...], ...]
 """Tiers, highest first."""

@@ -73,19 +73,19 @@ class Rates:
 
     def debt(self, share: Share, now: int) -> int:
         """Never more than a full burst: what is above that was left by a clock that went back."""
-        return min(max(0, self.paid_off.get(share.queue, 0) - now), share.burst * share.interval_us)
+        return min(max(0, self.paid_off.get(share.queue, 0) - now), share.interval_us + share.slack_us)
 
     def set_right(self, share: Share, now: int) -> None:
         """Whoever looks for room leaves no more than a full burst."""
         if share.queue in self.paid_off:
-            self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.burst * share.interval_us)
+            self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.interval_us + share.slack_us)
 
     def allowed(self, share: Share, now: int) -> int:
-        return (share.burst * share.interval_us - self.debt(share, now)) // share.interval_us
+        return (share.slack_us - self.debt(share, now)) // share.interval_us + 1
 
     def wait(self, share: Share, now: int) -> int:
         """How long until the next may start."""
-        return self.debt(share, now) - (share.burst - 1) * share.interval_us
+        return self.debt(share, now) - share.slack_us
 
     def spend(self, share: Share, now: int, entries: int) -> None:
         self.paid_off[share.queue] = now + self.debt(share, now) + entries * share.interval_us

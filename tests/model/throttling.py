@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from model.items import Serving, Task
+from model.items import Serving, Task, slack_us
 from model.steering import Steering
 
 IN_HAND_US = 5_000
@@ -21,13 +21,13 @@ class Rate:
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
         """When the next one may start; one that comes anew stands behind those that wait."""
-        slack = (burst - 1) * interval_us
+        slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
         return max(now, starts - slack, 0 if is_back else self.line - slack)
 
     def most(self, now: int, interval_us: int, burst: int) -> int:
         """How far ahead starts can be; more was left by a clock that went back."""
-        return now + burst * interval_us + IN_HAND_US
+        return now + interval_us + slack_us(interval_us, burst) + IN_HAND_US
 
     def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
         self.starts = max(self.starts, at) + interval_us
@@ -40,7 +40,7 @@ class Rate:
             return at
         at = max(at, self.vain)
         self.vain = at + interval_us
-        self.line = max(self.line, self.vain + (burst - 1) * interval_us)
+        self.line = max(self.line, self.vain + slack_us(interval_us, burst))
         return at
 
 

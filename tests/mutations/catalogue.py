@@ -172,7 +172,7 @@ MUTATIONS: Final = (
         "of several that ran when their worker died one is dead of it, though nobody knows that it was that one",
         LuaFunction(
             "retire",
-            "charge",
+            "charge_entry",
             "e",
             "local account, is_last = original(e) return account, is_last or account and e.crashes >= crash_limit",
         ),

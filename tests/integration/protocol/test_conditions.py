@@ -149,6 +149,23 @@ def test_where_counts_decide_one_is_claimed_at_a_time_and_the_next_when_it_has_e
     assert ids(turn(fleet)) == ["b"]
 
 
+@pytest.mark.parametrize("after_ms", [3, 49, 50, 51, 333, 700, 949])
+def test_a_condition_by_the_clock_says_when_it_opens(fleet: Fleet, after_ms: int) -> None:
+    fleet.push("a")
+    opens_us = fleet.now_us() + 1000 * after_ms + 5_000_000
+    define(fleet, lua(f"return now + 5 >= {opens_us / 1e6:.6f}"))
+    reply = turn(fleet)
+    left_us = opens_us - 5_000_000 - reply.now_us
+    assert ids(reply) or max(1, left_us) <= reply.wait_us <= max(0, left_us) + 1000
+
+
+@pytest.mark.parametrize("text", ["return now < 0", "return ready > 5", "return now < 0" + " " * 1000])
+def test_a_condition_that_no_clock_opens_soon_is_looked_at_in_a_second(fleet: Fleet, text: str) -> None:
+    define(fleet, lua(text))
+    fleet.push("a")
+    assert turn(fleet).wait_us == 1_000_000
+
+
 def test_nobody_rings_for_a_closed_queue(fleet: Fleet) -> None:
     """Or woken workers would wake each other for nothing without end."""
     define(fleet, lua("return false"))

@@ -20,7 +20,7 @@ local function fault_in(queue, due)
   return due > now + LONGEST_WAIT and 'too_far_ahead' or nil
 end
 
-local adopted, dead = 0, {}
+local taken, dead = 0, {}
 local function take(member, score)
   local id, queue = bare_names(member)
   local due = from_score(score)
@@ -36,7 +36,7 @@ local function take(member, score)
     redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
     redis.call('ZADD', delayed, score, e.id)
     count('delayed:' .. e.queue, 1)
-    adopted = adopted + 1
+    taken = taken + 1
   end
 end
 
@@ -44,4 +44,4 @@ for _, member in ipairs(ARGV) do
   local score = redis.call('ZSCORE', delayed, member)
   if score and not name_or_nil(member) then take(member, score) end -- a name is the id of a task
 end
-return { adopted, dead }
+return { taken, dead }

@@ -28,12 +28,12 @@ local answer = { now, redis.call('ZCARD', PREFIX .. 'owners'), portion[1] }
 if #names == 0 then return answer end
 
 local overdue, oldest = {}, {}
-local due = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, MOST)
-for i = 1, #due, 2 do
-  local e = parse_ticket(due[i], redis.call('HGET', PREFIX .. 'tickets', due[i]))
+local all_due = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, MOST)
+for i = 1, #all_due, 2 do
+  local e = parse_ticket(all_due[i], redis.call('HGET', PREFIX .. 'tickets', all_due[i]))
   if e then
     overdue[e.queue] = (overdue[e.queue] or 0) + 1
-    oldest[e.queue] = oldest[e.queue] or math.max(0, now - from_score(due[i + 1]))
+    oldest[e.queue] = oldest[e.queue] or math.max(0, now - from_score(all_due[i + 1]))
   end
 end
 

@@ -20,7 +20,7 @@
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
-local crash_limit, loss_limit, loss_epitaph, mark = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local crash_limit, loss_limit, loss_epitaph, mark_of_crash = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
 local at, ran, guilty = 8, {}, 0
 for _ = 1, tonumber(ARGV[7]) do
@@ -61,11 +61,11 @@ end
 local is_due_anew = (next(ran) or reason == 'expired') and is_known_to_all()
 
 -- Charge an entry; returns the account of what it is charged with, and whether this was its last life.
-local function charge(e)
+local function charge_entry(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
     return loss_epitaph, e.losses >= loss_limit
-  elseif (ran[e.id] or '') ~= '' and mark ~= '' then
+  elseif (ran[e.id] or '') ~= '' and mark_of_crash ~= '' then
     e.crashes = e.crashes + 1
     return ran[e.id], guilty == 1 and e.crashes >= crash_limit
   end
@@ -92,14 +92,14 @@ local function let_go(e)
   touched[e.queue] = true
   if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
   if is_shell(e.id, e.flag, true) then return end
-  local account, is_last = charge(e)
+  local account, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     e.text = entry_text(e) -- with what it was charged
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
   if is_last then return set_aside(e, account) end
-  if account then keep_account(e, mark, account) end
+  if account then keep_account(e, mark_of_crash, account) end
   if is_due_anew and (account or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end
   local is_back = give_back(e, now)
   table.insert(is_back and requeued or dead, 1, entry_text(e))

@@ -86,7 +86,7 @@ local next_due = first[2] and digits_of(from_score(first[2])) or ''
 -- Nor does one of these stop a sweep. What a node declares counts for as long again as its word held: who declares something
 -- else under that name takes over before that.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
-local look_at = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
+local first_look = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
 local undeclared = {}
 if any_more and grace <= now then
   undeclared = redis.pcall('ZRANGEBYSCORE', declared, '-inf', digits_of(now - longest), 'LIMIT', 0, UNDECLARED)
@@ -98,6 +98,6 @@ local saw_all = known[3] == '0' and cursor == '0' and #absent <= MOST_ABSENT
 local is_quiet = saw_all and not (any_entries or any_more or any_patterns) and #expired == 0
 local first_end = is_quiet and whole(redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')[2])
 return {
-  now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, look_at, undeclared,
+  now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, first_look, undeclared,
   is_quiet and absent or {}, first_end and digits_of(math.max(first_end, grace)) or '',
 }

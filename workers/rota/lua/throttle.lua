@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the time that
 -- is kept for it.
--- with: prefix clock numbers entry ticket doorbell books in_use former bare news
+-- with: prefix clock numbers entry ticket doorbell books in_use former bare news rate
 -- KEYS[1]  tasks
 -- ARGV     owner, entry, name of the rate, interval us, burst, latest us: when it may start at last, or ''
 -- returns  word, us
@@ -9,11 +9,11 @@
 --   throttled  it is delayed until this Redis time
 --   late       its turn would come after the latest: nothing was done
 --   gone       its owner does not hold it, or it was cancelled: it must not be started, and nothing was done
--- Invariant: any `burst` + k starts of a rate take at least k intervals. Each task that comes back finds time kept for it:
--- it comes back once, unless those before it started late.
+-- Invariant: the start behind k others comes at least k intervals, less the slack, after the first of them. Each task that
+-- comes back finds time kept for it: it comes back once, unless those before it started late.
 local IN_HAND = 5000 -- what a claim is worth; a trip through the delayed set takes as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
-local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
+local interval, slack = tonumber(ARGV[4]), slack_of(tonumber(ARGV[4]), tonumber(ARGV[5]))
 local rate, inflight = PREFIX .. 'rate:' .. ARGV[3], PREFIX .. 'inflight:' .. owner
 local now = redis_now()
 
@@ -22,7 +22,7 @@ local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.
 if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
--- Generic cell rate, thrice. `paid`: when the starts that were will be paid off. `line`: when those that wait will be,
+-- The state of such a rate, thrice. `paid`: when the starts that were will be paid off. `line`: when those that wait will be,
 -- so that who comes anew stands behind them. `again`: when those will have started that came back and found that others before
 -- them had started late, so that they do not all come at once. More than a full bucket ahead `paid` is left over from a
 -- clock that went back; of a rate that was changed all three are stretched.
@@ -31,10 +31,9 @@ local function read_rate()
   local fields = { string.match(type(state) == 'string' and #state < 80 and state or '', '^(%d+) (%d+) (%d+) (%d+)$') }
   local before, ahead = whole(fields[4]) or interval, {}
   for i = 1, 3 do ahead[i] = math.max(0, (whole(fields[i]) or 0) - now) * interval / math.max(1, before) end
-  return now + math.min(ahead[1], burst * interval + IN_HAND), now + ahead[2], now + ahead[3]
+  return now + math.min(ahead[1], interval + slack + IN_HAND), now + ahead[2], now + ahead[3]
 end
 local paid, line, again = read_rate()
-local slack = (burst - 1) * interval
 
 local function write_rate()
   local untill = math.min(math.max(paid, line, again), LATEST)

@@ -30,6 +30,10 @@ Wait = Callable[[int, int, float], bool]
 # How long a command is parked in the server, at a doorbell.
 PARK_SECONDS: Final = 5  # whole
 LONG_PARK_SECONDS: Final = 20  # of a process that hears otherwise whether the server is there, as often as that
+EARLY_SECONDS: Final = 0.005  # by which a parked command may end sooner than asked for
+NUDGE: Final = b"*0\r\n"
+"""A command of no words, which the server ignores. With nothing else to do it looks at its timers each 0.1 s, so a
+parked command may end that late. It also looks when it has read something, even on a connection that is blocked."""
 GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
 # Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}

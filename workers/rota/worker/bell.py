@@ -17,14 +17,14 @@ from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
+from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SECONDS, Connection, unanswered
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
 _UNHEARD: Final = (
     f"for {PARK_SECONDS + GRACE_SECONDS:g} s this worker has heard neither of the server nor that its lease was renewed"
 )
-_SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
+_SHORTEST_SECONDS: Final = 0.02  # below this a round trip for the park would take too much of the time
 
 
 class Heard(NamedTuple):
@@ -50,26 +50,32 @@ class Bell:
         self._heard_ns = heard_ns
 
     def patience(self, wait_us: int) -> float:
-        """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 when that is too soon."""
+        """Return for how many seconds to listen when a rate limit or a condition opens in `wait_us` (0: none does); 0.0
+        when that is too soon."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
     def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
         """Wait until one rings or the time is over, and take the turn; None when a signal came first.
 
+        The turn is made at that time: the server is nudged then, which alone would be up to 0.1 s late.
         After None or an error answers may still come: close the connection. Raises ServerError, Orphaned.
         """
-        parked_ns = boottime_ns()
-        connection.send(self.call(seconds) + turn.by_sha())
+        parked_ns, has_nudged = boottime_ns(), False
+        connection.send(self.call(seconds - EARLY_SECONDS) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
             now_ns = boottime_ns()
-            over = seconds - (now_ns - parked_ns) / NANOSECONDS + GRACE_SECONDS
+            left = seconds - (now_ns - parked_ns) / NANOSECONDS
+            if left <= 0 and not has_nudged:
+                connection.send(NUDGE)
+                has_nudged = True
             unheard = self._unheard_seconds(parked_ns, now_ns)
-            if over <= 0:
+            if left + GRACE_SECONDS <= 0:
                 raise unanswered(seconds)
             if unheard <= 0:
                 raise ConnectionLost(_UNHEARD, REASON_SILENT)
-            if waiter.until_woken(connection.fileno(), min(over, unheard)) is Woken.SIGNAL:
+            most = min(left + GRACE_SECONDS if has_nudged else left, unheard)
+            if waiter.until_woken(connection.fileno(), most) is Woken.SIGNAL:
                 return None
         try:
             reply = read_reply(turn, connection.receive())

@@ -38,7 +38,7 @@ T = TypeVar("T")
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
 _ALONE_SECONDS: Final = 1.0  # by then somebody else may have taken what has to run alone
-_SHORTEST_PARK_SECONDS: Final = 0.02  # below this the server's timers are no use
+_SHORTEST_PARK_SECONDS: Final = 0.02  # below this a round trip for the park would take too much of the time
 
 
 class Consumer(Iterator[LeasedTask]):

@@ -9,7 +9,7 @@ from typing import Final
 
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, Connection, unanswered
+from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, Connection, unanswered
 from rota.server.session import NO_REPLY
 
 _NO_FD: Final = -1
@@ -54,13 +54,16 @@ class Doorbells:
     def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
         """Wait until one rings or the time is over. Returns the queue whose token was taken, "" when nobody rang, and
         None when it was over before: an answer may still come, so close the connection. Raises ServerError."""
-        connection.send(command((self._start, pack((f"{seconds:.3f}",)))))
-        deadline = time.monotonic() + seconds + GRACE_SECONDS
+        connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
+        over_at, has_nudged = time.monotonic() + seconds, False
         while (rung := connection.try_receive()) is NO_REPLY:
             if is_over():
                 return None
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = over_at - time.monotonic()
+            if left <= 0 and not has_nudged:
+                connection.send(NUDGE)
+                has_nudged = True
+            if left + GRACE_SECONDS <= 0:
                 raise unanswered(seconds)
-            wakeup.wait(left, connection.fileno())
+            wakeup.wait(left + GRACE_SECONDS if has_nudged else left, connection.fileno())
         return "" if rung is None else self._queues[rung[0]]

@@ -1,15 +1,15 @@
 -- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any settings:
 -- each function costs a turn, and most fleets have none.
--- with: tiers turns condition
+-- with: tiers turns condition rate
 local function make_bounds(now)
   local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
-  -- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
-  -- from a clock that went back or from a slower rate.
+  -- `rates` holds when the starts of a queue are paid off. More than one start beyond the slack is left over from a clock
+  -- that went back or from a slower rate.
   local function rate_ahead(share)
     local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
-    local full = share.burst * share.interval
+    local full = share.interval + slack_of(share.interval, share.burst)
     return math.min(math.max(0, empty_at - now), full), empty_at - now > full
   end
 
@@ -27,9 +27,9 @@ local function make_bounds(now)
       allowed = share.cap - math.max(0, running)
     end
     if share.interval > 0 then
-      local ahead = rate_ahead(share)
-      local starts = math.floor(share.burst - ahead / share.interval)
-      if starts < 1 then wait = math.ceil(ahead - (share.burst - 1) * share.interval) end
+      local unused = slack_of(share.interval, share.burst) - rate_ahead(share)
+      local starts = math.floor(unused / share.interval) + 1
+      if starts < 1 then wait = math.ceil(-unused) end
       allowed = math.min(allowed, starts)
     end
     return allowed, wait

@@ -1,0 +1,82 @@
+"""The mean of a rate, and its bound, when each start comes late: on a clock that the test moves."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from clock import TimedFleet
+from model.items import slack_us
+from protocol import SECOND_US, tiers
+from rota.protocol.outcome import DONE
+from rota.protocol.replies import ThrottleWord
+from rota.protocol.store import RateAsked
+from rota.protocol.tiers import QueueShare
+from rota.rates import Rate, parse_rate
+
+StartsOf = Callable[[TimedFleet, Rate], list[int]]
+STARTS = 120
+RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", "30/m")
+
+
+def lateness(rate: Rate) -> Iterator[int]:
+    """By how many microseconds each start is late: as much as a rate makes up for, and the same in each run."""
+    numbers, most = random.Random(7), slack_us(*rate)
+    while True:
+        yield numbers.randrange(most)
+
+
+def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
+    """When the tasks of a backlog start, whose workers are late."""
+    serving, owner, late = (
+        tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
+        fleet.register(),
+        lateness(rate),
+    )
+    fleet.push(*map(str, range(STARTS)))
+    starts: list[int] = []
+    while len(starts) < STARTS:
+        reply = fleet.turn(owner, serving)
+        starts += [fleet.clock_us] * len(reply.claims)
+        fleet.turn(owner, serving, *((claim, DONE) for claim in reply.claims), limit=0)
+        if not reply.claims:
+            fleet.clock_us += reply.wait_us + next(late)
+    return starts
+
+
+def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
+    """The same of a task with a rate of its own, which comes back late."""
+    serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
+    fleet.push(*map(str, range(STARTS)))
+    starts: list[int] = []
+    while len(starts) < STARTS:
+        for claim in fleet.turn(owner, serving).claims:
+            word, us = fleet.run(fleet.store.throttle(owner, RateAsked(claim.entry.text, "r", *rate)))
+            if word is ThrottleWord.START:
+                starts.append(fleet.clock_us + us)
+                fleet.turn(owner, serving, (claim, DONE), limit=0)
+        due_us = fleet.promote().next_due_us
+        if due_us is not None and not fleet.lane() + fleet.delayed_lane():
+            fleet.clock_us = max(fleet.clock_us, due_us + next(late))
+    return starts
+
+
+@pytest.mark.parametrize("text", RATES)
+@pytest.mark.parametrize("starts_of", [starts_of_queue, starts_of_task])
+def test_late_starts_change_no_mean_and_exceed_no_rate(timed: TimedFleet, text: str, starts_of: StartsOf) -> None:
+    rate = parse_rate(text)
+    starts, slack = starts_of(timed, rate), slack_us(*rate)
+    assert starts[-1] - starts[0] <= 1.005 * (STARTS - 1) * rate.interval_us + slack
+    for number, first in enumerate(starts):
+        assert all(at - first >= k * rate.interval_us - slack for k, at in enumerate(starts[number:]))
+
+
+def test_a_start_that_was_very_late_is_not_made_up_for(timed: TimedFleet) -> None:
+    serving, owner = tiers([QueueShare("q", interval_us=SECOND_US // 10)]), timed.register()
+    timed.push(*map(str, range(10)))
+    assert len(timed.turn(owner, serving).claims) == 1
+    timed.clock_us += 10 * SECOND_US
+    reply = timed.turn(owner, serving, held=timed.inflight(owner))
+    assert len(reply.claims) == 1
+    reply = timed.turn(owner, serving, held=timed.inflight(owner))
+    assert 0.45 * SECOND_US / 10 < reply.wait_us <= SECOND_US / 10

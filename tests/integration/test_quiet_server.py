@@ -1,0 +1,72 @@
+"""Waits that end by the clock, on a server that has nothing else to do: it looks at its own timers each 0.1 s only."""
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from protocol import one_tier
+from rota.child.signals import StopSignals
+from rota.child.slots import boottime_ns
+from rota.child.wait import Waiter
+from rota.client.consumer.wakeup import Doorbells, Wakeup
+from rota.protocol.keys import Keys
+from rota.protocol.store import Store, Turn
+from rota.protocol.tiers import QueueShare, domain_of
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+from rota.worker.bell import Bell
+from servers import Server
+
+SECONDS: Final = [0.101, 0.123, 0.144, 0.167, 0.182, 0.205, 0.227, 0.241, 0.266]
+MOST_LATE_SECONDS: Final = 0.015  # the median; a tenth of a second's timer has one of about 0.05
+
+
+@pytest.fixture
+def quiet(server: Server, tmp_path: Path) -> Iterator[Server]:
+    """A server of its own, at the rhythm that servers have where nobody changes it."""
+    folder = tmp_path / "quiet"
+    folder.mkdir()
+    made = Server(server.binary, folder, hz="10").start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def connection(quiet: Server) -> Iterator[Connection]:
+    made = Connection(parse_address(quiet.url))
+    yield made
+    made.close()
+
+
+def test_a_worker_listens_for_as_long_as_it_wants(connection: Connection) -> None:
+    store, (death_fd, master_fd) = Store("n"), os.pipe()
+    waiter = Waiter(StopSignals(), death_fd, lambda: None, 1.0)
+    bell = Bell(store.keys, (domain_of([QueueShare("q")]),), 30.0, boottime_ns)
+    turn = store.turn("nobody", one_tier("q"), Turn(1))
+    connection.run(turn)  # from here on the server knows the script
+    late = []
+    for seconds in SECONDS:
+        began = time.monotonic()
+        heard = bell.listen(connection, waiter, seconds, turn)
+        late.append(time.monotonic() - began - seconds)
+        assert heard is not None
+        assert heard.queue == ""
+    os.close(death_fd)
+    os.close(master_fd)
+    assert statistics.median(late) < MOST_LATE_SECONDS
+
+
+def test_a_consumer_listens_for_as_long_as_it_wants(connection: Connection) -> None:
+    bells, wakeup = Doorbells(Keys("n"), ["q"]), Wakeup()
+    late = []
+    for seconds in SECONDS:
+        began = time.monotonic()
+        assert bells.listen(connection, seconds, wakeup, lambda: False) == ""
+        late.append(time.monotonic() - began - seconds)
+    wakeup.close()
+    assert statistics.median(late) < MOST_LATE_SECONDS

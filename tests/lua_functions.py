@@ -1,0 +1,97 @@
+"""What Lua 5.1, which the servers have built in, makes of a script: of each function its upvalues and its locals."""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+from lupa import lua51
+
+_HEADER: Final = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # Lua 5.1, little endian, 8 bytes for a size and a number
+_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # how long one is, by its type; a text says its own length
+_TEXT: Final = 4
+
+
+@dataclass
+class LuaFunction:
+    """One function. `line`: where it begins in the composed script, 0 for the script itself."""
+
+    line: int
+    upvalues: int
+    locals: list[tuple[str, int, int]] = field(
+        default_factory=list
+    )  # name; from which to which instruction it is known
+
+    @property
+    def most_locals(self) -> int:
+        """How many are known at once."""
+        return max((self._known_at(first) for _, first, _ in self.locals), default=0)
+
+    @property
+    def shadowed(self) -> set[str]:
+        """Names of locals that are declared again while they are known."""
+        return {
+            name
+            for name, first, last in self.locals
+            for other, begins, _ in self.locals
+            if name == other and first < begins < last and not name.startswith("(")  # as of a loop's own
+        }
+
+    def _known_at(self, instruction: int) -> int:
+        return sum(first <= instruction < last for _, first, last in self.locals)
+
+
+def functions_of(script: bytes) -> list[LuaFunction]:
+    """Return the script and all functions in it, as they are counted by Lua."""
+    runtime = lua51.LuaRuntime(encoding=None)
+    compiled = runtime.execute(b"return function(text) return string.dump(assert(loadstring(text))) end")
+    return _Reader(compiled(b"--" + script)).functions  # in place of the flags, which are no Lua, stands a comment
+
+
+class _Reader:
+    """Reads a compiled script."""
+
+    def __init__(self, compiled: bytes) -> None:
+        assert compiled.startswith(_HEADER)
+        self._data, self._at = compiled, len(_HEADER)
+        self.functions: list[LuaFunction] = []
+        self._read_function()
+
+    def _read_function(self) -> None:
+        self._skip_text()  # the name of the source
+        line, _, upvalues = self._numbers("iiB3x")
+        made = LuaFunction(line, upvalues)
+        self.functions.append(made)
+        self._skip(4 * self._number("i"))  # instructions
+        for _ in range(self._number("i")):
+            kind = self._number("B")
+            if kind == _TEXT:
+                self._skip_text()
+            else:
+                self._skip(_CONSTANTS[kind])
+        for _ in range(self._number("i")):
+            self._read_function()
+        self._skip(4 * self._number("i"))  # the line of each instruction
+        for _ in range(self._number("i")):
+            name, (first, last) = self._text(), self._numbers("ii")
+            made.locals.append((name, first, last))
+        for _ in range(self._number("i")):
+            self._skip_text()  # the name of an upvalue
+
+    def _numbers(self, form: str) -> tuple[int, ...]:
+        numbers: tuple[int, ...] = struct.unpack_from("<" + form, self._data, self._at)
+        self._at += struct.calcsize("<" + form)
+        return numbers
+
+    def _number(self, form: str) -> int:
+        return self._numbers(form)[0]
+
+    def _text(self) -> str:
+        size = self._number("Q")
+        self._at += size
+        return self._data[self._at - size : self._at - 1].decode()
+
+    def _skip_text(self) -> None:
+        self._skip(self._number("Q"))
+
+    def _skip(self, size: int) -> None:
+        self._at += size

@@ -1,0 +1,41 @@
+"""What Lua 5.1 allows a function, of each composed script: past it a server refuses the script altogether."""
+
+from typing import Final
+
+import pytest
+
+from lua_functions import functions_of
+from rota.protocol.scripts import read_script, script_names
+
+# Lua allows 60 upvalues and 200 locals. `turn` inside `explain` has 59 upvalues, and `turn` by itself 181 locals. To
+# stay below, put what belongs together into a table, which is one local and one upvalue, as `bounds` is.
+MOST_UPVALUES: Final = 59
+MOST_LOCALS: Final = 185
+
+# `add_members` takes `enqueue` along, whose short form of in_use.lua stands beside the long one and says the same.
+SAID_TWICE: Final = {
+    "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_former", "any_events", "any_patterns"}
+}
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_no_function_comes_near_what_lua_allows(name: str) -> None:
+    functions = functions_of(read_script(name).text)
+    upvalues, most_locals = max(each.upvalues for each in functions), max(each.most_locals for each in functions)
+    print(f"{name}: {upvalues} upvalues, {most_locals} locals")  # noqa: T201 - shown by `pytest -s`
+    assert upvalues <= MOST_UPVALUES
+    assert most_locals <= MOST_LOCALS
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_no_local_takes_the_name_of_another_one(name: str) -> None:
+    for function in functions_of(read_script(name).text):
+        assert function.shadowed - {"_"} == (SAID_TWICE.get(name, set()) if function.line == 0 else set())
+
+
+def test_functions_are_counted_as_lua_counts_them() -> None:
+    script = b"!lua\nlocal a, b = 1, 2\nlocal function f(c) local a = c return a + b end\nlocal a = f(1)\nreturn a"
+    outer, inner = functions_of(script)
+    assert (outer.upvalues, outer.most_locals, outer.shadowed) == (0, 4, {"a"})
+    assert (inner.upvalues, inner.most_locals, inner.shadowed) == (1, 2, set())
+    assert [inner.line, outer.line] == [3, 0]
