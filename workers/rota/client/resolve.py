@@ -2,8 +2,8 @@
 
 Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
 ROTA_REDIS_URL_FILE, ROTA_REDIS_TLS_CA, ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY,
-ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file, the defaults of the
-fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
+ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file, the defaults of
+the fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
 """
 
 import os
