@@ -52,7 +52,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "pollers_stuck": _answer(
         "RotaPollerBehind",
         "RotaWorkerCrashLoop",
-        headline=r"the poller is in \w+: |\d of \d pollers serve.*: what is scheduled is late|\d+ processes died",
+        headline=r"the poller is in \w+: |(\d of \d pollers serve|there is no poller).*: what is |\d+ processes died",
     ),
     "redis_away": _answer("RotaRedisDown", headline=r"Redis does not answer for .+: no task starts"),
     "node_lost": _answer("RotaNodeLost", headline=r"node .+ has been silent for .+: the others run what it held"),
