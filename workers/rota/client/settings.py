@@ -3,8 +3,10 @@
 import errno
 import os
 import stat
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
@@ -18,7 +20,7 @@ DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # of a fleet
 MOST_FILE_BYTES: Final = 1 << 20
 
 
-def read_settings_file(path: Path) -> bytes:
+def read_settings_file(path: "Path") -> bytes:
     """Return the content of a file of settings. Raises OSError, also for what is no regular file, such as a device or a
     pipe, which may have no end, and for more than MOST_FILE_BYTES."""
     with open(path, "rb", opener=_open_at_once) as file:
