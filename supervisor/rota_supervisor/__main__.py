@@ -5,7 +5,9 @@ container a TERM during the imports would be lost, and elsewhere it would end th
 kept by the kernel until the master's loop reads them.
 """
 
+import io
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
 # What brings the packages that the demo draws with; all others come with rota.
 _INSTALL = dict.fromkeys(("rich", "textual"), "'rota[embedded]'")
+LEAST_STACK_BYTES = 1 << 20
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 
@@ -38,9 +41,29 @@ def open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", encoding="utf-8"))
 
 
+def escape_what_cannot_be_written() -> None:
+    """Have characters that the encoding of an output does not have be escaped: by default they end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def why_not_here() -> str:
+    """Return why no command can run in this environment, "" if it can: imports need more than 64 kB of stack, and what
+    a fleet knows of its processes comes from /proc."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
+        return f"the stack is limited to {soft >> 10} kB: allow it {LEAST_STACK_BYTES >> 10} kB at least (ulimit -s)"
+    return "" if os.path.exists("/proc/self/stat") else "there is no /proc: mount it (mount -t proc proc /proc)"  # noqa: PTH110 - without pathlib
+
+
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
     open_what_is_closed()
+    escape_what_cannot_be_written()
+    if why_not := why_not_here():
+        sys.stderr.write(f"rota: error: {why_not}\n")
+        sys.exit(78)  # ExitCode.CONFIG, whose module takes more stack to import
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, say_crash  # noqa: PLC0415 - after the signals are blocked

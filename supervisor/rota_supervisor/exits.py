@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 69
     GAVE_UP = 70
     TAKEN = 73
+    OUTPUT = 74
     CONFIG = 78
 
 
@@ -26,6 +27,7 @@ MEANINGS = {
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
     ExitCode.GAVE_UP: "a crash loop was given up",
     ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
+    ExitCode.OUTPUT: "the output cannot be written, as to a full disk",
     ExitCode.CONFIG: "configuration; or a package that the command takes is not installed",
 }
 

@@ -1,6 +1,7 @@
 """docs/service.md, the code and the files of deploy/ say the same."""
 
 import re
+from resource import RLIMIT_AS, RLIMIT_FSIZE, RLIMIT_NOFILE
 from typing import Any
 
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from prose import ROOT, blocks
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.master.core.stopping import LEAVE_SECONDS
+from rota_supervisor.master.shell.startup import NEEDED
 
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")
@@ -33,3 +35,11 @@ def test_the_pod_of_the_page_gives_a_drain_its_time_and_asks_what_is_served() ->
     assert Config().http.listen.endswith(f":{container['ports'][0]['containerPort']}")
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_page_says_what_limits_leave_room() -> None:
+    files, memory, written = (NEEDED[limit].least for limit in (RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE))
+    said = " ".join(PAGE.split())
+
+    assert f"{files} open files (`ulimit -n`)" in said
+    assert f"{memory} MB of address space (`ulimit -v`) and files of {written} MB (`ulimit -f`)" in said

@@ -73,6 +73,17 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
     assert long.status is many.status is too_large
 
 
+@pytest.mark.parametrize("piece", [1 << 14, 5000, (1 << 14) - 1])
+@pytest.mark.parametrize("more", [0, 1, 4000])
+def test_the_bound_on_a_head_is_exact_however_it_comes(piece: int, more: int) -> None:
+    opening, end = b"GET / HTTP/1.1\r\nHost: here\r\nLong: ", b"\r\n\r\n"
+    head = opening + b"a" * (MAX_HEAD_BYTES + more - len(opening) - len(end)) + end
+    exchange = HttpExchange()
+    answers = (exchange.take(head[at : at + piece]) for at in range(0, len(head), piece))
+    found = next((answer for answer in answers if answer is not None), None)
+    assert isinstance(found, Answer if more else HttpRequest)
+
+
 @pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
 def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
     exchange = HttpExchange()

@@ -155,7 +155,9 @@ def test_a_url_under_a_wrong_key_is_a_fault_that_does_not_quote_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-@pytest.mark.parametrize("url", ["redis://u:S3cr-et@h:6379/0", '["redis://:S3cr-et@h"]', "u:S3cr-et@h:6379"])
+@pytest.mark.parametrize(
+    "url", ["redis://u:S3cr-et@h:6379/0", '["redis://:S3cr-et@h"]', "u:S3cr-et@h:6379", "redis//:S3cr-et@h"]
+)
 def test_a_url_in_a_wrong_variable_is_a_fault_that_does_not_quote_it(tmp_path: Path, url: str, variable: str) -> None:
     said = _all_that_is_said(tmp_path, "", {f"ROTA_{variable}": url})
     assert SECRET not in said
@@ -166,6 +168,15 @@ def test_a_url_in_a_wrong_variable_is_a_fault_that_does_not_quote_it(tmp_path: P
 @pytest.mark.parametrize("key", ["workers", "durability", "http.listen", "queues.default.rate", "limits", "log.format"])
 def test_what_may_be_bare_credentials_is_not_quoted(tmp_path: Path, key: str, value: str) -> None:
     assert SECRET not in _all_that_is_said(tmp_path, f"{key} = {_quoted(value)}", {})
+
+
+@pytest.mark.parametrize("url", ["redis//:S3cr-et@h", "redis:/:S3cr-et@h", "S3cr-et@h", "redis//S3cr-et"])
+@pytest.mark.parametrize(
+    "text", ["namespace = {}", "tiers = [[{}]]", 'adopt."queue:a".task = {}', "adopt.a.queue = {}"]
+)
+def test_a_mistyped_url_in_the_place_of_a_name_is_not_quoted(tmp_path: Path, url: str, text: str) -> None:
+    said = _all_that_is_said(tmp_path, text.format(_quoted(url)), {})
+    assert (SECRET in said, said.startswith("fault: ")) == (False, True), said
 
 
 def test_a_url_in_the_place_of_the_files_path_is_not_quoted() -> None:

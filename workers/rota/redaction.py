@@ -46,7 +46,7 @@ _NEARLY: Final = re.compile(
 )
 _NOTHING: Final = re.compile("")
 _PAIR: Final = re.compile(r"@|:(?![0-9]{1,5}\Z)")
-_CREDENTIALS: Final = re.compile(r"://|\A[^/]*:.*@", re.DOTALL)
+_CREDENTIALS: Final = re.compile(r"://|//.*@|\A[^/]*:.*@", re.DOTALL)
 
 
 def redact(url: str) -> str:

@@ -1,6 +1,5 @@
 """The command `rota`: its commands by name, and how each way of ending becomes an exit code."""
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -122,8 +121,13 @@ def run_app(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (output.ReaderGoneError, BrokenPipeError):  # the second one from the flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.discard(sys.stdout)
         return ExitCode.CLEAN
+    except OSError as error:
+        if not output.is_of_output(error):
+            raise
+        output.discard(sys.stdout)
+        code, messages = ExitCode.OUTPUT, [f"the output cannot be written: {error.strerror}"]
     if not state.is_master or output.has_room(sys.stderr):
         output.say_errors(code, messages, as_json=state.json, no_color=state.no_color)
     return code

@@ -1,12 +1,14 @@
 """How commands speak: data on standard output, everything else on standard error. All of it is made fit for a terminal
 here, whoever wrote the names and errors in it."""
 
+import codecs
+import errno
 import json
 import os
 import select
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
@@ -14,6 +16,10 @@ from rota.printable import printable, printable_lines
 from rota_supervisor.exits import ExitCode, Failure
 
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
+
+
+# What writing to a full or broken device raises; nothing else of a command does, without the name of a file.
+_OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 class ReaderGoneError(Exception):
@@ -65,7 +71,8 @@ def put(text: str) -> None:
 
 def put_json(value: Any) -> None:
     """Write data as one JSON document."""
-    put(json.dumps(value, ensure_ascii=False))
+    has_all = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+    put(json.dumps(value, ensure_ascii=not has_all))
 
 
 def put_field(key: str, value: object) -> None:
@@ -97,6 +104,20 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text + "\n")
     except BrokenPipeError:
         raise ReaderGoneError from None
+    except OSError as error:
+        if stream is not sys.stderr or not is_of_output(error):
+            raise
+        discard(stream)  # nobody can be told, and the exit code says what came of the command
+
+
+def is_of_output(error: OSError) -> bool:
+    """Whether an error is of writing the output."""
+    return error.errno in _OF_DEVICES and error.filename is None
+
+
+def discard(stream: TextIO) -> None:
+    """Have nothing more be written to a stream, what it holds included: Python would try again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def counted(count: int, what: str) -> str:

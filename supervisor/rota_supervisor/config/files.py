@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from rota.client.settings import read_settings_file
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.layers import Layer
 
@@ -35,7 +36,7 @@ def _place(table: dict[str, Any], keys: Iterable[str], at: str, folder: Path) ->
 
 def _faults_of(file: Path, key: str) -> list[str]:
     try:
-        content = file.read_bytes()
+        content = read_settings_file(file)
     except OSError as error:
         return [f"{file} cannot be read: {error.strerror}"]
     if key == "token_file" and not (len(content.split()) == 1 and len(content.strip()) >= LEAST_TOKEN_BYTES):

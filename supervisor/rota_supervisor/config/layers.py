@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from rota.client.settings import read_settings_file
 from rota.redaction import may_hold_credentials
 from rota_supervisor.config.convert import SECRET_PATHS, expectation, fields_of, schema, without_none
 from rota_supervisor.config.faults import Fault, shown, suggestion
@@ -102,7 +103,7 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
         return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")])
     content = None
     try:
-        content = file.read_bytes()
+        content = read_settings_file(file)
         values = tomllib.loads(content.decode())
         if not _is_too_deep(values):
             return content, layer_of(values, origin_of_file(file))
@@ -251,7 +252,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
 
 def _read_url(merged: Layer, file: Path) -> list[Fault]:
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        text = read_settings_file(file).decode().strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         return [Fault(_URL_FILE, f"{file} cannot be read: {reason}")]
@@ -278,8 +279,7 @@ def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
 
 def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> list[Fault]:
     try:
-        with file.open(encoding="utf-8") as opened:
-            text = opened.read(MAX_CHUNK_CHARACTERS + 1)
+        text = read_settings_file(file).decode()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         return [Fault(at, f"{file} cannot be read: {reason}")]

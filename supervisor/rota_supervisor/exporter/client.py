@@ -85,12 +85,14 @@ class HttpExchange:
         self._is_local = is_local
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
+        self._taken_bytes = 0  # until the head is whole
         self._head: h11.Request | None = None
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | Answer | None:
         """Return the request, once it is whole, or its refusal. `data` is not empty; take no more after either."""
         if self._head is None:
+            self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
             if self._lines > MAX_HEAD_LINES:
                 return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -105,6 +107,9 @@ class HttpExchange:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
+                # h11 bounds a head that is not whole yet: the piece that completes it may be as long again.
+                if self._taken_bytes - len(self._protocol.trailing_data[0]) > MAX_HEAD_BYTES:
+                    return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 if event.target not in _TAKE_A_BODY:
                     return self._request(event)
             elif isinstance(event, h11.Data):

@@ -145,7 +145,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
 
 def _read(path: Path, what: str) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return settings.read_settings_file(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
 

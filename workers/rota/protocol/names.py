@@ -7,9 +7,13 @@ spaces, braces and everything a Lua pattern would have to guess about.
 import re
 from typing import Final
 
+from rota.redaction import HIDDEN
+
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
 DELAYED_SUFFIX = "-delayed"
+# A URL in the place of a name, however it was mistyped, may hold a password.
+_MAY_BE_SECRET: Final = re.compile(r"@|//")
 
 
 def is_name(text: str) -> bool:
@@ -21,7 +25,8 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
     """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
     if is_name(text) and len(text) <= most:
         return None
-    return f"{what} {text!r} is not usable: names are 1 to {most} of the characters A-Z a-z 0-9 _ . : -"
+    shown = HIDDEN if _MAY_BE_SECRET.search(text) else repr(text)
+    return f"{what} {shown} is not usable: names are 1 to {most} of the characters A-Z a-z 0-9 _ . : -"
 
 
 def fault_in_queue_name(text: str) -> str | None:

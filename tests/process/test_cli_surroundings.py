@@ -1,0 +1,136 @@
+"""Commands whose output cannot be written, whose files have no end, or whose machine lacks what a fleet needs."""
+
+import os
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleet_process import DEADLINE_SECONDS, ROTA, environment
+from fleet_process import rota as run_rota
+from fleets import Fleets
+from masters import ON_ONE_SERVER
+from rota_supervisor.cli.app import COMMANDS
+from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.load import Sources, load_config
+from servers import Server
+
+OUTPUT_LOST, CONFIG = 74, 78
+LINE = "the output cannot be written: No space left on device"
+
+
+def run_to(output: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with Path(output).open("w") as stream:
+        return subprocess.run(
+            [ROTA, *arguments],
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize("command", list(COMMANDS)[::4])
+def test_the_help_of_each_command_says_that_its_output_is_lost(tmp_path: Path, command: str) -> None:
+    done = run_to("/dev/full", tmp_path, command, "--help")
+    assert (done.returncode, done.stderr) == (OUTPUT_LOST, f"rota: error: {LINE}\n")
+
+
+@ON_ONE_SERVER
+def test_commands_that_read_the_server_say_that_their_output_is_lost(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_text(f'redis_url = "{server.url}"\n')
+    commands = ("queue ls", "dead ls", "audit", "config print", "man")
+    for command in commands:
+        for more in ([], ["--json"]):
+            done = run_to("/dev/full", tmp_path, *command.split(), *more)
+            said = [line for line in done.stderr.splitlines() if LINE in line]
+            assert (done.returncode, len(said), "Traceback" in done.stderr) == (OUTPUT_LOST, 1, False), done.stderr
+
+
+def test_a_full_disk_under_standard_error_changes_no_exit_code(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([ROTA, "no-such-command"], stderr=full, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+
+
+@ON_ONE_SERVER
+def test_what_an_encoding_does_not_have_is_escaped(fleets: Fleets) -> None:
+    fleet = fleets.start(http={"listen": "127.0.0.1:0"})
+    for more in ([], ["--json"]):
+        done = fleet.rota("top", "--once", *more, PYTHONIOENCODING="ascii")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.isascii()
+    said = fleet.rota("group", "show", "gr\u00fc\u00df", PYTHONIOENCODING="ascii")
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/dev/zero", "it is not a regular file"),
+        ("/dev/urandom", "it is not a regular file"),
+        ("pipe", "it is not a regular file"),
+        (".", "Is a directory"),
+        ("endless", "it has more than 1048576 bytes"),
+    ],
+)
+@pytest.mark.parametrize("key", ["-c", "redis_url_file", "redis_tls_ca", "lua", "http.token_file"])
+def test_a_file_without_an_end_is_a_fault_of_the_configuration(
+    tmp_path: Path, place: str, message: str, key: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.truncate(os.open(tmp_path / "endless", os.O_CREAT | os.O_RDWR), 1 << 40)
+    text = {
+        "-c": "",
+        "redis_url_file": f'redis_url_file = "{place}"',
+        "redis_tls_ca": f'redis_tls_ca = "{place}"',
+        "http.token_file": f'http.token_file = "{place}"',
+        "lua": 'conditions.c.lua = "it.lua"',
+    }
+    (tmp_path / "it.lua").symlink_to(place)
+    (tmp_path / "rota.toml").write_text(text[key])
+    with pytest.raises(ConfigError) as caught:
+        load_config(Sources(tmp_path / (place if key == "-c" else "rota.toml"), required=True))
+    assert any(message in str(fault) for fault in caught.value.faults), caught.value
+
+
+def test_check_of_a_file_without_an_end_ends(tmp_path: Path) -> None:
+    done = run_rota(tmp_path, "-c", "/dev/zero", "check", "--no-imports")
+    expected = "rota: error: /dev/zero: cannot be read: it is not a regular file\n"
+    assert (done.returncode, done.stderr) == (CONFIG, expected)
+
+
+def test_too_small_a_stack_is_said() -> None:
+    limit = 256 << 10
+    done = subprocess.run(
+        [ROTA, "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (limit, limit)),
+    )
+    expected = "rota: error: the stack is limited to 256 kB: allow it 1024 kB at least (ulimit -s)\n"
+    assert (done.returncode, done.stderr) == (CONFIG, expected)
+
+
+def test_a_machine_without_proc_is_told_to_have_it(tmp_path: Path) -> None:
+    hidden = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs none /proc && exec "$@"',
+        "sh",
+    ]
+    if shutil.which("unshare") is None or subprocess.run([*hidden, "true"], check=False).returncode:
+        pytest.skip("/proc cannot be hidden here: that takes unshare, and a namespace of its own")
+    done = subprocess.run([*hidden, ROTA, "run"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no /proc: mount it" in done.stderr) == (CONFIG, True), done.stderr
