@@ -39,8 +39,8 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What the `generation` in force declares: what each schedule says, `since` when this node has said so, and the names
-    of its `tasks`, None until its modules were imported."""
+    """What the `generation` in force declares: what each schedule says, `since` when this node has said so, and the
+    names of its `tasks`, None until its modules were imported."""
 
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
