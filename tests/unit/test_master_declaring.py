@@ -90,3 +90,16 @@ def test_the_file_wins_over_the_code(core: Core) -> None:
     core.take(Ticked())
     [renewal] = core.done(RenewLeases)[-1:]
     assert [(each.name, b"file" in each.text) for each in renewal.schedules] == [("tick", True)]
+
+
+def test_the_names_of_tasks_are_told_at_once_when_the_code_is_loaded_and_not_before() -> None:
+    core = Core(Config(imports=("code",), workers=1))
+    core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
+    core.take(ZygoteSaid(1, messages.Imported((("work", "default"),))))
+    told = []
+    for now in (1.0, 1.1):
+        core.now = now
+        told += [effect.tasks for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
+        core.take(LeasesRenewed())
+        loaded(core)
+    assert told == [None, frozenset({"work"})]

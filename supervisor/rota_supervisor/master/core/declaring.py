@@ -1,4 +1,4 @@
-"""Which schedules this node declares: those of the code in force, and those of its configuration.
+"""Which tasks and schedules this node declares: those of the code in force, and schedules of its configuration.
 
 A reload is one transaction in this too: a candidate's schedules are declared when it is promoted, and those of the
 generation before it again when it is refused.
@@ -20,8 +20,9 @@ def take_in(state: MasterState, now: float) -> bool:
         return False
     texts = _texts(state, generation)
     since = {name: before.since[name] if before.texts.get(name) == text else now for name, text in texts.items()}
-    state.declarations = Declarations(generation, texts, since)
-    return texts != before.texts
+    tasks = frozenset(state.code_of(generation.code).tasks)
+    state.declarations = Declarations(generation, texts, since, tasks)
+    return texts != before.texts or tasks != (before.tasks or frozenset())
 
 
 def _texts(state: MasterState, generation: Generation) -> Mapping[str, bytes]:

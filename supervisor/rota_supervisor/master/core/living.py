@@ -222,8 +222,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
     is_settled, report = state.rollout.candidate is None, report_of(state)
-    tasks = frozenset(state.code_of(state.rollout.in_force.code).tasks)
-    announced = (*_announced(state.config), declared, is_settled, report, tasks)
+    announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks)
     return [do.RenewLeases(held, queues, pools, lease.seconds, *announced)]
 
 

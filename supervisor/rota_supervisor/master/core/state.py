@@ -39,11 +39,13 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What the `generation` in force declares: what each schedule says, and `since` when this node has said so."""
+    """What the `generation` in force declares: what each schedule says, `since` when this node has said so, and the
+    names of its `tasks`, None until its modules were imported."""
 
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)
+    tasks: frozenset[str] | None = None
 
 
 class Quiet(Enum):
