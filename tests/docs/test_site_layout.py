@@ -1,14 +1,17 @@
 """How the site's tables look on a phone, by the theme's own style and ours."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
-import furo
 import pytest
 
 from browser import TabOpener
 
 OURS = Path(__file__).parents[2] / "docs" / "site" / "static" / "site.css"
-THEME = Path(furo.__file__).parent / "theme" / "furo" / "static" / "styles" / "furo.css"
+FURO = find_spec("furo")
+assert FURO is not None, "make installs it"
+assert FURO.origin is not None
+THEME = Path(FURO.origin).parent / "theme" / "furo" / "static" / "styles" / "furo.css"
 ROW = "<tr><td><code>{}</code></td><td><code>{}</code></td><td>what <code>{}</code> means, in some more words</td></tr>"
 
 
