@@ -1,7 +1,8 @@
 -- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any settings:
 -- each function costs a turn, and most fleets have none.
--- with: tiers turns condition rate
+-- with: tiers turns condition
 local function make_bounds(now)
+  -- with: rate
   local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
