@@ -1,120 +1,203 @@
-"""One table of what may be wrong: whatever raises an alert is shown by the page, `rota top` and, where it concerns
-Redis, by `rota health`."""
+"""Claims about conditions as people write them: what is let through, with which place in the text faults are told, and
+when hours are open, through both changes of the clocks. The tables of times are worked out by hand."""
 
 import re
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from alert_cases import ALERTS
-from fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
-from rota_supervisor.exporter import troubles
-from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, headlines
-from rota_supervisor.exporter.headlines_of_queues import OVERDUE_SECONDS, STALLED_SECONDS
-from rota_supervisor.exporter.headlines_of_redis import SKEW_SECONDS
-from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
-from rota_supervisor.top import summary
+from rota.protocol.condition import MOST_CHARACTERS
+from rota_supervisor.config.chunk import check_chunk
+from rota_supervisor.config.hours import Hours, OpenTimes, intervals, longest_closed, parse_hours
 
-NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
-FAILED = {"started": [20, 20], "done": [5, 1], "p50": [0.1, 0.1], "p99": [0.1, 0.1]}
-REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}
-REFUSED = {"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}
-SHORT = {"name": "default", "desired": 2, "state": "running", "workers": {"running": 1}, "short_seconds": 120.0}
+WEEK = tuple(range(7))
+OFFICE = (0, 1, 2, 3, 4)
 
 
-def of_queue(**state: Any) -> Status:
-    return {"queues": [queue(objective=300.0, **state) | {"history": NOT_TAKEN}]}
+def open_around(text: str, now: str) -> list[str]:
+    """`from to` of each time at which it is open, in UTC."""
+    at = datetime.fromisoformat(now).replace(tzinfo=UTC)
+    known_us, found = intervals(parse_hours(text), round(at.timestamp() * 1_000_000))
+    assert known_us == round((at + timedelta(days=8)).timestamp() * 1_000_000)
+    moments = [[datetime.fromtimestamp(us / 1_000_000, UTC) for us in each] for each in found]
+    return [f"{start:%m-%d %H:%M} {end:%m-%d %H:%M}" for start, end in moments]
 
 
-LATE: Status = {"queues": [queue() | late_by(94.0)]}
-WAS_LATE: Status = {"queues": [queue() | late_by(94.0, seconds_ago=240.0)]}
-# How the status is when the expression of an alert holds, as little as that takes.
-WHEN: dict[str, Status] = {
-    "RotaLagBurn1h": LATE,
-    "RotaLagBurn6h": WAS_LATE,
-    "RotaLagBurn1d": WAS_LATE,
-    "RotaLagBurn3d": WAS_LATE,
-    "RotaQueueStalled": of_queue(ready=1, oldest_ready_age_seconds=61.0),
-    "RotaQueueStarved": of_queue(ready=1, inflight=4, oldest_ready_age_seconds=61.0),
-    "RotaPollerBehind": of_queue(overdue=1, oldest_overdue_age_seconds=10.5),
-    "RotaQueueUnserved": of_queue(served=False, ready=1),
-    "RotaQueueForgotten": of_queue(closed_by="hours", closed_age_seconds=3601.0, ready=1),
-    "RotaConditionFailed": of_queue(closed_by="hours", condition_error="no such variable"),
-    "RotaAdoptFailed": {"adopt_errors": {"old": 1}},
-    "RotaScheduleMissed": {"missed_occurrences": {"nightly": 1}},
-    "RotaTaskHung": {"processes": [process(8, "worker", task(task_age_seconds=1801.0, usual_seconds=600.0))]},
-    "RotaTaskFailing": {"queues": [queue() | {"history": FAILED}]},
-    "RotaDeadLetters": of_queue(dead=1),
-    "RotaQuietForgotten": {"quiet_seconds": 3601.0},
-    "RotaWorkersMissing": {"pools": [SHORT]},
-    "RotaWorkerCrashLoop": {"events": [death(seconds) for seconds in (590, 480, 370, 260, 150, 100)]},
-    "RotaStartsHeld": {"held": [HELD]},
-    "RotaConfigReloadFailed": {"last_reload": REFUSED},
-    "RotaRedisDown": {"ready": REDIS_AWAY, "redis": False, "events": [event("redis.lost", 60, refused=False)]},
-    "RotaRedisSlow": {"redis_round_trip_seconds": SLOW_SECONDS},
-    "RotaQueueStatesMissing": {"redis": False, "queue_states_age_seconds": None},
-    "RotaRedisEvictsKeys": {"evicts_keys": True},
-    "RotaNodeLost": {"nodes": [{"node": "b", "state": "lost", "seen_seconds_ago": 34.0}]},
-    "RotaTasksMissing": {"missing_tasks": -1},
-    "RotaTasksUnplaced": {"unplaced_tasks": 1},
-    "RotaOrphans": {"orphans": 1},
-    "RotaClockSkew": {"clock_offset_seconds": -1.1},
-    "RotaSeriesDropped": {"series_dropped": 1},
-    "RotaLogLinesDropped": {"log_lines_dropped": 1},
-}
-RULE_OF: dict[str, Callable[[Any], Any]] = {alert: each.rule for each in CONDITIONS for alert in each.alerts}
-
-
-def test_each_shipped_alert_stands_in_the_table_once() -> None:
-    named = Counter(alert for each in CONDITIONS for alert in each.alerts) + Counter(NO_PAGE)
-    assert named == Counter(ALERTS.keys())
-    assert WHEN.keys() == ALERTS.keys() - set(NO_PAGE)
-
-
-@pytest.mark.parametrize("alert", WHEN)
-def test_the_page_and_top_are_not_green_while_an_alert_holds(alert: str) -> None:
-    status = healthy() | WHEN[alert]
-    said = [headline.text for headline in RULE_OF[alert](status)]
-    assert said, "the rule of the alert says nothing"
-    status["headlines"] = headlines(status)
-    assert status["headlines"][0]["level"] in {"bad", "warn"}
-    assert set(said) <= {row["text"] for row in status["headlines"]}
-    shown = [cell.text for cell in summary.headlines(status, 200, 20)]
-    assert not any(text.startswith(summary.MARKS["good"]) for text in shown)
-    assert any(said[0] in text for text in shown)
-
-
-def test_a_fleet_that_is_well_meets_no_condition() -> None:
-    assert [row["level"] for row in headlines(healthy())] == ["good"]
+# Hours as they are read
 
 
 @pytest.mark.parametrize(
-    ("alert", "bound"),
+    ("text", "times"),
     [
-        ("RotaRedisSlow", SLOW_SECONDS),
-        ("RotaPollerBehind", OVERDUE_SECONDS),
-        ("RotaClockSkew", SKEW_SECONDS),
-        ("RotaQueueStalled", STALLED_SECONDS),
-        ("RotaQueueStarved", STALLED_SECONDS),
+        ("Mon-Fri 08:00-18:00 Europe/Zurich", (OpenTimes(OFFICE, 480, 1080),)),
+        ("08:00-18:00 Europe/Zurich", (OpenTimes(WEEK, 480, 1080),)),
+        ("fri-mon 8:00-9:30 UTC", (OpenTimes((4, 5, 6, 0), 480, 570),)),
+        (
+            "Mon, Wed Fri 08:00-12:00, 13:00-17:00 UTC",
+            (OpenTimes((0, 2, 4), 480, 720), OpenTimes((0, 2, 4), 780, 1020)),
+        ),
+        ("Mon 08:00-12:00, Sat 22:00-06:00 UTC", (OpenTimes((0,), 480, 720), OpenTimes((5,), 1320, 1800))),
+        ("00:00-24:00 UTC", (OpenTimes(WEEK, 0, 1440),)),
     ],
 )
-def test_the_page_and_the_alert_have_the_same_bound(alert: str, bound: float) -> None:
-    assert f"{bound:g}" in re.findall(r">=? ([\d.]+)", ALERTS[alert]["expr"])
+def test_hours_are_days_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
+    assert parse_hours(text) == Hours(times, text.rpartition(" ")[2])
 
 
-def test_counters_are_remembered_for_as_long_as_the_alerts_look_back() -> None:
-    windows = {
-        int(minutes)
-        for alert in ("RotaAdoptFailed", "RotaScheduleMissed", "RotaSeriesDropped", "RotaLogLinesDropped")
-        for minutes in re.findall(r"\[(\d+)m\]", ALERTS[alert]["expr"])
-    }
-    assert max(windows) * 60 <= troubles.REMEMBERED_SECONDS
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", 'expected a time zone at the end, as in "Mon-Fri 08:00-18:00 Europe/Zurich"'),
+        ("Mon-Fri 08:00-18:00", 'expected a time zone at the end, as in "Mon-Fri 08:00-18:00 Europe/Zurich"'),
+        ("Europe/Zurich", "character 1: expected times before the time zone"),
+        ("Mon UTC", 'character 1: expected a time behind "Mon"'),
+        ("Mon 08:00-09:00 Tue UTC", 'character 17: expected a time behind "Tue"'),
+        ("Mno 08:00-18:00 UTC", 'character 1: expected one of Mon, Tue, Wed, Thu, Fri, Sat, Sun, got "Mno"'),
+        ("Mon 08:00 UTC", 'character 5: expected days as in "Mon-Fri" or a time as in "08:00-18:00", got "08:00"'),
+        ("Mon 08:00-18:60 UTC", 'character 5: there is no such time, from 00:00 to 24:00: "08:00-18:60"'),
+        ("Mon 24:00-02:00 UTC", "character 5: there is no such time"),
+        ("Mon 08:00-25:00 UTC", "character 5: there is no such time"),
+        ("Mon 08:00-08:00 UTC", 'character 5: 08:00-08:00 is no time at all; a whole day is "00:00-24:00"'),
+        ("08:00-18:00 Europe/Zurick", 'knows no time zone "Europe/Zurick", did you mean "Europe/Zurich"?'),
+        ("08:00-18:00 Europe", 'character 13: this machine knows no time zone "Europe"'),
+        ("08:00-18:00 ../../etc/passwd", "character 13: this machine knows no time zone"),
+        ("08:00-18:00 \x1b[2J", 'knows no time zone "\\u001b[2J"'),
+        ("00:00-00:01 " * 51 + "UTC", "expected at most 50 times, got 51"),
+    ],
+)
+def test_a_fault_in_hours_is_told_with_its_place(text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        parse_hours(text)
 
 
-def test_health_warns_of_a_redis_of_which_the_page_warns() -> None:
-    assert redis_warnings(0.0004, evicts_keys=False) == []
-    slow, evicts = redis_warnings(SLOW_SECONDS, evicts_keys=True)
-    found = headlines(healthy() | WHEN["RotaRedisSlow"] | WHEN["RotaRedisEvictsKeys"])
-    assert [any(row["text"].startswith(text) for row in found) for text in (slow, evicts)] == [True, True]
+# When they are open
+
+
+def test_office_hours_follow_the_clocks_of_their_zone() -> None:
+    """In a week in which the clocks of Zurich are put forward: at 01:00 UTC on Sunday the 29th."""
+    found = open_around("Mon-Fri 08:00-18:00 Europe/Zurich", "2026-03-26 12:00")
+    assert found == [
+        *("03-25 07:00 03-25 17:00", "03-26 07:00 03-26 17:00", "03-27 07:00 03-27 17:00"),
+        *("03-30 06:00 03-30 16:00", "03-31 06:00 03-31 16:00", "04-01 06:00 04-01 16:00"),
+        *("04-02 06:00 04-02 16:00", "04-03 06:00 04-03 16:00"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "open_on_the_day"),
+    [
+        ("02:10-02:50", []),  # there is no such time on that day
+        ("02:30-03:30", ["03-29 01:00 03-29 01:30"]),
+        ("01:30-02:30", ["03-29 00:30 03-29 01:00"]),
+        ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),
+    ],
+)
+def test_a_time_that_clocks_leave_out_is_the_moment_of_the_change(times: str, open_on_the_day: list[str]) -> None:
+    found = open_around(f"Sun {times} Europe/Zurich", "2026-03-28 12:00")
+    assert [each for each in found if each.startswith("03-29")] == open_on_the_day
+
+
+@pytest.mark.parametrize(
+    ("times", "open_on_the_day"),
+    [
+        ("01:00-02:30", ["10-24 23:00 10-25 00:30"]),
+        ("02:30-04:00", ["10-25 00:30 10-25 03:00"]),
+        ("01:00-02:30 02:30-04:00", ["10-24 23:00 10-25 03:00"]),
+        ("01:00-04:00", ["10-24 23:00 10-25 03:00"]),
+    ],
+)
+def test_a_time_that_comes_twice_is_its_first(times: str, open_on_the_day: list[str]) -> None:
+    found = open_around(f"Sun {times} Europe/Zurich", "2026-10-25 12:00")
+    assert [each for each in found if "10-25" in each] == open_on_the_day
+
+
+def test_hours_over_midnight_belong_to_the_day_on_which_they_begin() -> None:
+    assert open_around("Fri 22:00-06:00 UTC", "2028-02-26 03:00") == [
+        "02-25 22:00 02-26 06:00",
+        "03-03 22:00 03-04 06:00",
+    ]
+
+
+def test_hours_that_touch_are_one_and_what_is_always_open_never_closes() -> None:
+    assert open_around("00:00-24:00 UTC", "2026-06-03 12:00") == ["06-01 00:00 06-13 00:00"]
+    assert longest_closed(parse_hours("00:00-12:00 12:00-24:00 UTC")) == timedelta(0)
+
+
+def test_the_longest_time_at_which_it_is_closed_is_that_of_a_weekend() -> None:
+    assert longest_closed(parse_hours("Mon-Fri 08:00-18:00 Europe/Zurich")) == timedelta(hours=62)
+    assert longest_closed(parse_hours("Mon 08:00-09:00 UTC")) == timedelta(hours=167)
+
+
+# Lua
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("running < 2", "return running < 2"),
+        ("return not (ready + delayed >= 1e3)", "return not ( ready + delayed >= 1e3 )"),
+        ("-- a note\nlocal a = -now % 86400; return a < 1", "\nlocal a = - now % 86400 ; return a < 1"),
+        ("if queue == 'ab' then return true elseif nil then return 1.5 else return ready end", None),
+        ("math.max(1, ready)", "return math . max ( 1 , ready )"),
+        ("if true then local a = 1 return a == 1 end\nreturn false", None),
+    ],
+)
+def test_a_chunk_is_sent_without_its_comments_and_line_for_line(text: str, sent: str | None) -> None:
+    assert check_chunk(text).split() == (sent or text).split()
+    assert check_chunk(text).count("\n") == text.rstrip().count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "line 1, character 1: expected a value, got the end"),
+        ("return", "line 1, character 7: expected a value, got the end"),
+        ("while true do end", 'line 1, character 1: "while" is nothing that a condition may hold'),
+        ("if true then\n  for i = 1, 9 do end\nend", 'line 2, character 3: "for" is nothing'),
+        ("repeat until false", '"repeat" is nothing'),
+        ("::top:: goto top", 'line 1, character 1: ":" is nothing'),
+        ("goto top", '"goto" is nothing'),
+        ("local f = function() end", '"function" is nothing'),
+        ("redis.call('FLUSHALL')", '"redis" is not known here'),
+        ("return redis", '"redis" is not known here'),
+        ("return _G", '"_G" is not known here'),
+        ("return getfenv(1)", '"getfenv" is not known here'),
+        ("setfenv(1, ready)", '"setfenv" is not known here'),
+        ("setmetatable(queue, queue)", '"setmetatable" is not known here'),
+        ("error('x')", '"error" is not known here'),
+        ("return pcall(error)", '"pcall" is not known here'),
+        ("return string.rep('x', 1e9)", '"string" is not known here'),
+        ("return ('x'):rep(1e9)", 'line 1, character 13: ":" is nothing'),
+        ("return queue.rep", 'nothing may follow return in its block, got "."'),
+        ("return queue .. queue", 'line 1, character 14: "." is nothing'),
+        ("return 2 ^ 1e9", '"^" is nothing'),
+        ("return #queue", '"#" is nothing'),
+        ("return {}", '"{" is nothing'),
+        ("return queue[1]", '"[" is nothing'),
+        ("return [[x]]", '"[" is nothing'),
+        ("return 'a\\065'", '"\'" is nothing'),
+        ("--[[ a ]] return 1", '"[" is nothing'),
+        ("return 0x10", '"0" is nothing'),
+        ("return math", 'expected ".", got the end'),
+        ("return math.huge", 'expected one of floor, ceil, min, max, abs of math, got "huge"'),
+        ("return math.random(1)", 'got "random"'),
+        ("return math.floor", 'expected "(", got the end'),
+        ("local math = 1 return 1", 'expected a name, got "math"'),
+        ("local a, b = 1, 2", 'expected "=", got ","'),
+        ("other = 1", '"other" is not known here'),
+        ("local a = 1 a = 2 return a", '"a" is not known here'),
+        ("if true then local redis = 1 end return redis", 'character 41: "redis" is not known here'),
+        ("return 1 return 2", 'nothing may follow return in its block, got "return"'),
+        ("if true then return 1", 'expected "end", got the end'),
+        ("return " + "(" * 40 + "1" + ")" * 40, "more than 20 levels in each other"),
+        ("return " + "not " * 40 + "1", "more than 20 levels in each other"),
+        ("if true then " * 40 + "end " * 40, "more than 20 levels in each other"),
+        ("local a = 1 " * 101, "expected at most 100 locals"),
+        ("return math.max(" + "1, " * 60 + "1)", "expected at most 50 arguments, got 61"),
+        ("return 1" + " + 1" * MOST_CHARACTERS, f"expected at most {MOST_CHARACTERS} characters"),
+        ("return \x1b1", '"\\u001b" is nothing'),
+    ],
+)
+def test_what_could_take_time_or_reach_anything_is_refused_with_its_place(text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        check_chunk(text)

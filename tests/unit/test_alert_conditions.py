@@ -1,0 +1,120 @@
+"""One table of what may be wrong: whatever raises an alert is shown by the page, `rota top` and, where it concerns
+Redis, by `rota health`."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from alert_cases import ALERTS
+from fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
+from rota_supervisor.exporter import troubles
+from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, headlines
+from rota_supervisor.exporter.headlines_of_queues import OVERDUE_SECONDS, STALLED_SECONDS
+from rota_supervisor.exporter.headlines_of_redis import SKEW_SECONDS
+from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
+from rota_supervisor.top import summary
+
+NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
+FAILED = {"started": [20, 20], "done": [5, 1], "p50": [0.1, 0.1], "p99": [0.1, 0.1]}
+REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}
+REFUSED = {"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}
+SHORT = {"name": "default", "desired": 2, "state": "running", "workers": {"running": 1}, "short_seconds": 120.0}
+
+
+def of_queue(**state: Any) -> Status:
+    return {"queues": [queue(objective=300.0, **state) | {"history": NOT_TAKEN}]}
+
+
+LATE: Status = {"queues": [queue() | late_by(94.0)]}
+WAS_LATE: Status = {"queues": [queue() | late_by(94.0, seconds_ago=240.0)]}
+# How the status is when the expression of an alert holds, as little as that takes.
+WHEN: dict[str, Status] = {
+    "RotaLagBurn1h": LATE,
+    "RotaLagBurn6h": WAS_LATE,
+    "RotaLagBurn1d": WAS_LATE,
+    "RotaLagBurn3d": WAS_LATE,
+    "RotaQueueStalled": of_queue(ready=1, oldest_ready_age_seconds=61.0),
+    "RotaQueueStarved": of_queue(ready=1, inflight=4, oldest_ready_age_seconds=61.0),
+    "RotaPollerBehind": of_queue(overdue=1, oldest_overdue_age_seconds=10.5),
+    "RotaQueueUnserved": of_queue(served=False, ready=1),
+    "RotaQueueForgotten": of_queue(closed_by="hours", closed_age_seconds=3601.0, ready=1),
+    "RotaConditionFailed": of_queue(closed_by="hours", condition_error="no such variable"),
+    "RotaAdoptFailed": {"adopt_errors": {"old": 1}},
+    "RotaScheduleMissed": {"missed_occurrences": {"nightly": 1}},
+    "RotaTaskHung": {"processes": [process(8, "worker", task(task_age_seconds=1801.0, usual_seconds=600.0))]},
+    "RotaTaskFailing": {"queues": [queue() | {"history": FAILED}]},
+    "RotaDeadLetters": of_queue(dead=1),
+    "RotaQuietForgotten": {"quiet_seconds": 3601.0},
+    "RotaWorkersMissing": {"pools": [SHORT]},
+    "RotaWorkerCrashLoop": {"events": [death(seconds) for seconds in (590, 480, 370, 260, 150, 100)]},
+    "RotaStartsHeld": {"held": [HELD]},
+    "RotaConfigReloadFailed": {"last_reload": REFUSED},
+    "RotaRedisDown": {"ready": REDIS_AWAY, "redis": False, "events": [event("redis.lost", 60, refused=False)]},
+    "RotaRedisSlow": {"redis_round_trip_seconds": SLOW_SECONDS},
+    "RotaQueueStatesMissing": {"redis": False, "queue_states_age_seconds": None},
+    "RotaRedisEvictsKeys": {"evicts_keys": True},
+    "RotaNodeLost": {"nodes": [{"node": "b", "state": "lost", "seen_seconds_ago": 34.0}]},
+    "RotaTasksMissing": {"missing_tasks": -1},
+    "RotaTasksUnplaced": {"unplaced_tasks": 1},
+    "RotaOrphans": {"orphans": 1},
+    "RotaClockSkew": {"clock_offset_seconds": -1.1},
+    "RotaSeriesDropped": {"series_dropped": 1},
+    "RotaLogLinesDropped": {"log_lines_dropped": 1},
+}
+RULE_OF: dict[str, Callable[[Any], Any]] = {alert: each.rule for each in CONDITIONS for alert in each.alerts}
+
+
+def test_each_shipped_alert_stands_in_the_table_once() -> None:
+    named = Counter(alert for each in CONDITIONS for alert in each.alerts) + Counter(NO_PAGE)
+    assert named == Counter(ALERTS.keys())
+    assert WHEN.keys() == ALERTS.keys() - set(NO_PAGE)
+
+
+@pytest.mark.parametrize("alert", WHEN)
+def test_the_page_and_top_are_not_green_while_an_alert_holds(alert: str) -> None:
+    status = healthy() | WHEN[alert]
+    said = [headline.text for headline in RULE_OF[alert](status)]
+    assert said, "the rule of the alert says nothing"
+    status["headlines"] = headlines(status)
+    assert status["headlines"][0]["level"] in {"bad", "warn"}
+    assert set(said) <= {row["text"] for row in status["headlines"]}
+    shown = [cell.text for cell in summary.headlines(status, 200, 20)]
+    assert not any(text.startswith(summary.MARKS["good"]) for text in shown)
+    assert any(said[0] in text for text in shown)
+
+
+def test_a_fleet_that_is_well_meets_no_condition() -> None:
+    assert [row["level"] for row in headlines(healthy())] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("alert", "bound"),
+    [
+        ("RotaRedisSlow", SLOW_SECONDS),
+        ("RotaPollerBehind", OVERDUE_SECONDS),
+        ("RotaClockSkew", SKEW_SECONDS),
+        ("RotaQueueStalled", STALLED_SECONDS),
+        ("RotaQueueStarved", STALLED_SECONDS),
+    ],
+)
+def test_the_page_and_the_alert_have_the_same_bound(alert: str, bound: float) -> None:
+    assert f"{bound:g}" in re.findall(r">=? ([\d.]+)", ALERTS[alert]["expr"])
+
+
+def test_counters_are_remembered_for_as_long_as_the_alerts_look_back() -> None:
+    windows = {
+        int(minutes)
+        for alert in ("RotaAdoptFailed", "RotaScheduleMissed", "RotaSeriesDropped", "RotaLogLinesDropped")
+        for minutes in re.findall(r"\[(\d+)m\]", ALERTS[alert]["expr"])
+    }
+    assert max(windows) * 60 <= troubles.REMEMBERED_SECONDS
+
+
+def test_health_warns_of_a_redis_of_which_the_page_warns() -> None:
+    assert redis_warnings(0.0004, evicts_keys=False) == []
+    slow, evicts = redis_warnings(SLOW_SECONDS, evicts_keys=True)
+    found = headlines(healthy() | WHEN["RotaRedisSlow"] | WHEN["RotaRedisEvictsKeys"])
+    assert [any(row["text"].startswith(text) for row in found) for text in (slow, evicts)] == [True, True]
