@@ -18,7 +18,6 @@ from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
 from rota_supervisor.top import summary
 
 NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
-FAILED = {"started": [20, 20], "done": [5, 1], "p50": [0.1, 0.1], "p99": [0.1, 0.1]}
 REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}
 REFUSED = {"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}
 SHORT = {"name": "default", "desired": 2, "state": "running", "workers": {"running": 1}, "short_seconds": 120.0}
@@ -45,7 +44,7 @@ WHEN: dict[str, Status] = {
     "RotaAdoptFailed": {"adopt_errors": {"old": 1}},
     "RotaScheduleMissed": {"missed_occurrences": {"nightly": 1}},
     "RotaTaskHung": {"processes": [process(8, "worker", task(task_age_seconds=1801.0, usual_seconds=600.0))]},
-    "RotaTaskFailing": {"queues": [queue() | {"history": FAILED}]},
+    "RotaTaskFailing": {"queues": [queue() | {"attempts": {"done": 1, "failed": 9}}]},
     "RotaDeadLetters": of_queue(dead=1),
     "RotaQuietForgotten": {"quiet_seconds": 3601.0},
     "RotaWorkersMissing": {"pools": [SHORT]},
