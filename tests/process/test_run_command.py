@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from masters import ON_ONE_SERVER
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
+from rota_supervisor.config.model import Config
 from servers import Server, free_port
 from waiting import until
 
@@ -263,3 +265,81 @@ def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
         place.exit_code()
 
     until(lambda: not pids_of_server(place))
+
+
+@contextlib.contextmanager
+def default_port_taken() -> Iterator[None]:
+    """Something listens at the default port: we, unless somebody else does already."""
+    host, _, port = Config().http.listen.rpartition(":")
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            held.enter_context(socket.create_server((host, int(port))))
+        yield
+
+
+def unset_listen(place: Place) -> None:
+    """Have its fleet take the default port, or one of the next."""
+    place.write('imports = ["tasks"]\nworkers = 1\n')
+
+
+def moved(place: Place) -> str:
+    """Return where a fleet listens that found the default port taken, as its log and its master say."""
+    [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
+    [starting] = place.log("fleet.starting")
+    target = place.target()
+    assert target != Config().http.listen
+    assert starting["listen"] == target
+    assert f"{Config().http.listen} is taken: this fleet listens at {target}" in warning["warning"]
+    return target
+
+
+@ON_ONE_SERVER
+def test_fleets_without_a_port_of_their_own_take_the_next_and_are_found(
+    tmp_path: Path, server: Server, namespace: str
+) -> None:
+    places = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        places.append(Place(tmp_path / name, server.url, f"{namespace}-{name}"))
+        unset_listen(places[-1])
+
+    with default_port_taken(), places[0].fleet(), places[1].fleet():
+        assert moved(places[0]) != moved(places[1])
+        for place in places:
+            own = place.environment["ROTA_NAMESPACE"]
+            assert place.call("health", "--ready").stdout == "ok\n"
+            assert json.loads(place.call("top", "--json").stdout)["fleet"] == own
+            assert own in place.call("top", "--once").stdout
+            assert json.loads(place.call("status", "--json").stdout)["listen"] == place.target()
+
+
+@ON_ONE_SERVER
+def test_a_reload_keeps_the_port_that_the_start_took(place: Place) -> None:
+    unset_listen(place)
+    with default_port_taken(), place.fleet():
+        taken = moved(place)
+        place.write('imports = ["tasks"]\nworkers = 2\n')
+        assert place.call("reload").returncode == 0
+        assert place.target() == taken
+        place.write('imports = ["tasks"]\nworkers = 2\n[http]\nlisten = "127.0.0.1:0"\n')
+        assert place.call("reload").returncode == 0
+        assert place.target() != taken
+        unset_listen(place)
+        assert place.call("reload").returncode == 0
+        assert place.target() == taken
+
+
+@ON_ONE_SERVER
+def test_a_burst_without_a_port_of_its_own_runs_beside_another_fleet(place: Place) -> None:
+    unset_listen(place)
+    with default_port_taken():
+        done = place.call("run", "--burst")
+    assert done.returncode == 0, done.stderr
+
+
+@ON_ONE_SERVER
+def test_a_default_port_that_is_set_and_taken_is_73(place: Place) -> None:
+    with default_port_taken():
+        done = place.call("run", ROTA_HTTP__LISTEN=Config().http.listen)
+    assert done.returncode == 73
+    assert f"http.listen = '{Config().http.listen}'" in done.stderr

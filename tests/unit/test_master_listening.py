@@ -1,5 +1,6 @@
 """Where the exporter will listen: bound by the master, names looked up at the start only."""
 
+import contextlib
 import resource
 import socket
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ import pytest
 
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core.effects import ListenAt
+from rota_supervisor.master.effects import listen_socket
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 
 
@@ -88,3 +90,46 @@ def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: ListenS
     listening.probe(place)
     with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2]))):
         pass
+
+
+def free_run() -> int:
+    """Return a port, the next two of which are free too."""
+    while True:
+        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
+            first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for other in (first + 1, first + 2):
+                held.enter_context(socket.create_server(("127.0.0.1", other)))
+            return int(first)
+
+
+def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listening: ListenSocket) -> None:
+    first = free_run()
+    wanted = f"127.0.0.1:{first}"
+    with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
+        listening.begin(wanted, or_next=True)
+        assert listening.place == f"127.0.0.1:{first + 2}"
+        assert listening.warning.startswith(f"{wanted} is taken: this fleet listens at {listening.place}")
+        listening.probe(wanted)
+        listening.prepare(wanted)
+        listening.use(wanted)
+        assert listening.place == f"127.0.0.1:{first + 2}"
+
+
+def test_a_taken_port_is_refused_if_the_next_is_not_allowed(listening: ListenSocket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Failure) as refused:
+        listening.begin(f"127.0.0.1:{taken.getsockname()[1]}")
+    assert refused.value.code is ExitCode.TAKEN
+
+
+def test_a_start_that_finds_no_port_free_names_the_one_it_wanted(
+    listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen_socket, "NEXT_PORTS", 1)
+    first = free_run()
+    with (
+        socket.create_server(("127.0.0.1", first)),
+        socket.create_server(("127.0.0.1", first + 1)),
+        pytest.raises(Failure, match=f"127.0.0.1:{first}'") as refused,
+    ):
+        listening.begin(f"127.0.0.1:{first}", or_next=True)
+    assert refused.value.code is ExitCode.TAKEN

@@ -51,9 +51,23 @@ def node_of(config: Config, token: str = "") -> NodeHttp:
     """Return how to ask this node's exporter, with this token or that of the file. Raises Failure 69 when the file does
     not say where and no master does."""
     http = config.http
-    port = http.listen.rpartition(":")[2]
-    listen = http.listen if port.isdecimal() and port != "0" else _status(config)["listen"]
-    return node_at(listen, token or token_of(http.token_file), http.tls_cert)
+    return node_at(_place_of(config), token or token_of(http.token_file), http.tls_cert)
+
+
+def _place_of(config: Config) -> str:
+    """Return where the exporter listens. The master knows, if the port was picked: for 0, or as the default was taken.
+    Raises Failure 69."""
+    listen = config.http.listen
+    port = listen.rpartition(":")[2]
+    is_known = port.isdecimal() and port != "0"
+    if is_known and listen != Config().http.listen:
+        return listen
+    try:
+        return str(_status(config)["listen"] or listen)
+    except Failure:
+        if not is_known:
+            raise
+        return listen  # of a master of another user, or of `rota exporter`
 
 
 def token_of(file: str) -> str:

@@ -12,6 +12,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import Event, PlacePrepared, PlaceTaken
 
 BACKLOG: Final = 1024  # a client beyond it tries again after a second
+NEXT_PORTS: Final = 20  # fleets of one machine that set no port, beside the first
 
 
 class _Bound(NamedTuple):
@@ -32,6 +33,7 @@ class ListenSocket:
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
         self._happened = happened
         self._addresses = {"localhost": "127.0.0.1"}
+        self._instead: dict[str, str] = {}  # the place that the start took, by the one that was taken
         self._used = _Bound()
         self._prepared = _Bound()
 
@@ -58,14 +60,30 @@ class ListenSocket:
         self._prepared.close()
         self._prepared = _Bound()
 
-    def begin(self, wanted: str) -> None:
+    def begin(self, wanted: str, *, or_next: bool = False) -> None:
         """Listen there at the start, while nothing waits for the loop: a name is looked up now and at no other time, as
-        that may take half a minute. Raises Failure."""
+        that may take half a minute. `or_next`: if the port is taken, at one of the next. Raises Failure."""
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
             self._addresses[host] = _look_up(host, wanted)
-        self.use(wanted)
+        try:
+            self.use(wanted)
+        except Failure as taken:
+            if not or_next or taken.code is not ExitCode.TAKEN:
+                raise
+            self._use_next(wanted, taken)
         self._happened(PlaceTaken(self.place))
+
+    def _use_next(self, wanted: str, taken: Failure) -> None:
+        """Listen at the first free port after that of `wanted`; a reload that wants it again keeps this port. Raises
+        `taken` if none is free."""
+        host, _, port = wanted.rpartition(":")
+        for other in range(int(port) + 1, int(port) + 1 + NEXT_PORTS):
+            self._instead[wanted] = f"{host}:{other}"
+            with contextlib.suppress(Failure):
+                self.use(wanted)
+                return
+        raise taken
 
     def prepare(self, wanted: str) -> None:
         """Bind a place without using it yet; "" and the place in use need nothing. Raises Failure."""
@@ -96,6 +114,13 @@ class ListenSocket:
         return None if self._used.listener is None else self._used.listener.fileno()
 
     @property
+    def warning(self) -> str:
+        """Why it listens at another port than the configuration has; "" if it does not."""
+        if self._used.wanted not in self._instead:
+            return ""
+        return f"{self._used.wanted} is taken: this fleet listens at {self.place}, set http.listen to keep a port"
+
+    @property
     def place(self) -> str:
         """`host:port` as it is, with the port that was picked; "" for none."""
         if self._used.listener is None:
@@ -104,7 +129,7 @@ class ListenSocket:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _bind(self, wanted: str) -> socket.socket:
-        host, _, port = wanted.rpartition(":")
+        host, _, port = self._instead.get(wanted, wanted).rpartition(":")
         address = host if _is_number(host) else self._addresses.get(host)
         if address is None:
             raise Failure(

@@ -188,12 +188,11 @@ class _Master:
 
     def start(self) -> None:
         """Listen, let signals in, and begin what runs beside the loop. Raises Failure with nothing spawned."""
-        state, config, options = self._state, self._state.config, self._options
+        state, options = self._state, self._options
         ask, keep = self._asking.signalled, self._background.keep
         self._display.begin()
         signals.let_in(ask, self._inbox.wake.set)
-        self._listening.begin(config.http.listen)
-        log.logger().info(events.FLEET_STARTING, listen=self._listening.place)
+        self._listen()
         keep(self._redis.watch_eviction)
         keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
@@ -206,6 +205,14 @@ class _Master:
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)  # 20 ms that no start waits for
+
+    def _listen(self) -> None:
+        """Listen for the exporter: if no port was asked for, at the first that is free. Raises Failure."""
+        listening, was_set = self._listening, "http.listen" in self._options.loaded.origins
+        listening.begin(self._state.config.http.listen, or_next=not was_set)
+        if listening.warning:
+            log.logger().warning(events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
+        log.logger().info(events.FLEET_STARTING, listen=listening.place)
 
     async def _serve(self) -> None:
         """Answer at the control socket, for ever."""
