@@ -73,8 +73,8 @@ class Claims:
             if len(claimed.tasks) == before:
                 break
             self.verdicts.clear()
-        if len(claimed.tasks) >= ask.picks:
-            claimed.wait = 0  # whoever has its hands full waits for none
+        if len(claimed.tasks) >= ask.picks or claimed.alone:
+            claimed.wait = 0  # a worker that is full, or that has to run an entry alone, waits for nothing else
         for task in claimed.tasks:  # of all at once, behind what came to be known at their claim
             self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed

@@ -116,7 +116,8 @@ local function answer(word, claims, dropped, alone)
   end
   for queue in pairs(to_ring) do pass_on(queue) end
   write_counts()
-  return { word, now, left > 0 and bounds and bounds.wait() or 0, stale, claims, dropped, alone }
+  local wait = left > 0 and not alone and bounds and bounds.wait() or 0 -- for an entry that runs alone nothing else is awaited
+  return { word, now, wait, stale, claims, dropped, alone }
 end
 
 if not registered or not has_list then
