@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from child_settings import exporter_settings
+from rota.child.board import Board
 from rota.child.settings import ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
@@ -24,7 +25,7 @@ from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import Descriptors, First
-from rota_supervisor.notice import Board, Notice
+from rota_supervisor.notice import Notice
 from rota_supervisor.spawn import SpawnedChild, Spawner, greet
 from waiting import until
 

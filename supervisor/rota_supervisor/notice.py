@@ -16,7 +16,6 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_WORD: Final = 8
 _MOST_WORDS: Final = 300  # characters of an error
 _PACE_SECONDS: Final = 15.0
 
@@ -230,45 +229,3 @@ def read_pace(raw: bytes, now: float) -> Pace | None:
         return pace if now - pace.at < _PACE_SECONDS else None
     except (ValueError, TypeError):
         return None
-
-
-class Board:
-    """A text in shared memory that one process puts up and others read.
-
-    Two copies and a number that says which one holds, written last: who reads meanwhile finds the one before, and looks
-    again when a second one came in the meantime.
-    """
-
-    def __init__(self, area: memoryview) -> None:
-        self._bytes = area
-        self._words = area.cast("q")
-        self._copy_bytes = (len(area) - _WORD) // 2 // _WORD * _WORD
-
-    @property
-    def room(self) -> int:
-        """How many bytes a text may have."""
-        return self._copy_bytes - _WORD
-
-    def put_up(self, raw: bytes) -> None:
-        """Put up another one. Raises ValueError for one that does not fit."""
-        if len(raw) > self.room:
-            raise ValueError(f"{len(raw)} bytes do not fit on a board of {self.room}")
-        number = self._words[0] + 1
-        at = self._place_of(number)
-        self._bytes[at + _WORD : at + _WORD + len(raw)] = raw
-        self._words[at // _WORD] = len(raw)
-        self._words[0] = number
-
-    def read(self) -> bytes:
-        """Return what is up now, b"" for nothing."""
-        while True:
-            number = self._words[0]
-            if number == 0:
-                return b""
-            at = self._place_of(number)
-            raw = bytes(self._bytes[at + _WORD : at + _WORD + self._words[at // _WORD]])
-            if self._words[0] == number:
-                return raw
-
-    def _place_of(self, number: int) -> int:
-        return _WORD + (number & 1) * self._copy_bytes

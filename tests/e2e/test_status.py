@@ -168,3 +168,20 @@ def test_a_node_that_left_is_not_lost_and_a_master_that_hangs_holds_up_no_page(
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert [each["n"] for each in hanging["events"]] == [each["n"] for each in seen["events"]]
+
+
+def test_lists_that_only_look_like_queues_are_named_until_they_are_gone(
+    fleets: Fleets, redis_client: Any, namespace: str
+) -> None:
+    fleet = fleets.start(workers=1, lease=LEASE)
+    misspelt = {f"{namespace}:queue:email", f"{{{namespace}}}:queue:no space"}
+    for key in misspelt:
+        redis_client.rpush(key, '["id", "email", "note", []]')
+    seen = until_status(fleet, lambda found: len(found["stray_lists"]) == len(misspelt), "both are named")
+    assert {stray["key"] for stray in seen["stray_lists"]} == misspelt
+    shown = fleet.rota("top", "--once").stdout
+    for key in misspelt:
+        assert f'no worker takes from the list "{key}"' in str(seen["headlines"])
+        assert key in shown
+    redis_client.delete(*misspelt)
+    until_status(fleet, lambda found: not found["stray_lists"], "they are gone")

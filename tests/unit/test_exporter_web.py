@@ -7,6 +7,7 @@ from http import HTTPStatus
 import pytest
 
 from child_settings import exporter_settings
+from rota.child.board import Board
 from rota.child.settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
@@ -17,7 +18,7 @@ from rota_supervisor.exporter.fleet import Health, Probe
 from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
 from rota_supervisor.exporter.web import Site
 from rota_supervisor.layout import EXPORTER_SLOT
-from rota_supervisor.notice import Board, FleetEvent, Notice
+from rota_supervisor.notice import FleetEvent, Notice
 
 EVENT = FleetEvent(1, 0.0, "info", "fleet.ready", "the fleet is ready", {})
 

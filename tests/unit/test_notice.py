@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
-from rota_supervisor.notice import Board, ChildOrigin, Closed, FleetEvent, Held, Notice, Pace, dated, read_pace
+from rota_supervisor.notice import ChildOrigin, Closed, FleetEvent, Held, Notice, Pace, dated, read_pace
 
 ROOM = 1 << 18
 WHOLE = Notice(

@@ -6,6 +6,7 @@ import pytest
 
 from child_settings import poller_settings
 from region_reading import read_region
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.adopting import (
     DEAF_SECONDS,
@@ -91,7 +92,10 @@ class Adopter:
         self.listening = Listening()
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
-        settings, report = poller_settings(adopts=sources), PollerReport(self.recorder, 4)
+        settings, report = (
+            poller_settings(adopts=sources),
+            PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096)))),
+        )
         self.round = AdoptingClassic(settings, Store("n"), report, Duty(self.listening), 0.0)
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from child_settings import poller_settings
+from rota.child.board import Board
 from rota.child.life import EXIT_DRAINED, Life
 from rota.child.signals import StopSignals
 from rota.child.slot_memory import SlotMemory
@@ -117,7 +118,7 @@ def server(signals: StopSignals) -> FakeServer:
 @pytest.fixture
 def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     slot = SlotMemory.create(1).slot(0)
-    store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4)
+    store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4, Board(memoryview(bytearray(4096))))
     bell = os.eventfd(0)
     yield PollerLoop(
         life=Life("node", 4, slot, 1, "", -1, bell),

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.promoting import (
     LONGEST_SECONDS,
@@ -65,7 +66,7 @@ def server() -> Server:
 
 
 def promoting_at(server: Server, rank: int = 0) -> Promoting:
-    report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
+    report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4, Board(memoryview(bytearray(4096))))
     return Promoting(Standby(rank), Store("n"), report, server.clock)
 
 

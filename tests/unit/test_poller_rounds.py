@@ -1,5 +1,6 @@
 """The poller's rounds: what goes wrong with one thing holds up no other, and nothing found is forgotten."""
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from child_settings import poller_settings
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
@@ -132,7 +134,9 @@ class Poller:
         self.store = Store("n")
         self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
         self.listening = Listening()
-        self.rounds = Rounds(settings, self.store, PollerReport(self.recorder, 4), self.clock, self.listening)
+        self.board = Board(memoryview(bytearray(4096)))
+        report = PollerReport(self.recorder, 4, self.board)
+        self.rounds = Rounds(settings, self.store, report, self.clock, self.listening)
 
     def step(self) -> NextDue | None:
         return self.rounds.step(cast(Connection, self.server))
@@ -333,6 +337,19 @@ def test_a_queue_whose_lane_was_seen_is_listed_and_its_name_told_once(poller: Po
     ]
     assert poller.until_idle() == ["sweep", "scan", "list_queues"]
     assert poller.server.listed == ["emial"]
+
+
+def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Poller) -> None:
+    assert poller.board.read() == b"[]"
+    poller.server.scans = [[b"n:queue:mail", b"{n}:queue:no space", b"{n}:queue:mail", b"other:queue:n"]]
+    poller.until_idle()
+    faults = {row["key"]: row["fault"] for row in json.loads(poller.board.read())}
+    assert faults.keys() == {"n:queue:mail", "{n}:queue:no space"}
+    assert faults["n:queue:mail"] == "the key of that queue is {n}:queue:mail"
+    assert "is not usable" in faults["{n}:queue:no space"]
+    poller.clock.now += LEASE_SECONDS
+    poller.until_idle()
+    assert poller.board.read() == b"[]"
 
 
 def test_lanes_are_looked_for_within_a_minute_however_long_the_lease(poller: Poller) -> None:

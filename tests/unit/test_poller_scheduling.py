@@ -8,6 +8,7 @@ import pytest
 
 from child_settings import poller_settings
 from region_reading import read_region
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.report import PollerReport
@@ -48,7 +49,7 @@ class Poller:
         self.duty = Duty(Listening(), walks=True)
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
-        report = PollerReport(self.recorder, 4)
+        report = PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096))))
         self.round = Scheduling(poller_settings(), Store("n"), report, self.duty, NOW)
 
     def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:

@@ -2,15 +2,13 @@
 queue is new."""
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from rota.protocol.command import follow
-from rota.protocol.keys import Keys
-from rota.protocol.names import DELAYED_SUFFIX, fault_in_queue_name
+from rota.protocol.keys import Keys, fault_of_lane
 from rota.protocol.patterns import is_pattern, served_as
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import Store
@@ -76,23 +74,10 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
         scans += 1
         for raw in keys:
             key = text_of(raw)
-            fault = "" if key in config.adopt else fault_of_lane(config.namespace, key)
+            fault = "" if key in config.adopt else fault_of_lane(Keys(config.namespace), key)
             if fault and connection.execute("TYPE", raw) == b"list":
                 found[key] = StrayKey(shown(key), connection.execute("LLEN", raw), fault)
     return sorted(found.values(), key=attrgetter("key"))
-
-
-def fault_of_lane(namespace: str, key: str) -> str:
-    """Say why a key that looks like a lane of a namespace is none; "" for a lane and for any other key."""
-    lane = Keys(namespace).ready_lane("")
-    looks = re.fullmatch(rf"\{{?{re.escape(namespace)}\}}?:?queues?:(?P<queue>[^{{}}]+)\}}?", key, re.DOTALL)
-    name = key.removeprefix(lane) if key.startswith(lane) else looks["queue"] if looks else ""
-    if not name:
-        return ""
-    fault = fault_in_queue_name(name.removesuffix(DELAYED_SUFFIX))
-    if fault is not None:
-        return fault
-    return "" if key.startswith(lane) else f"the key of that queue is {lane}{name}"
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:

@@ -4,11 +4,13 @@ Alive says that the master's loop turns; it must not depend on Redis, or an outa
 every pod. Ready says that this node takes work now.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from rota.child.board import Board
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
@@ -20,7 +22,7 @@ from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import FLEET_STATES, Board, Json, Notice, redis_warnings, sentence
+from rota_supervisor.notice import FLEET_STATES, Json, Notice, redis_warnings, sentence
 from rota_supervisor.proc import parent_of
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
@@ -142,6 +144,12 @@ class Probe:
     def notice(self) -> Notice:
         """Return what the master says."""
         return Notice.from_json(self._board.read())
+
+    def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
+        """Return the lists that look like queues and are not, as the pollers of this node found: `key`, `fault`."""
+        pollers = (member.slot for member in fleet if member.role is Role.POLLER)
+        texts = (Board(self._memory.slot(slot).spare).read() for slot in pollers)
+        return tuple(row for text in texts if text for row in json.loads(text))
 
 
 def _with_refusal(found: Health, notice: Notice) -> Health:

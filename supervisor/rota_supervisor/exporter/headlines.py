@@ -227,6 +227,7 @@ CONDITIONS: Final = (
     Condition(queues.stalled, ("RotaQueueStalled", "RotaQueueStarved")),
     Condition(_missed_occurrences, ("RotaScheduleMissed",)),
     Condition(redis.orphans, ("RotaOrphans",)),
+    Condition(redis.stray_lists),
     Condition(_refused_reload, ("RotaConfigReloadFailed",)),
     Condition(_quiet, ("RotaQuietForgotten",)),
     Condition(_dropped_log_lines, ("RotaLogLinesDropped",)),

@@ -64,6 +64,14 @@ def orphans(status: Row) -> Iterator[Headline]:
         yield Headline(WARN, f"{count(lists, 'in-flight list')} of owners that nobody registered", "fleet")
 
 
+def stray_lists(status: Row) -> Iterator[Headline]:
+    """Lists that were meant as queues of the fleet, so that no worker takes what was pushed there."""
+    for stray in status.get("stray_lists") or ():
+        yield Headline(
+            WARN, f'no worker takes from the list "{stray["key"]}": {stray["fault"]}; see rota audit', "redis"
+        )
+
+
 def clock_skew(status: Row) -> Iterator[Headline]:
     offset = status.get("clock_offset_seconds")
     if offset is not None and abs(offset) > SKEW_SECONDS:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rota import __version__
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Slot
 from rota.protocol.entry import MICROSECONDS
@@ -33,7 +34,7 @@ from rota_supervisor.exporter.series import SeriesBound, zeroes
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Board, Json, Notice, Pace
+from rota_supervisor.notice import Json, Notice, Pace
 from rota_supervisor.proc import Usage, usage_of
 
 # The gauge of each number in `queue_row`.
@@ -71,6 +72,7 @@ class Observation:
     ready: Health
     notice: Notice
     troubles: RecentTroubles = field(default_factory=RecentTroubles)
+    stray_lists: tuple[Json, ...] = ()
 
 
 class OwnSlot(NamedTuple):
@@ -170,7 +172,8 @@ class Observer:
             samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
         recent, now = self._history.recent(samples, began), now_seconds()
         notice, ready, troubles = self._probe.notice(), self._probe.ready(), self._troubles.recent()
-        return Observation(time.time(), now, fleet, samples, recent, reading, ready, notice, troubles)
+        strays = self._probe.stray_lists(fleet)
+        return Observation(time.time(), now, fleet, samples, recent, reading, ready, notice, troubles, strays)
 
     def note_history(self) -> None:
         """Remember how things stand now if a step is over, and add up before where so much is counted that it is to be

@@ -44,6 +44,7 @@ def status(
         "missing_tasks": None if reading is None else reading.missing_tasks,
         "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
         "orphans": int(seen.samples.value(m.INFLIGHT_ORPHANS) or 0),
+        "stray_lists": list(seen.stray_lists),
         "forgotten_after_seconds": settings.forgotten_seconds,
         **_troubles(seen.troubles),
         "nodes": nodes.rows(seen, found),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.child import life as lives
+from rota.child.board import Board
 from rota.child.settings import PollerSettings
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase
@@ -48,7 +49,7 @@ def _loop(settings: PollerSettings, life: lives.Life, signals: StopSignals) -> "
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
-    report = PollerReport(recorder, life.slot_number)
+    report = PollerReport(recorder, life.slot_number, Board(life.slot.spare))
     address = address_of(settings.server)
 
     def link(purpose: str) -> Link:

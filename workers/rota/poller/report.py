@@ -1,9 +1,11 @@
 """What a poller logs and counts of its work."""
 
+import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from rota.child.board import Board
 from rota.protocol.classic import AdoptedClassic, ClassicSource
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
@@ -22,8 +24,10 @@ _NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
 class PollerReport:
     """Writes into the recorder of the poller's slot, and to the log."""
 
-    def __init__(self, recorder: Recorder, slot_number: int) -> None:
+    def __init__(self, recorder: Recorder, slot_number: int, board: Board) -> None:
         self._recorder = recorder
+        self._board = board  # the last process of this slot may have left its text there
+        self._strays: Mapping[str, str] | None = None
         self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
         self._log_lines = log.LineCounters(recorder)
@@ -33,6 +37,7 @@ class PollerReport:
         self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
         self._grace_until_us = 0
         self._orphans.set(0)
+        self.strays({})
         self._rarely = OnceAMinute()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
@@ -66,6 +71,7 @@ class PollerReport:
         if not swept.walks:  # whoever walks now tells of it
             self._orphans.set(0)
             self._unplaced.set(math.nan)
+            self.strays({})
 
     def retired(self, owner: str, retired: Retired) -> None:
         """An owner whose lease ran out was retired, or turned out to be alive."""
@@ -128,6 +134,16 @@ class PollerReport:
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""
         self._orphans.set(count)
+
+    def strays(self, faults: Mapping[str, str]) -> None:
+        """A walk over the keys has ended: these keys look like lanes and are not, each with the reason."""
+        if faults == self._strays:
+            return
+        self._strays = faults
+        rows = [{"key": shown(key), "fault": shown(fault)} for key, fault in sorted(faults.items())]
+        self._board.put_up(json.dumps(rows).encode())
+        if rows:
+            log.logger().warning(events.QUEUE_STRAY, keys=[row["key"] for row in rows])
 
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
         """The server refused a call, for `owner` if it was for one; the poller goes on without it. The line names one

@@ -12,7 +12,7 @@ from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
 from rota.protocol.audit_walk import Sketch, Walk, find_unplaced
 from rota.protocol.command import Command
-from rota.protocol.keys import pattern_of_lists
+from rota.protocol.keys import fault_of_lane, pattern_of_lists
 from rota.protocol.names import DELAYED_SUFFIX
 from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import text_of
@@ -25,6 +25,7 @@ _START: Final = b"0"
 KEYS_SECONDS: Final = 30.0  # with a walk of as long, over 600,000 keys, a lane is found within a minute
 SCANS_A_BURST: Final = 20
 OWNERS_A_CALL: Final = 100
+MOST_STRAYS: Final = 5  # that are named; `rota audit` names all
 
 SEARCHES_A_BURST: Final = (
     100  # of a delayed set of 100,000 in one burst: what is scheduled there is known within a second
@@ -48,8 +49,9 @@ class WalkingRound(Round):
 
 
 class KeyWalk(WalkingRound):
-    """The search for lists that nothing names: in-flight lists whose owner nobody registered, and lanes of queues that
-    nobody serves and only a bare push knows. One walk over the keys of the server each lease, or oftener."""
+    """The search for lists that nothing names: in-flight lists whose owner nobody registered, lanes of queues that
+    nobody serves and only a bare push knows, and lists that look like lanes and are not. One walk over the keys of the
+    server each lease, or oftener."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -61,6 +63,8 @@ class KeyWalk(WalkingRound):
         self._owners: list[str] = []
         self._queues: list[str] = []
         self._orphans = 0
+        self._adopted = frozenset(source.key for source in settings.adopts)
+        self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
         """Have found owners adopted, or found queues listed, or look at some keys more. Raises ServerError."""
@@ -77,22 +81,30 @@ class KeyWalk(WalkingRound):
         is_found = bool(self._owners or self._queues)
         if self._cursor == _START and not is_found:
             self._report.orphans(self._orphans)
+            self._report.strays(self._strays)
         self._next_at = -math.inf if is_found else self._next_scan
 
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
-            self._begun_at, self._scans, self._orphans = now, 0, 0
-        args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT)
+            self._begun_at, self._scans, self._orphans, self._strays = now, 0, 0, {}
+        args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT, "TYPE", "list")
         self._cursor, keys = self._unless_refused("scan", lambda: connection.execute(*args)) or (_START, [])
         names = list(map(text_of, keys))
         self._owners = [name.removeprefix(self._inflight) for name in names if name.startswith(self._inflight)]
         lanes = {name.removeprefix(self._lane) for name in names if name.startswith(self._lane)}
         self._queues = sorted({lane.removesuffix(DELAYED_SUFFIX) for lane in lanes})
+        self._note_strays(names)
         self._scans += 1
         if self._cursor == _START:
             self._next_scan = self._begun_at + min(self._settings.lease_seconds, KEYS_SECONDS)
         else:
             self._next_scan = now if self._scans % SCANS_A_BURST else now + BURST_SECONDS
+
+    def _note_strays(self, names: list[str]) -> None:
+        for name in names:
+            fault = "" if name in self._adopted else fault_of_lane(self._store.keys, name)
+            if fault and len(self._strays) < MOST_STRAYS:
+                self._strays[name] = fault
 
 
 class Adopting(WalkingRound):

@@ -4,8 +4,12 @@ All keys of a fleet share the hash tag `{namespace}`, so that a script's compute
 shard of the one key it is given (KEYS[1], always the `tasks` hash; Lua cuts the prefix from it).
 """
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
+
+from rota.protocol.names import DELAYED_SUFFIX, fault_in_queue_name
 
 PROTOCOL_VERSION: Final = 1
 
@@ -123,5 +127,24 @@ def pattern_of_all(keys: Keys) -> str:
 
 
 def pattern_of_lists(keys: Keys) -> str:
-    """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
-    return keys._key("[iq]*")  # noqa: SLF001 - as above
+    """Return the SCAN pattern of lanes, in-flight lists and keys that look like lanes; few other keys match it. A
+    namespace has no special characters of patterns."""
+    return f"*{keys.namespace}*[iq]*"
+
+
+def fault_of_lane(keys: Keys, key: str) -> str:
+    """Return why a key that looks like a lane of the namespace is not one; "" for a lane and for any other key."""
+    lane = keys.ready_lane("")
+    looks = _lookalike(keys.namespace).fullmatch(key)
+    queue = key.removeprefix(lane) if key.startswith(lane) else looks["queue"] if looks else ""
+    if not queue:
+        return ""
+    fault = fault_in_queue_name(queue.removesuffix(DELAYED_SUFFIX))
+    if fault is not None:
+        return fault
+    return "" if key.startswith(lane) else f"the key of that queue is {lane}{queue}"
+
+
+@lru_cache(maxsize=1)
+def _lookalike(namespace: str) -> re.Pattern[str]:
+    return re.compile(rf"\{{?{re.escape(namespace)}\}}?:?queues?:(?P<queue>[^{{}}]+)\}}?", re.DOTALL)

@@ -44,6 +44,7 @@ SCHEDULE_MISSED: Final = "schedule.missed"
 SCHEDULE_UNREADABLE: Final = "schedule.unreadable"
 
 AUDIT_UNPLACED: Final = "audit.unplaced"
+QUEUE_STRAY: Final = "queue.stray"
 
 EXPORTER_STARTED: Final = "exporter.started"
 EXPORTER_EXITED: Final = "exporter.exited"

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from rota.backoff import Backoff
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
@@ -38,7 +39,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
-from rota_supervisor.notice import Board, read_pace
+from rota_supervisor.notice import read_pace
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 # What a master runs.

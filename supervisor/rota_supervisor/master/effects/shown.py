@@ -8,6 +8,7 @@ import time
 from operator import attrgetter
 from typing import Final
 
+from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT
@@ -25,7 +26,6 @@ from rota_supervisor.master.core.status import notice_of, status
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import glance_at, now_seconds
 from rota_supervisor.master.effects.stacks import Stacks
-from rota_supervisor.notice import Board
 from rota_supervisor.proc import started_at
 
 ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
