@@ -73,17 +73,18 @@ def test_what_an_encoding_does_not_have_is_escaped(fleets: Fleets) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("/dev/zero", "it is not a regular file"),
-        ("/dev/urandom", "it is not a regular file"),
-        ("pipe", "it is not a regular file"),
+        ("/dev/zero", "it is neither a regular file nor a pipe"),
+        ("/dev/urandom", "it is neither a regular file nor a pipe"),
+        ("pipe", "the pipe has not ended within 0.05 s"),
         (".", "Is a directory"),
         ("endless", "it has more than 1048576 bytes"),
     ],
 )
 @pytest.mark.parametrize("key", ["-c", "redis_url_file", "redis_tls_ca", "lua", "http.token_file"])
 def test_a_file_without_an_end_is_a_fault_of_the_configuration(
-    tmp_path: Path, place: str, message: str, key: str
+    tmp_path: Path, place: str, message: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rota.client.settings.PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     os.truncate(os.open(tmp_path / "endless", os.O_CREAT | os.O_RDWR), 1 << 40)
     text = {
@@ -102,7 +103,7 @@ def test_a_file_without_an_end_is_a_fault_of_the_configuration(
 
 def test_check_of_a_file_without_an_end_ends(tmp_path: Path) -> None:
     done = run_rota(tmp_path, "-c", "/dev/zero", "check", "--no-imports")
-    expected = "rota: error: /dev/zero: cannot be read: it is not a regular file\n"
+    expected = "rota: error: /dev/zero: cannot be read: it is neither a regular file nor a pipe\n"
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 

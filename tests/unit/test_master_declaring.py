@@ -102,4 +102,4 @@ def test_the_names_of_tasks_are_told_at_once_when_the_code_is_loaded_and_not_bef
         told += [effect.tasks for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
         core.take(LeasesRenewed())
         loaded(core)
-    assert told == [None, frozenset({"work"})]
+    assert told == [None, ("work",)]

@@ -200,9 +200,9 @@ class Client(Flowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        left = TimeLeft(timeout)
+        left, within = TimeLeft(timeout), timeout
         while True:
-            found = self._wait(question, left.seconds())
+            found = self._wait(question, within)
             assert isinstance(found, TaskState), "it is asked about a task"
             found = self._follow(look_back(self._store, task_id, found))
             if has_come(question, found):
@@ -210,6 +210,7 @@ class Client(Flowing):
             if found.follows:
                 with pending_named(question, found, timeout):
                     self._wait(question_before(found), left.seconds())
+            within = left.seconds()
 
     def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:

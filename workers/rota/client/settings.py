@@ -2,7 +2,9 @@
 
 import errno
 import os
+import select
 import stat
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,22 +21,44 @@ DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # of a fleet
 
 
 MOST_FILE_BYTES: Final = 1 << 20
+PIPE_SECONDS: Final = 5.0
+_CHUNK_BYTES: Final = 1 << 16
 
 
 def read_settings_file(path: "Path") -> bytes:
-    """Return the content of a file of settings. Raises OSError, also for what is no regular file, such as a device or a
-    pipe, which may have no end, and for more than MOST_FILE_BYTES."""
-    with open(path, "rb", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        content = file.read(MOST_FILE_BYTES + 1)
+    """Return the content of a settings file, or of a pipe such as the shell's `<(...)`.
+
+    Raises OSError if the file cannot be read, is a device, or has more than MOST_FILE_BYTES, and if a pipe has not
+    ended within PIPE_SECONDS.
+    """
+    with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISFIFO(mode):
+            content = _read_pipe(file.fileno(), path)
+        elif stat.S_ISREG(mode):
+            content = os.read(file.fileno(), MOST_FILE_BYTES + 1)
+        else:
+            raise OSError(errno.EINVAL, "it is neither a regular file nor a pipe", str(path))
     if len(content) > MOST_FILE_BYTES:
         raise OSError(errno.EFBIG, f"it has more than {MOST_FILE_BYTES} bytes", str(path))
     return content
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for until somebody writes
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would block until another process writes
+
+
+def _read_pipe(fd: int, path: "Path") -> bytes:
+    content, until, ready = b"", time.monotonic() + PIPE_SECONDS, select.poll()
+    ready.register(fd, select.POLLIN)
+    while len(content) <= MOST_FILE_BYTES:
+        if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
+            raise OSError(errno.ETIMEDOUT, f"the pipe has not ended within {PIPE_SECONDS:g} s", str(path))
+        chunk = os.read(fd, _CHUNK_BYTES)
+        if not chunk:
+            break
+        content += chunk
+    return content
 
 
 class ClientSettings(NamedTuple):

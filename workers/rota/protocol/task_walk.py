@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from rota.protocol.command import Steps, ask
+from rota.protocol.command import Command, Steps, ask
+from rota.protocol.replies import Raw
 from rota.protocol.store import Store
 from rota.protocol.views import TaskState
 
@@ -27,7 +28,19 @@ def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
     if follows := (yield from _predecessor(store, task_id)):
         return replace(found, state=PENDING, follows=follows)
     # Its turn may have come while the chains and groups were looked through.
-    return (yield from ask(store.status(task_id)))
+    return (yield from ask(_readable(store.status(task_id), found)))
+
+
+def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskState]:
+    """Have a reply that cannot be read, where something foreign is among the ends, count as `otherwise`."""
+
+    def parse(raw: Raw) -> TaskState:
+        try:
+            return status.parse(raw)
+        except ValueError:
+            return otherwise
+
+    return replace(status, parse=parse)
 
 
 def _predecessor(store: Store, task_id: str) -> Steps[str]:

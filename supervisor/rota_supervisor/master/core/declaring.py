@@ -20,9 +20,9 @@ def take_in(state: MasterState, now: float) -> bool:
         return False
     texts = _texts(state, generation)
     since = {name: before.since[name] if before.texts.get(name) == text else now for name, text in texts.items()}
-    tasks = frozenset(state.code_of(generation.code).tasks)
+    tasks = tuple(sorted(state.code_of(generation.code).tasks))
     state.declarations = Declarations(generation, texts, since, tasks)
-    return texts != before.texts or tasks != (before.tasks or frozenset())
+    return texts != before.texts or tasks != (before.tasks or ())
 
 
 def _texts(state: MasterState, generation: Generation) -> Mapping[str, bytes]:

@@ -121,7 +121,7 @@ class RenewLeases(NamedTuple):
     schedules: tuple[Declared, ...] = ()
     is_settled: bool = False
     report: NodeReport = NodeReport()
-    tasks: frozenset[str] | None = None
+    tasks: tuple[str, ...] | None = None
 
 
 class Retire(NamedTuple):

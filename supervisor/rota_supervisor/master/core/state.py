@@ -45,7 +45,7 @@ class Declarations:
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)
-    tasks: frozenset[str] | None = None
+    tasks: tuple[str, ...] | None = None
 
 
 class Quiet(Enum):

@@ -189,9 +189,9 @@ class AsyncClient(AsyncFlowing):
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        left = TimeLeft(timeout)
+        left, within = TimeLeft(timeout), timeout
         while True:
-            found = await self._here().waiting.wait(question, left.seconds())
+            found = await self._here().waiting.wait(question, within)
             assert isinstance(found, TaskState), "it is asked about a task"
             found = await self._follow(look_back(self._store, task_id, found))
             if has_come(question, found):
@@ -199,6 +199,7 @@ class AsyncClient(AsyncFlowing):
             if found.follows:
                 with pending_named(question, found, timeout):
                     await self._here().waiting.wait(question_before(found), left.seconds())
+            within = left.seconds()
 
     async def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
         if (interceptor := interception.interceptor) is not None:
