@@ -39,7 +39,7 @@ def status_of(fleet: FleetProcess) -> dict[str, Any]:
 
 
 def slow_line(text: str) -> int | None:
-    """The round trip that a line of text tells of, in milliseconds."""
+    """Return the round trip in a line of text, in milliseconds."""
     found = re.search(r"Redis answers slowly: ([\d,]+) ms a round trip", text)
     return int(found[1].replace(",", "")) if found else None
 

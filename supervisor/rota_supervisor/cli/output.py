@@ -107,7 +107,7 @@ def _write(stream: TextIO, text: str) -> None:
     except OSError as error:
         if stream is not sys.stderr or not is_of_output(error):
             raise
-        discard(stream)  # nobody can be told, and the exit code says what came of the command
+        discard(stream)  # the message cannot be shown, and the exit code reports the result
 
 
 def is_of_output(error: OSError) -> bool:

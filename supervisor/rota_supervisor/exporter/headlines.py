@@ -40,7 +40,7 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    if not status["redis"]:  # as [metrics] cluster says, or something else would be told
+    if not status["redis"]:  # because of [metrics] cluster; otherwise another headline is shown
         return Headline(GOOD, f"all is well here: {size}; what waits is not known, as this node does not ask", "fleet")
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
@@ -202,8 +202,8 @@ class Condition(NamedTuple):
     alerts: tuple[str, ...] = ()
 
 
-# A cause stands before what follows from it. Each alert of `deploy/prometheus/alerts.yml` stands here once, but for
-# NO_PAGE; those on windows of hours go on for a while after the trouble has ended.
+# Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
+# NO_PAGE. Alerts on windows of hours keep firing for a while after the trouble has ended.
 CONDITIONS: Final = (
     Condition(redis.away, ("RotaRedisDown",)),
     Condition(redis.slow, ("RotaRedisSlow",)),

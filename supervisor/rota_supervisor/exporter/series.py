@@ -1,4 +1,4 @@
-"""Which series exist: those that are there at 0 from the start, and the label sets that are told apart at all.
+"""Which series exist: those that are there at 0 from the start, and the label sets that are kept apart.
 
 What of them `/metrics` shows under its own name is chosen in `folding`.
 """
