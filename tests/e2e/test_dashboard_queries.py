@@ -19,6 +19,7 @@ DEADLINE_SECONDS: Final = 60.0
 # Panels that no fleet fills, and why. The last two are asked of series that were made up, in test_dashboard_promql.py.
 EMPTY: Final = {
     "early starts of {{queue}}": "it would be a fault of Rota",
+    "not written on {{instance}}": "it takes a log that cannot be written, as in test_process_log_sink.py",
     "Doorbells rung by the sweep": "it takes a death between two commands",
     "Deploys": "there is one version",
     "Label sets that found no room": "it takes twenty thousand series",

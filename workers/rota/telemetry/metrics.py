@@ -275,7 +275,7 @@ REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
 REDIS_ROUND_TRIP = _gauge(
     "rota_redis_round_trip_seconds",
     _MASTER,
-    "How long the master waits for an answer of Redis: the quickest of its last three commands. Absent while away.",
+    "How long the master waits for an answer of Redis: the quickest of its last six commands. Absent while away.",
 )
 REDIS_EVICTS_KEYS = _gauge(
     "rota_redis_evicts_keys", _MASTER, "1 while Redis is set to drop keys when its memory is full. Expected 0."

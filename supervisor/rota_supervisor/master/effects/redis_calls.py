@@ -60,9 +60,8 @@ MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 _IDLE_LOOK_SECONDS: Final = 0.1
 _MOST_PATIENCE_SECONDS: Final = 5.0  # with an answer
-_ROUND_TRIPS: Final = (
-    3  # the quickest is reported: one that took long by chance, as on a busy machine, is no slow server
-)
+# The quickest of the last six is reported: on a busy machine some take long although the server is quick.
+_ROUND_TRIPS: Final = 6
 
 _T = TypeVar("_T")
 
