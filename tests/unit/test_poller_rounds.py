@@ -17,6 +17,7 @@ from rota.poller.rounds import QUIET_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Round
 from rota.poller.walking import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
+    MOST_STRAYS,
     SCANS_A_BURST,
     SEARCH_AGAIN_SECONDS,
 )
@@ -132,9 +133,10 @@ class Poller:
         self.server = FakeServer()
         settings = poller_settings(lease_seconds=lease_seconds)
         self.store = Store("n")
-        self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+        slot = SlotMemory.create(1).slot(0)
+        self.recorder = Recorder(slot.metrics)
         self.listening = Listening()
-        self.board = Board(memoryview(bytearray(4096)))
+        self.board = Board(slot.spare)
         report = PollerReport(self.recorder, 4, self.board)
         self.rounds = Rounds(settings, self.store, report, self.clock, self.listening)
 
@@ -337,6 +339,15 @@ def test_a_queue_whose_lane_was_seen_is_listed_and_its_name_told_once(poller: Po
     ]
     assert poller.until_idle() == ["sweep", "scan", "list_queues"]
     assert poller.server.listed == ["emial"]
+
+
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x1b"])
+def test_a_long_key_that_looks_like_a_queue_stops_no_poller(poller: Poller, letter: str) -> None:
+    long = letter * 1_000_000
+    poller.server.scans = [[f"n:queue:{number}{long}".encode() for number in range(9)]]
+    poller.until_idle()
+    rows = json.loads(poller.board.read())
+    assert [row["key"][:9] for row in rows] == [f"n:queue:{number}" for number in range(MOST_STRAYS)]
 
 
 def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Poller) -> None:

@@ -18,6 +18,7 @@ from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
 _NO_QUEUE = "unknown"  # as the script that buries such items names it
+_LONGEST = 300  # characters of a key that others named: it may have millions, and the board has room for 48,000
 _NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
 
 
@@ -140,7 +141,7 @@ class PollerReport:
         if faults == self._strays:
             return
         self._strays = faults
-        rows = [{"key": shown(key), "fault": shown(fault)} for key, fault in sorted(faults.items())]
+        rows = [{"key": _clipped(key), "fault": _clipped(fault)} for key, fault in sorted(faults.items())]
         self._board.put_up(json.dumps(rows).encode())
         if rows:
             log.logger().warning(events.QUEUE_STRAY, keys=[row["key"] for row in rows])
@@ -151,3 +152,9 @@ class PollerReport:
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._rarely.is_due(call):
             log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+
+
+def _clipped(text: str) -> str:
+    """Return a text that came from the server, without what is too long to be shown."""
+    safe = shown(text)
+    return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."
