@@ -253,6 +253,8 @@ class _Connection:
             self._readable = False
 
     def _asked_for(self, request: object) -> None:
+        if not request:  # a nudge, which the server does not answer
+            return
         name = name_of(request)
         self._asked.append(name)
         self._ask_gate(name, self._requests, is_reply=False)

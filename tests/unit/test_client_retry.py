@@ -1,9 +1,7 @@
 """What follows a failed attempt."""
 
-import io
-import pdb  # noqa: T100 - what it raises is what is tested
+import subprocess
 import sys
-from bdb import BdbQuit
 from datetime import timedelta
 
 import pytest
@@ -137,14 +135,26 @@ def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
     assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2
 
 
-def test_a_breakpoint_without_a_terminal_is_not_retried_and_says_where_to_debug() -> None:
-    def work() -> None:
-        pdb.Pdb(stdin=io.StringIO(""), stdout=io.StringIO(), nosigint=True).set_trace()
-        pytest.fail("the debugger went on")
+DEBUGGED = """
+import pdb
+from bdb import BdbQuit
+from rota.options import TaskOptions
+from rota.retry import decide
 
-    with pytest.raises(BdbQuit) as caught:
-        work()
-    gave_up = end(TaskOptions(retries=7), 1, caught.value)
-    assert gave_up.reason is DeadReason.NOT_RETRIED
-    assert "workers have no terminal" in gave_up.why
-    assert "rota.testing.eager()" in gave_up.why
+try:
+    pdb.Pdb(nosigint=True).set_trace()
+    print("the debugger went on")
+except BdbQuit as error:
+    gave_up = decide(TaskOptions(retries=7), 1, error, lambda: 0.5)
+    print(gave_up.reason.value, gave_up.why)
+"""
+
+
+def test_a_breakpoint_without_a_terminal_is_not_retried_and_says_where_to_debug() -> None:
+    done = subprocess.run(  # a debugger would end the tracing of this process
+        [sys.executable, "-c", DEBUGGED], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith(DeadReason.NOT_RETRIED.value)
+    assert "workers have no terminal" in said
+    assert "rota.testing.eager()" in said
