@@ -1,6 +1,7 @@
 """Tasks that somebody took out of their lane, and items that somebody pushed past the client: a fleet finds both."""
 
 import json
+import statistics
 import time
 import uuid
 from collections.abc import Iterator
@@ -9,12 +10,14 @@ import pytest
 import redis
 
 from fleets import Measure, RunningFleet
+from rota.poller.rounds import SWEEP_SECONDS
 from rota.protocol.keys import Keys
 from servers import Server
 from waiting import until
 
 LEASE_SECONDS = 3  # keys are walked each lease
 LOST = "lost-before-the-start"
+PUSHES = 4  # of each kind
 DECADE_SECONDS = 4000 * 86_400
 
 
@@ -38,6 +41,28 @@ def item(task_id: str, label: str, queue: str = "default", **fifth: object) -> s
 
 def row_of(fleet: RunningFleet, queue: str) -> dict[str, object]:
     return next((row for row in fleet.asked("queue", "ls") if row["queue"] == queue), {})
+
+
+def is_told(server: "redis.Redis") -> bool:
+    """Whether the server would tell somebody if a key that was looked at changed now."""
+    return int(server.info("clients")["tracking_clients"]) > 0 and int(server.info("stats")["tracking_total_keys"]) > 0
+
+
+def test_a_bare_push_to_a_fleet_at_rest_starts_long_before_the_next_sweep(
+    fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    keys, late = Keys(fleet.namespace), []
+    for number in range(2 * PUSHES):
+        label = f"heard-{number}"
+        until(lambda: is_told(redis_client), "that a poller is told of changes")
+        pushed_at = time.time()
+        if number < PUSHES:
+            redis_client.rpush(keys.ready_lane("default"), item(label, label))
+        else:
+            redis_client.zadd(keys.delayed, {item(label, label): pushed_at})
+        late.append(fleet.wait_for("start", label=label)[0].at - pushed_at)
+    measured("seconds from a bare push to its start, in a fleet at rest, longest", max(late))
+    assert statistics.median(late) < SWEEP_SECONDS / 4, "with sweeps alone it is half of their distance"
 
 
 def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: RunningFleet) -> None:

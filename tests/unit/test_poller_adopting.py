@@ -1,5 +1,6 @@
 """When a poller looks at classic queues, and what it asks the server to tell it of."""
 
+import math
 from typing import Any, cast
 
 import pytest
@@ -157,7 +158,8 @@ def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_lo
     listening, server = Listening(wanted=("queue:mail",)), FakeServer()
     assert listening.is_outdated
     listening.begin(connection(server))
-    assert server.sent == [("HELLO", 3), ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "queue:mail")]
+    tracking = "CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "queue:mail"
+    assert server.sent == [("HELLO", 3), tracking, ("CLIENT", "ID")]
     assert (listening.hears, listening.rang, listening.is_outdated) == (True, True, False)
 
 
@@ -165,10 +167,23 @@ def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_lo
 def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
     listening, server = Listening(wanted=("queue:mail",)), FakeServer(refuses=command)
     listening.begin(connection(server))
-    assert (listening.hears, listening.is_outdated) == (False, False)
+    assert (listening.hears, listening.is_outdated, listening.bell_id) == (False, False, 0)
 
 
 def test_nobody_is_asked_to_tell_of_nothing() -> None:
     listening, server = Listening(), FakeServer()
     listening.begin(connection(server))
-    assert not server.sent
+    assert server.sent == [("HELLO", 3), ("CLIENT", "ID")]
+    assert not listening.hears
+
+
+def test_a_change_is_told_to_whom_it_concerns() -> None:
+    listening = Listening(wanted=("queue:mail",))
+    listening.told([b"{n}:queue:mail"])
+    assert (listening.rang, math.isfinite(listening.heard_at)) == (False, True)
+    listening = Listening(wanted=("queue:mail",))
+    listening.told([b"queue:mail"])
+    assert (listening.rang, math.isfinite(listening.heard_at)) == (True, False)
+    listening = Listening()
+    listening.told(None)
+    assert (listening.rang, math.isfinite(listening.heard_at)) == (True, True)

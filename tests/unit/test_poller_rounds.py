@@ -13,7 +13,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
-from rota.poller.rounds import QUIET_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
+from rota.poller.rounds import AGAIN_SECONDS, HEARD_SECONDS, QUIET_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
 from rota.poller.walking import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
@@ -52,6 +52,8 @@ class FakeServer:
         self.expired: list[str] = []
         self.next_due_us: int | None = None
         self.absent: tuple[str, ...] = ()
+        self.watched: tuple[str, ...] = ()
+        self.rescues = 0
         self.lease_ends_us: int | None = None
         self.present = 0
         self.retired: list[str] = []
@@ -68,8 +70,8 @@ class FakeServer:
 
     def _sweep(self, _: list[str]) -> Swept:
         expired = tuple(owner for owner in self.expired if owner not in self.retired)
-        quiet = self.absent, self.lease_ends_us
-        return Swept(0, 0, 0, expired, self.next_due_us, self.walks, self.untold, None, (), *quiet)
+        quiet = self.absent or self.watched, bool(self.absent), self.lease_ends_us
+        return Swept(0, self.rescues, 0, expired, self.next_due_us, self.walks, self.untold, None, (), *quiet)
 
     def _retire(self, args: list[str]) -> Retired:
         if args[0] in self.refused_owners:
@@ -223,6 +225,61 @@ def test_what_a_look_finds_is_swept_for_at_once(poller: Poller) -> None:
     assert poller.sweep_and_what_follows() == ["exists", "sweep"]
     poller.server.absent = ()
     assert sweeps(poller, 2) == ["exists", "sweep", "sweep"]
+
+
+def test_a_look_is_told_to_the_bell_once_until_something_has_changed(poller: Poller) -> None:
+    poller.listening.bell_id = 7
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    assert poller.sweep_and_what_follows() == ["client", "client", "exists"]
+    assert poller.sweep_and_what_follows() == ["exists"]
+    poller.listening.heard_at = poller.clock.now
+    poller.clock.now += HEARD_SECONDS
+    assert poller.until_idle() == ["sweep"]
+    assert poller.sweep_and_what_follows() == ["client", "exists"]
+
+
+def hear(poller: Poller, rescues: int) -> float:
+    """Have the poller hear of a change, and sweep; how long it is from there to its next look."""
+    poller.listening.heard_at, poller.server.rescues = poller.clock.now, rescues
+    poller.clock.now += HEARD_SECONDS
+    assert poller.until_idle() == ["sweep"]
+    seconds = poller.rounds.next_at - poller.clock.now
+    poller.clock.now = poller.rounds.next_at
+    poller.until_idle()
+    return seconds
+
+
+def test_behind_bare_pushes_the_next_look_comes_soon_and_behind_others_later_each_time(poller: Poller) -> None:
+    poller.listening.bell_id = 7
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    poller.sweep_and_what_follows()
+    seconds = [hear(poller, rescues) for rescues in (0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0)]
+    again = AGAIN_SECONDS
+    doubled = [again, again * 2, again * 4, again, again, again * 2, again * 4, again * 8, again * 16]
+    assert seconds == pytest.approx([*doubled, SWEEP_SECONDS, SWEEP_SECONDS])
+    poller.sweep_and_what_follows()
+    assert hear(poller, 0) == pytest.approx(again)
+
+
+def test_while_things_are_there_a_look_goes_before_the_sweep_that_hears_no_changes_yet(poller: Poller) -> None:
+    poller.listening.bell_id = 7
+    poller.server.watched = "k", "l"
+    poller.until_idle()
+    assert poller.sweep_and_what_follows() == ["client", "client", "exists", "sweep"]
+    assert poller.sweep_and_what_follows() == ["sweep"]
+
+
+def test_a_server_that_tells_nobody_of_changes_is_asked_once(poller: Poller) -> None:
+    poller.listening.bell_id = 7
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    poller.server.fail = {"client": Refused("NOPERM", "noperm")}
+    assert sweeps(poller, 4) == ["exists", "exists", "exists", "sweep"]
+    assert "client" not in poller.server.calls
+    poller.listening.heard_at = poller.clock.now
+    assert poller.rounds.next_at > poller.clock.now
 
 
 def test_a_look_that_finds_nothing_says_that_nothing_is_due(poller: Poller) -> None:

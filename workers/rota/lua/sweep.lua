@@ -6,13 +6,13 @@
 -- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
---          when a schedule is next to be looked at in us or '', schedules that no node declares any more, and when there was
---          nothing for it to see: the keys of which none is there (with one of them there may be), and until when nobody's
---          lease can have run out in us or ''
+--          when a schedule is next to be looked at in us or '', schedules that no node declares any more, the keys that
+--          show it all that is new (none when they are too many), whether none of them was there and nothing else is for it
+--          to see 0|1, and until when nobody's lease can have run out in us or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
-local MOST_ABSENT = 3 + 2 * 100 -- both lanes of a hundred queues
+local MOST_WATCHED = 3 + 2 * 100 -- both lanes of a hundred queues
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', 'lease_at')
@@ -26,7 +26,7 @@ redis.call('SCARD', PREFIX .. 'ready')
 -- Of these most fleets at rest have none: one look says so.
 local delayed, due, declared = PREFIX .. 'delayed', PREFIX .. 'schedules-due', PREFIX .. 'schedules-declared'
 local any_more = redis.call('EXISTS', CONDITIONS, PREFIX .. 'idle', delayed, due, declared) > 0
-local absent, any_entries = { delayed, due, declared }, false
+local watched, any_entries = { delayed, due, declared }, false
 
 local function prolonged(untill)
   if not last or now - last > lease / 2 or now < last then return now + longest end
@@ -46,7 +46,7 @@ local function may_be_full(queue)
 end
 local function look_at(queue)
   looked_at = looked_at + 1
-  absent[#absent + 1], absent[#absent + 2] = ready_lane(queue), delayed_lane(queue)
+  watched[#watched + 1], watched[#watched + 2] = ready_lane(queue), delayed_lane(queue)
   if entries_in(queue) > 0 then
     any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
@@ -94,10 +94,10 @@ if any_more and grace <= now then
 end
 
 -- While it stays so, a look at the keys takes the place of a sweep; but a lease runs out without a key.
-local saw_all = known[3] == '0' and cursor == '0' and #absent <= MOST_ABSENT
+local saw_all = known[3] == '0' and cursor == '0' and #watched <= MOST_WATCHED
 local is_quiet = saw_all and not (any_entries or any_more or any_patterns) and #expired == 0
 local first_end = is_quiet and whole(redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')[2])
 return {
   now, rescues, grace, expired, next_due, walks(), any_more and untold() or 0, first_look, undeclared,
-  is_quiet and absent or {}, first_end and digits_of(math.max(first_end, grace)) or '',
+  saw_all and watched or {}, is_quiet and 1 or 0, first_end and digits_of(math.max(first_end, grace)) or '',
 }

@@ -4,6 +4,7 @@ BLPOP's own timeout came 50 to 100 ms late on an idle server, and poll() counts 
 with a timeout in microseconds came 0.4 ms late at most.
 """
 
+import math
 import select
 import time
 
@@ -20,7 +21,7 @@ from rota.server.session import NO_REPLY, PushMessage
 
 class PollerBell:
     """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
-    server it is silent. The same connection listens for classic queues."""
+    server it is silent. The same connection is told of changes that nobody rings for."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: Listening) -> None:
         self._link = link
@@ -33,8 +34,8 @@ class PollerBell:
 
     def rest(self, seconds: float) -> bool:
         """Wait until the bell rings, or may have rung unheard (True); or the time is over, a stop signal came, or a
-        classic queue has changed (False). Raises Orphaned."""
-        deadline, had_rung = time.monotonic() + seconds, self._listening.rang
+        key has changed (False). Raises Orphaned."""
+        deadline, known = time.monotonic() + seconds, self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
             self.let_go()
             return True  # a token may have been lost with the connection
@@ -42,9 +43,11 @@ class PollerBell:
             if self._rang():
                 return True
             now = time.monotonic()
-            has_changed = self._listening.rang and not had_rung
-            if now >= deadline or has_changed or self._woken_by_signal(now, deadline):
+            if now >= deadline or self._changes() > known or self._woken_by_signal(now, deadline):
                 return False
+
+    def _changes(self) -> int:
+        return self._listening.rang + math.isfinite(self._listening.heard_at)
 
     def _rang(self) -> bool:
         try:
@@ -59,7 +62,7 @@ class PollerBell:
         """Listen on another connection from now on: this one is lost, or may be, as another to the same server is."""
         self._link.close()
         self._parked_at = None
-        self._listening.hears = False
+        self._listening.hears, self._listening.bell_id = False, 0
 
     def _answered(self) -> bool:
         """Whether the parked command took a token; parks first, and again after each answer."""
@@ -72,7 +75,7 @@ class PollerBell:
             self._park(connection)
         reply = connection.try_receive()
         while isinstance(reply, PushMessage):
-            self._listening.rang = True
+            self._listening.told(reply[1])
             reply = connection.try_receive()
         if reply is NO_REPLY:
             if self._parked_at is not None and now - self._parked_at > LONG_PARK_SECONDS + GRACE_SECONDS:

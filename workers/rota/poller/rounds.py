@@ -13,7 +13,7 @@ from typing import Final
 
 from rota.child.settings import PollerSettings
 from rota.poller.adopting import AdoptingClassic
-from rota.poller.listening import Listening
+from rota.poller.listening import Listening, Watch
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
@@ -21,10 +21,13 @@ from rota.poller.scheduling import Scheduling
 from rota.poller.walking import Adopting, Auditing, KeyWalk
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import LOST, Account
+from rota.protocol.replies import Swept
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 
 SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
+HEARD_SECONDS: Final = 0.01  # behind a change: by then a worker that was rung has claimed what it was rung for
+AGAIN_SECONDS: Final = 0.05  # from such a sweep to the next look; twice as long each time it was for nothing
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep the whole fleet gets a lease of grace
 QUIET_SECONDS: Final = 4.0  # between sweeps while nothing is there; whoever has not swept for 5 s walks no more
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
@@ -37,23 +40,27 @@ _CALLS_A_TRIM: Final = 20
 class Sweeping(Round):
     """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty.
 
-    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps.
+    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps. Such a
+    look also has the server tell when one of them changes, which brings the next sweep forward.
     """
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
         self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
-        self._next_sweep = self._quiet_until = now
-        self._absent: tuple[str, ...] = ()
+        self._watch = Watch(duty.listening)
+        self._next_sweep, self._quiet_until = now, -math.inf
+        self._watched: tuple[str, ...] = ()
+        self._again_seconds = AGAIN_SECONDS
         self._expired: deque[str] = deque()
+
+    @property
+    def due_at(self) -> float:
+        return min(self._next_at, self._watch.heard_at + HEARD_SECONDS)
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
         next_due = None
-        if now >= self._next_sweep:
-            next_at = now + self._at_most(SWEEP_SECONDS)
-            is_quiet = self._is_quiet(connection, next_at)
-            next_due = NextDue(None, 0, now) if is_quiet else self._sweep(connection, now)
-            self._next_sweep = next_at
+        if now >= min(self._next_sweep, self._watch.heard_at + HEARD_SECONDS):
+            next_due = self._see(connection, now)
         else:
             self._retire(connection, self._expired[0])
             self._expired.popleft()
@@ -63,29 +70,57 @@ class Sweeping(Round):
     def _at_most(self, seconds: float) -> float:
         return min(seconds, self._settings.lease_seconds / _SWEEPS_A_LEASE)
 
-    def _is_quiet(self, connection: Connection, next_at: float) -> bool:
-        """Whether there is still nothing of what the last sweep found absent, and a sweep at that time is in time."""
-        if not self._absent or next_at > self._quiet_until:
-            return False
-        absent, self._absent = self._absent, ()  # of a look that fails nothing is known
-        is_quiet = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *absent)) == 0
-        if is_quiet:
-            self._absent = absent
-            self._report.looked()
-        return is_quiet
+    def _see(self, connection: Connection, now: float) -> NextDue | None:
+        next_at, has_heard = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._watch.heard_at)
+        if has_heard:
+            self._watch.end()
+        elif self._watch.is_set:  # and nothing has changed since
+            self._again_seconds = AGAIN_SECONDS
+        if not has_heard and self._is_quiet(connection, next_at):
+            self._next_sweep = next_at
+            return NextDue(None, 0, now)
+        swept = self._sweep(connection, now)
+        if swept is None:
+            self._next_sweep = next_at
+            return None
+        self._next_sweep = now + self._seconds_to_look(swept) if has_heard else next_at
+        return NextDue(swept.next_due_us, swept.now_us, now)
 
-    def _sweep(self, connection: Connection, now: float) -> NextDue | None:
+    def _seconds_to_look(self, swept: Swept) -> float:
+        """How long after the sweep that a change brought forward the next change is to be heard of. Behind a bare push,
+        that will be soon; where all that comes has been rung for, one such sweep a second is enough."""
+        is_bare = swept.rescues > 0 or swept.untold > self._duty.left
+        seconds = AGAIN_SECONDS if is_bare else self._again_seconds
+        self._again_seconds = 2 * seconds
+        return self._at_most(min(seconds, SWEEP_SECONDS))
+
+    def _is_quiet(self, connection: Connection, next_at: float) -> bool:
+        """Whether there is still nothing of what the last sweep found absent, and a sweep at that time is in time. From
+        here on changes are heard of: what came before is seen by this look, or by the sweep that follows."""
+        watched, is_in_time = self._watched, next_at <= self._quiet_until
+        if not watched or not (self._watch.begin(connection) or is_in_time):
+            return False
+        self._watched = ()  # of a look that fails nothing is known
+        found = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *watched))
+        if found != 0 or not is_in_time:
+            return False
+        self._watched = watched
+        self._report.looked()
+        return True
+
+    def _sweep(self, connection: Connection, now: float) -> Swept | None:
         swept = self._unless_refused("sweep", lambda: connection.run(self._call))
         if swept is None:
             return None
         self._report.swept(swept)
         self._duty.told(swept, now)
-        self._absent, self._quiet_until = swept.absent, now + self._at_most(QUIET_SECONDS)
+        self._watched = swept.watched
+        self._quiet_until = now + self._at_most(QUIET_SECONDS) if swept.is_quiet else -math.inf
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
         self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
-        return NextDue(swept.next_due_us, swept.now_us, now)
+        return swept
 
     def _retire(self, connection: Connection, owner: str) -> None:
         epitaph = Account(LOST, _LOSS).to_json(datetime.now(UTC))

@@ -240,9 +240,10 @@ class Swept:
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
     fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
-    looked at, or None. `undeclared`: schedules that no node declares any more. `absent`: when it saw nothing to do, the
-    keys of which none was there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the
-    first lease may have run out, or None."""
+    looked at, or None. `undeclared`: schedules that no node declares any more. `watched`: the keys in which all
+    that is new appears; none when they are too many. `is_quiet`: it saw nothing to do, and none of these keys was
+    there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the first lease may have run out,
+    or None."""
 
     now_us: int
     rescues: int
@@ -253,12 +254,13 @@ class Swept:
     untold: int = 0
     next_schedule_us: int | None = None
     undeclared: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
+    watched: tuple[str, ...] = ()
+    is_quiet: bool = False
     lease_ends_us: int | None = None
 
 
 parse_swept = reply(
-    Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of, names_of, time_or_none
+    Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of, names_of, bool, time_or_none
 )
 
 
