@@ -3,6 +3,8 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import redis
@@ -12,6 +14,7 @@ from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
+from rota_supervisor.cli.known_queues import find_strays
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import Failure
 from rota_supervisor.server import (
@@ -139,3 +142,14 @@ def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
     asyncio.run(program("secret"))
     with pytest.raises(rota.Unavailable, match="WRONGPASS"):
         asyncio.run(program("wrong"))
+
+
+def test_a_list_beside_the_namespace_is_named_though_the_user_may_not_count_it(
+    connection: Connection, redis_client: "redis.Redis", namespace: str
+) -> None:
+    key = f"{namespace}:queue:mail"
+    redis_client.rpush(key, "[]")
+    config = cast(Config, SimpleNamespace(namespace=namespace, adopt={}))
+    (stray,) = find_strays(config, connection)
+    assert (stray.key, stray.items) == (key, None)
+    redis_client.delete(key)

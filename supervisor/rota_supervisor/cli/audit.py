@@ -39,7 +39,7 @@ def audit(heal: bool) -> None:
         unplaced = list(map(shown, _unplaced(store, connection)))
         strays = find_strays(config, connection)
     figures = {**dataclasses.asdict(books), "missing": books.missing}
-    rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", sum(each.items for each in strays))]
+    rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", sum(each.items or 0 for each in strays))]
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
     state.table(facts, ("TASKS", "COUNT"), rows)

@@ -15,6 +15,7 @@ from rota.protocol.store import Store
 from rota.protocol.views import QueueState
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
+from rota.server.server_errors import Refused
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
@@ -53,10 +54,11 @@ def _is_known(state: QueueState | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StrayKey:
-    """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it."""
+    """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it. `items` is
+    None where this user may not count them."""
 
     key: str
-    items: int
+    items: int | None
     fault: str
 
 
@@ -69,21 +71,37 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
     found: dict[str, StrayKey] = {}
     cursor, scans = b"", 0
     while cursor != _LAST_CURSOR and scans < most_scans:
-        args = ("SCAN", cursor or _LAST_CURSOR, "MATCH", f"*{config.namespace}*queue*", "COUNT", SCAN_COUNT)
+        args = (
+            "SCAN",
+            cursor or _LAST_CURSOR,
+            "MATCH",
+            f"*{config.namespace}*queue*",
+            "COUNT",
+            SCAN_COUNT,
+            "TYPE",
+            "list",
+        )
         cursor, keys = connection.execute(*args)
         scans += 1
         for raw in keys:
             key = text_of(raw)
             fault = "" if key in config.adopt else fault_of_lane(Keys(config.namespace), key)
-            if fault and connection.execute("TYPE", raw) == b"list":
-                found[key] = StrayKey(shown(key), connection.execute("LLEN", raw), fault)
+            if fault:
+                found[key] = StrayKey(shown(key), _length(connection, raw), fault)
     return sorted(found.values(), key=attrgetter("key"))
+
+
+def _length(connection: Connection, key: bytes) -> int | None:
+    try:
+        return int(connection.execute("LLEN", key))
+    except Refused:  # an ACL may allow the keys of the namespace alone
+        return None
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:
     """Say of each what waits there, and how it becomes a queue."""
     for stray in strays:
-        waiting = output.counted(stray.items, "item")
+        waiting = "anything" if stray.items is None else output.counted(stray.items, "item")
         output.say_warning(
             f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
             "(RENAMENX) to the key of a queue"

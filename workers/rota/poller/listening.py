@@ -59,8 +59,8 @@ class Listening:
 
 
 class Watch:
-    """Has the server tell the bell of the next change of each key that a look reads, by one other connection. `is_set`: it
-    will, or has."""
+    """Has the server tell the bell of the next change of each key that a look reads, by one other connection.
+    `is_set`: it will, or has."""
 
     def __init__(self, listening: Listening) -> None:
         self._listening = listening

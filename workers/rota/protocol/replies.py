@@ -242,8 +242,8 @@ class Swept:
     fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
     looked at, or None. `undeclared`: schedules that no node declares any more. `watched`: the keys in which all
     that is new appears; none when they are too many. `is_quiet`: it saw nothing to do, and none of these keys was
-    there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the first lease may have run out,
-    or None."""
+    there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the first lease may have
+    run out, or None."""
 
     now_us: int
     rescues: int
