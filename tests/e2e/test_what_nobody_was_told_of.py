@@ -43,26 +43,26 @@ def row_of(fleet: RunningFleet, queue: str) -> dict[str, object]:
     return next((row for row in fleet.asked("queue", "ls") if row["queue"] == queue), {})
 
 
-def is_told(server: "redis.Redis") -> bool:
-    """Whether the server would tell somebody if a key that was looked at changed now."""
+def is_tracking(server: "redis.Redis") -> bool:
+    """Whether the server tracks keys for a client."""
     return int(server.info("clients")["tracking_clients"]) > 0 and int(server.info("stats")["tracking_total_keys"]) > 0
 
 
-def test_a_bare_push_to_a_fleet_at_rest_starts_long_before_the_next_sweep(
+def test_a_bare_push_to_an_idle_fleet_does_not_wait_for_a_sweep(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     keys, late = Keys(fleet.namespace), []
     for number in range(2 * PUSHES):
         label = f"heard-{number}"
-        until(lambda: is_told(redis_client), "that a poller is told of changes")
+        until(lambda: is_tracking(redis_client), "tracked keys")
         pushed_at = time.time()
         if number < PUSHES:
             redis_client.rpush(keys.ready_lane("default"), item(label, label))
         else:
             redis_client.zadd(keys.delayed, {item(label, label): pushed_at})
         late.append(fleet.wait_for("start", label=label)[0].at - pushed_at)
-    measured("seconds from a bare push to its start, in a fleet at rest, longest", max(late))
-    assert statistics.median(late) < SWEEP_SECONDS / 4, "with sweeps alone it is half of their distance"
+    measured("seconds from a bare push to its start, in an idle fleet, longest", max(late))
+    assert statistics.median(late) < SWEEP_SECONDS / 4, "sweeps alone take half their interval"
 
 
 def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: RunningFleet) -> None:

@@ -144,7 +144,7 @@ def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
         asyncio.run(program("wrong"))
 
 
-def test_a_list_beside_the_namespace_is_named_though_the_user_may_not_count_it(
+def test_a_stray_list_is_named_if_the_acl_forbids_its_length(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     key = f"{namespace}:queue:mail"

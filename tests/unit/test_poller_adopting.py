@@ -167,7 +167,7 @@ def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_lo
 def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
     listening, server = Listening(wanted=("queue:mail",)), FakeServer(refuses=command)
     listening.begin(connection(server))
-    assert (listening.hears, listening.is_outdated, listening.bell_id) == (False, False, 0)
+    assert (listening.hears, listening.is_outdated, listening.client_id) == (False, False, 0)
 
 
 def test_nobody_is_asked_to_tell_of_nothing() -> None:
@@ -177,13 +177,14 @@ def test_nobody_is_asked_to_tell_of_nothing() -> None:
     assert not listening.hears
 
 
-def test_a_change_is_told_to_whom_it_concerns() -> None:
+def test_a_notification_is_sorted_by_its_key() -> None:
     listening = Listening(wanted=("queue:mail",))
-    listening.told([b"{n}:queue:mail"])
-    assert (listening.rang, math.isfinite(listening.heard_at)) == (False, True)
+    listening.invalidated([b"{n}:queue:mail"])
+    assert (listening.rang, math.isfinite(listening.changed_at)) == (False, True)
     listening = Listening(wanted=("queue:mail",))
-    listening.told([b"queue:mail"])
-    assert (listening.rang, math.isfinite(listening.heard_at)) == (True, False)
-    listening = Listening()
-    listening.told(None)
-    assert (listening.rang, math.isfinite(listening.heard_at)) == (True, True)
+    listening.invalidated([b"queue:mail"])
+    assert (listening.rang, math.isfinite(listening.changed_at)) == (True, False)
+    for wanted in ((), ("queue:mail",)):
+        listening = Listening(wanted=wanted)
+        listening.invalidated(None)
+        assert (listening.rang, math.isfinite(listening.changed_at)) == (bool(wanted), True)

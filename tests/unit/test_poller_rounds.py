@@ -13,7 +13,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
-from rota.poller.rounds import AGAIN_SECONDS, HEARD_SECONDS, QUIET_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
+from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
 from rota.poller.walking import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
@@ -227,22 +227,22 @@ def test_what_a_look_finds_is_swept_for_at_once(poller: Poller) -> None:
     assert sweeps(poller, 2) == ["exists", "sweep", "sweep"]
 
 
-def test_a_look_is_told_to_the_bell_once_until_something_has_changed(poller: Poller) -> None:
-    poller.listening.bell_id = 7
+def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
+    poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
     assert poller.sweep_and_what_follows() == ["client", "client", "exists"]
     assert poller.sweep_and_what_follows() == ["exists"]
-    poller.listening.heard_at = poller.clock.now
-    poller.clock.now += HEARD_SECONDS
+    poller.listening.changed_at = poller.clock.now
+    poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
     assert poller.sweep_and_what_follows() == ["client", "exists"]
 
 
-def hear(poller: Poller, rescues: int) -> float:
-    """Have the poller hear of a change, and sweep; how long it is from there to its next look."""
-    poller.listening.heard_at, poller.server.rescues = poller.clock.now, rescues
-    poller.clock.now += HEARD_SECONDS
+def sweep_after_a_change(poller: Poller, rescues: int) -> float:
+    """Report a change, and return the seconds from its sweep to the next look."""
+    poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
+    poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
     seconds = poller.rounds.next_at - poller.clock.now
     poller.clock.now = poller.rounds.next_at
@@ -250,35 +250,45 @@ def hear(poller: Poller, rescues: int) -> float:
     return seconds
 
 
-def test_behind_bare_pushes_the_next_look_comes_soon_and_behind_others_later_each_time(poller: Poller) -> None:
-    poller.listening.bell_id = 7
+def test_keys_are_tracked_again_soon_after_bare_pushes_and_later_after_others(poller: Poller) -> None:
+    poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.sweep_and_what_follows()
-    seconds = [hear(poller, rescues) for rescues in (0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0)]
-    again = AGAIN_SECONDS
-    doubled = [again, again * 2, again * 4, again, again, again * 2, again * 4, again * 8, again * 16]
+    seconds = [sweep_after_a_change(poller, rescues) for rescues in (0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0)]
+    rearm = REARM_SECONDS
+    doubled = [rearm, rearm * 2, rearm * 4, rearm, rearm, rearm * 2, rearm * 4, rearm * 8, rearm * 16]
     assert seconds == pytest.approx([*doubled, SWEEP_SECONDS, SWEEP_SECONDS])
     poller.sweep_and_what_follows()
-    assert hear(poller, 0) == pytest.approx(again)
+    assert sweep_after_a_change(poller, 0) == pytest.approx(rearm)
 
 
-def test_while_things_are_there_a_look_goes_before_the_sweep_that_hears_no_changes_yet(poller: Poller) -> None:
-    poller.listening.bell_id = 7
+def test_keys_that_exist_are_tracked_before_they_are_swept(poller: Poller) -> None:
+    poller.listening.client_id = 7
     poller.server.watched = "k", "l"
     poller.until_idle()
     assert poller.sweep_and_what_follows() == ["client", "client", "exists", "sweep"]
     assert poller.sweep_and_what_follows() == ["sweep"]
 
 
-def test_a_server_that_tells_nobody_of_changes_is_asked_once(poller: Poller) -> None:
-    poller.listening.bell_id = 7
+def test_another_set_of_keys_is_tracked_at_the_next_look(poller: Poller) -> None:
+    poller.listening.client_id = 7
+    poller.server.absent = "k", "l"
+    poller.until_idle()
+    sweeps(poller, 4)
+    poller.server.absent = "k", "l", "m"
+    assert sweeps(poller, 5)[-2:] == ["sweep", "exists"]
+    assert poller.server.calls.count("client") == 3, "tracking once, and caching for each set"
+
+
+def test_refused_tracking_is_not_tried_again(poller: Poller) -> None:
+    poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.fail = {"client": Refused("NOPERM", "noperm")}
     assert sweeps(poller, 4) == ["exists", "exists", "exists", "sweep"]
     assert "client" not in poller.server.calls
-    poller.listening.heard_at = poller.clock.now
+    poller.listening.changed_at = poller.clock.now
     assert poller.rounds.next_at > poller.clock.now
 
 

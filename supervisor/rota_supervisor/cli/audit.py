@@ -13,7 +13,7 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.known_queues import find_strays, warn_of_strays
+from rota_supervisor.cli.known_queues import StrayKey, find_strays, warn_of_strays
 from rota_supervisor.exits import ExitCode, Failure
 
 NAMED_IDS = 20
@@ -39,7 +39,7 @@ def audit(heal: bool) -> None:
         unplaced = list(map(shown, _unplaced(store, connection)))
         strays = find_strays(config, connection)
     figures = {**dataclasses.asdict(books), "missing": books.missing}
-    rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", sum(each.items or 0 for each in strays))]
+    rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", _items_of(strays))]
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
     state.table(facts, ("TASKS", "COUNT"), rows)
@@ -100,3 +100,8 @@ def _where_to(unplaced: Sequence[str]) -> str:
         f"{output.counted(len(unplaced), 'live task')} {stand} nowhere, so that nobody will run what was enqueued: "
         f"{named}; `rota audit --heal` puts back what somebody took away"
     )
+
+
+def _items_of(strays: Sequence[StrayKey]) -> int | str:
+    counts = [stray.items for stray in strays if stray.items is not None]
+    return sum(counts) if len(counts) == len(strays) else "unknown"

@@ -55,7 +55,7 @@ def _is_known(state: QueueState | None) -> bool:
 @dataclass(frozen=True, slots=True)
 class StrayKey:
     """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it. `items` is
-    None where this user may not count them."""
+    None if the ACL forbids `LLEN` on its key."""
 
     key: str
     items: int | None
@@ -71,17 +71,8 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
     found: dict[str, StrayKey] = {}
     cursor, scans = b"", 0
     while cursor != _LAST_CURSOR and scans < most_scans:
-        args = (
-            "SCAN",
-            cursor or _LAST_CURSOR,
-            "MATCH",
-            f"*{config.namespace}*queue*",
-            "COUNT",
-            SCAN_COUNT,
-            "TYPE",
-            "list",
-        )
-        cursor, keys = connection.execute(*args)
+        options = "MATCH", f"*{config.namespace}*queue*", "COUNT", SCAN_COUNT, "TYPE", "list"
+        cursor, keys = connection.execute("SCAN", cursor or _LAST_CURSOR, *options)
         scans += 1
         for raw in keys:
             key = text_of(raw)
@@ -94,14 +85,14 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
 def _length(connection: Connection, key: bytes) -> int | None:
     try:
         return int(connection.execute("LLEN", key))
-    except Refused:  # an ACL may allow the keys of the namespace alone
+    except Refused:  # an ACL may allow only the keys of the namespace
         return None
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:
     """Say of each what waits there, and how it becomes a queue."""
     for stray in strays:
-        waiting = "anything" if stray.items is None else output.counted(stray.items, "item")
+        waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.say_warning(
             f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
             "(RENAMENX) to the key of a queue"

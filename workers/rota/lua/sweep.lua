@@ -6,9 +6,9 @@
 -- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
---          when a schedule is next to be looked at in us or '', schedules that no node declares any more, the keys that
---          show it all that is new (none when they are too many), whether none of them was there and nothing else is for it
---          to see 0|1, and until when nobody's lease can have run out in us or ''
+--          when a schedule is next to be looked at in us or '', schedules that no node declares any more, the keys in
+--          which new work appears (empty if there are too many), whether none of them exists and there is nothing else to
+--          do 0|1, and the time in us until which no lease can expire or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000

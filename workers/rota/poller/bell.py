@@ -21,7 +21,7 @@ from rota.server.session import NO_REPLY, PushMessage
 
 class PollerBell:
     """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
-    server it is silent. The same connection is told of changes that nobody rings for."""
+    server it is silent. The same connection receives notifications of changed keys."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: Listening) -> None:
         self._link = link
@@ -47,7 +47,7 @@ class PollerBell:
                 return False
 
     def _changes(self) -> int:
-        return self._listening.rang + math.isfinite(self._listening.heard_at)
+        return self._listening.rang + math.isfinite(self._listening.changed_at)
 
     def _rang(self) -> bool:
         try:
@@ -62,7 +62,7 @@ class PollerBell:
         """Listen on another connection from now on: this one is lost, or may be, as another to the same server is."""
         self._link.close()
         self._parked_at = None
-        self._listening.hears, self._listening.bell_id = False, 0
+        self._listening.hears, self._listening.client_id = False, 0
 
     def _answered(self) -> bool:
         """Whether the parked command took a token; parks first, and again after each answer."""
@@ -75,7 +75,7 @@ class PollerBell:
             self._park(connection)
         reply = connection.try_receive()
         while isinstance(reply, PushMessage):
-            self._listening.told(reply[1])
+            self._listening.invalidated(reply[1])
             reply = connection.try_receive()
         if reply is NO_REPLY:
             if self._parked_at is not None and now - self._parked_at > LONG_PARK_SECONDS + GRACE_SECONDS:

@@ -1,8 +1,9 @@
-"""Hearing of what nobody rings for: the server tells the bell's connection of changes of keys (`CLIENT TRACKING`).
+"""Notifications of changed keys (`CLIENT TRACKING`), received on the connection of the pollers' bell.
 
-Of classic queues it tells each change of a key that begins with one of these texts, whatever its type (broadcasting
-mode). Of the fleet's own lanes it tells the next change only, of each key that a look has read: a busy fleet hears no
-more than one of each a second. Nothing is taken from a list to hear of it, so a kill can lose nothing.
+Classic queues are tracked in broadcasting mode: the server reports each change of a key with one of the prefixes,
+whatever its type. The fleet's own lanes are tracked in the default mode: the server reports only the next change of
+each key that `EXISTS` has read, so a busy fleet gets few notifications. Neither mode takes anything from a list, so a
+killed poller loses nothing.
 """
 
 import math
@@ -17,15 +18,13 @@ from rota.telemetry import events, log
 
 @dataclass(slots=True)
 class Listening:
-    """What the rounds and the bell tell each other. `wanted`: the keys to hear of, none for nothing; `hears`: whether
-    the bell's connection does; `rang`: something has changed there, or may have. `bell_id`: the bell's connection by
-    CLIENT ID, to which others may have changes told, 0 for none; `heard_at`: when it was told of one (monotonic)."""
+    """State shared by the rounds of a poller and its bell."""
 
-    wanted: tuple[str, ...] = ()
-    hears: bool = False
-    rang: bool = False
-    bell_id: int = 0
-    heard_at: float = math.inf
+    wanted: tuple[str, ...] = ()  # prefixes of classic queues to track
+    hears: bool = False  # whether the server tracks them
+    rang: bool = False  # a classic queue has changed, or may have
+    client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
+    changed_at: float = math.inf  # when a key of the fleet changed first since the last look (monotonic)
     _asked_for: tuple[str, ...] = field(default=(), init=False)
 
     @property
@@ -35,69 +34,69 @@ class Listening:
 
     def begin(self, connection: Connection) -> None:
         """Have a fresh connection listen. Where the server does not let it, `hears` stays False. Raises ServerError."""
-        self._asked_for, self.hears, self.bell_id = self.wanted, False, 0
+        self._asked_for, self.hears, self.client_id = self.wanted, False, 0
         try:
             connection.execute("HELLO", 3)
             if self.wanted:
                 prefixes = [word for key in prefixes_of(self.wanted) for word in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
                 self.hears = self.rang = True  # whatever came before nobody was told of
-            self.bell_id = connection.execute("CLIENT", "ID")
+            self.client_id = connection.execute("CLIENT", "ID")
         except Refused as error:  # an ACL or a proxy may not have it
             if self.wanted and not self.hears:
                 log.logger().warning(events.ADOPT_DEAF, error=str(error))
 
-    def told(self, keys: Sequence[bytes] | None) -> None:
-        """These keys have changed; None for all of them."""
-        for key in keys or ():
-            if key.startswith(tuple(each.encode() for each in self.wanted)):
-                self.rang = True
-            else:
-                self.heard_at = min(self.heard_at, time.monotonic())
-        if keys is None:
-            self.rang, self.heard_at = True, min(self.heard_at, time.monotonic())
+    def invalidated(self, keys: Sequence[bytes] | None) -> None:
+        """Record that these keys have changed; None stands for all keys."""
+        prefixes = tuple(prefix.encode() for prefix in self.wanted)
+        if prefixes and (keys is None or any(key.startswith(prefixes) for key in keys)):
+            self.rang = True
+        if keys is None or not all(key.startswith(prefixes) for key in keys):
+            self.changed_at = min(self.changed_at, time.monotonic())
 
 
-class Watch:
-    """Has the server tell the bell of the next change of each key that a look reads, by one other connection.
-    `is_set`: it will, or has."""
+class KeyTracking:
+    """Tracking of the keys that the next `EXISTS` reads, with notifications redirected to the bell's connection."""
 
     def __init__(self, listening: Listening) -> None:
         self._listening = listening
         self._route: tuple[Connection | None, int] = (None, 0)
+        self._keys: tuple[str, ...] = ()
         self._is_refused = False
-        self.is_set = False
+        self.is_armed = False
 
     @property
-    def heard_at(self) -> float:
-        """When a change was heard of (monotonic), `inf` for none since the last look that was watched."""
-        return self._listening.heard_at if self.is_set else math.inf
+    def changed_at(self) -> float:
+        """When the first tracked key changed (monotonic), `inf` if none has."""
+        return self._listening.changed_at if self.is_armed else math.inf
 
-    def end(self) -> None:
-        """What was heard of is seen to; the next look is to be watched again."""
-        self.is_set = False
+    def disarm(self) -> None:
+        """Ignore notifications until the next `arm`."""
+        self.is_armed = False
 
-    def begin(self, connection: Connection) -> bool:
-        """Have the next command on this connection watched, unless its keys are already; returns whether they were not.
-        Raises ServerError."""
-        route = connection, self._listening.bell_id
+    def arm(self, connection: Connection, keys: tuple[str, ...]) -> bool:
+        """Track these keys if they are not tracked already.
+
+        Return whether the caller has to read them now with its next command. Raises ServerError.
+        """
+        route = connection, self._listening.client_id
         if route != self._route:
-            self._route, self.is_set = route, False
-            self._is_refused = not self._asks("TRACKING", "ON", "REDIRECT", str(route[1]), "OPTIN")
-        if self.is_set or self._is_refused:
+            self._route, self.is_armed = route, False
+            self._is_refused = not self._accepts("TRACKING", "ON", "REDIRECT", str(route[1]), "OPTIN")
+        if self._is_refused or (self.is_armed and keys == self._keys):
             return False
-        self._listening.heard_at = math.inf
-        self.is_set = self._asks("CACHING", "YES")
-        self._is_refused = not self.is_set
-        return self.is_set
+        self._keys, self._listening.changed_at = keys, math.inf
+        self.is_armed = self._accepts("CACHING", "YES")
+        self._is_refused = not self.is_armed
+        return self.is_armed
 
-    def _asks(self, *args: str) -> bool:
-        connection, bell_id = self._route
-        if connection is None or not bell_id:
+    def _accepts(self, *args: str) -> bool:
+        connection, client_id = self._route
+        if connection is None or not client_id:
             return False
         try:
             connection.execute("CLIENT", *args)
-        except Refused:  # as above, or the bell's connection has ended just now: the next one has another id
+        except Refused:  # an ACL or a proxy forbids it, or the bell has just lost its connection
             return False
         return True
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from rota.child.settings import PollerSettings
 from rota.poller.adopting import AdoptingClassic
-from rota.poller.listening import Listening, Watch
+from rota.poller.listening import KeyTracking, Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
@@ -26,8 +26,8 @@ from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 
 SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
-HEARD_SECONDS: Final = 0.01  # behind a change: by then a worker that was rung has claimed what it was rung for
-AGAIN_SECONDS: Final = 0.05  # from such a sweep to the next look; twice as long each time it was for nothing
+SETTLE_SECONDS: Final = 0.01  # from a change to its sweep: meanwhile a worker claims what an `enqueue` added
+REARM_SECONDS: Final = 0.05  # from such a sweep to the next look; doubled each time it finds no bare push
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep the whole fleet gets a lease of grace
 QUIET_SECONDS: Final = 4.0  # between sweeps while nothing is there; whoever has not swept for 5 s walks no more
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
@@ -40,27 +40,27 @@ _CALLS_A_TRIM: Final = 20
 class Sweeping(Round):
     """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty.
 
-    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps. Such a
-    look also has the server tell when one of them changes, which brings the next sweep forward.
+    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps. The
+    server tracks the keys of such a look, and a change of one brings the next sweep forward.
     """
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
         self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
-        self._watch = Watch(duty.listening)
+        self._tracking = KeyTracking(duty.listening)
         self._next_sweep, self._quiet_until = now, -math.inf
         self._watched: tuple[str, ...] = ()
-        self._again_seconds = AGAIN_SECONDS
+        self._rearm_seconds = REARM_SECONDS
         self._expired: deque[str] = deque()
 
     @property
     def due_at(self) -> float:
-        return min(self._next_at, self._watch.heard_at + HEARD_SECONDS)
+        return min(self._next_at, self._tracking.changed_at + SETTLE_SECONDS)
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
         next_due = None
-        if now >= min(self._next_sweep, self._watch.heard_at + HEARD_SECONDS):
-            next_due = self._see(connection, now)
+        if now >= min(self._next_sweep, self._tracking.changed_at + SETTLE_SECONDS):
+            next_due = self._look_or_sweep(connection, now)
         else:
             self._retire(connection, self._expired[0])
             self._expired.popleft()
@@ -70,35 +70,40 @@ class Sweeping(Round):
     def _at_most(self, seconds: float) -> float:
         return min(seconds, self._settings.lease_seconds / _SWEEPS_A_LEASE)
 
-    def _see(self, connection: Connection, now: float) -> NextDue | None:
-        next_at, has_heard = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._watch.heard_at)
-        if has_heard:
-            self._watch.end()
-        elif self._watch.is_set:  # and nothing has changed since
-            self._again_seconds = AGAIN_SECONDS
-        if not has_heard and self._is_quiet(connection, next_at):
+    def _look_or_sweep(self, connection: Connection, now: float) -> NextDue | None:
+        next_at, has_changed = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._tracking.changed_at)
+        if has_changed:
+            self._tracking.disarm()
+        elif self._tracking.is_armed:  # for a whole interval without a change
+            self._rearm_seconds = REARM_SECONDS
+        if not has_changed and self._is_quiet(connection, next_at):
             self._next_sweep = next_at
             return NextDue(None, 0, now)
         swept = self._sweep(connection, now)
         if swept is None:
             self._next_sweep = next_at
             return None
-        self._next_sweep = now + self._seconds_to_look(swept) if has_heard else next_at
+        self._next_sweep = now + self._seconds_to_rearm(swept) if has_changed else next_at
         return NextDue(swept.next_due_us, swept.now_us, now)
 
-    def _seconds_to_look(self, swept: Swept) -> float:
-        """How long after the sweep that a change brought forward the next change is to be heard of. Behind a bare push,
-        that will be soon; where all that comes has been rung for, one such sweep a second is enough."""
+    def _seconds_to_rearm(self, swept: Swept) -> float:
+        """Return how many seconds after a sweep that a change brought forward the keys are to be tracked again.
+
+        After a bare push that is soon, because another may follow. If workers were rung for every change, the interval
+        doubles, up to one such sweep every SWEEP_SECONDS.
+        """
         is_bare = swept.rescues > 0 or swept.untold > self._duty.left
-        seconds = AGAIN_SECONDS if is_bare else self._again_seconds
-        self._again_seconds = 2 * seconds
+        seconds = REARM_SECONDS if is_bare else self._rearm_seconds
+        self._rearm_seconds = 2 * seconds
         return self._at_most(min(seconds, SWEEP_SECONDS))
 
     def _is_quiet(self, connection: Connection, next_at: float) -> bool:
-        """Whether there is still nothing of what the last sweep found absent, and a sweep at that time is in time. From
-        here on changes are heard of: what came before is seen by this look, or by the sweep that follows."""
+        """Whether the keys are still absent and a sweep can wait until `next_at`.
+
+        The keys are tracked from here on. This look, or the sweep that follows it, finds all earlier changes.
+        """
         watched, is_in_time = self._watched, next_at <= self._quiet_until
-        if not watched or not (self._watch.begin(connection) or is_in_time):
+        if not watched or not (self._tracking.arm(connection, watched) or is_in_time):
             return False
         self._watched = ()  # of a look that fails nothing is known
         found = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *watched))

@@ -240,10 +240,9 @@ class Swept:
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
     fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
-    looked at, or None. `undeclared`: schedules that no node declares any more. `watched`: the keys in which all
-    that is new appears; none when they are too many. `is_quiet`: it saw nothing to do, and none of these keys was
-    there; another sweep sees nothing either before one of them is, or `lease_ends_us`, when the first lease may have
-    run out, or None."""
+    looked at, or None. `undeclared`: schedules that no node declares any more. `watched`: the keys in which new
+    work appears; empty if there are too many. `is_quiet`: none of these keys exists, and there is nothing else to do
+    until one of them does, or until `lease_ends_us`, when the first lease may expire, or None."""
 
     now_us: int
     rescues: int
