@@ -131,7 +131,7 @@ def test_nothing_is_left_of_a_killed_master(fleet: Mastered) -> None:
 @ON_ONE_SERVER
 def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log(fleet: Mastered) -> None:
     (fleet.folder / "tasks.py").write_text(
-        "import rota\n\n@rota.task\ndef shout(text): print(text * 100, flush=True)\n"
+        'import rota\n\n@rota.task\ndef shout(text): print(text * 100 + "\\n", end="", flush=True)\n'
     )
     fleet.prefix = ["sh", "-c", 'exec "$@" > fleet.log 2>&1', "sh"]
     fleet.start()
