@@ -61,7 +61,7 @@ def enter(pid: int) -> Entrance:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     hear_nothing_at_the_end()
-    leave_stacks_in(descriptors.stack)
+    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never rest
     place = move_in(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if place is None:
         sys.exit(EXIT_ORPHANED)
@@ -73,12 +73,16 @@ def enter(pid: int) -> Entrance:
 # Stack files
 
 
-def leave_stacks_in(fd: int | None) -> None:
-    """From now on, and let the signals in; on stderr when there is no file, as STACK_SIGNAL would end the process."""
+def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
+    """From now on, and let the signals in; on stderr when there is no file, as STACK_SIGNAL would end the process.
+
+    With `all_threads` the handler also reads the frames of the other threads. It holds no lock, so a thread that is
+    running may free a frame meanwhile, and the process ends by SIGSEGV.
+    """
     target = _STDERR if fd is None else fd
     faulthandler.enable(file=target)
     nest_signals_safely()
-    faulthandler.register(STACK_SIGNAL, file=target, all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=target, all_threads=all_threads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ANSWERED)
 
 

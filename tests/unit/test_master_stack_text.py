@@ -58,3 +58,14 @@ def test_what_does_not_fit_is_counted() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "rubbish", "  File without a thread", "Current thread 0x01 (most recent"])
 def test_nothing_is_made_of_nothing(text: str) -> None:
     assert shortened(text, 100) == ""
+
+
+def test_the_stack_of_one_thread_alone_is_shortened_as_well() -> None:
+    text = "\n".join(
+        (
+            "Stack (most recent call first):",
+            '  File "/app/web.py", line 7 in wait',
+            '  File "/app/web.py", line 3 in serve',
+        )
+    )
+    assert shortened(text, 200) == "wait (/app/web.py:7) < serve (/app/web.py:3)"

@@ -9,7 +9,7 @@ import rota_supervisor
 from rota_supervisor.layout import LAST_WORDS
 
 _FATAL: Final = "Fatal Python error:"
-_THREAD: Final = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
+_THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
 _OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
 _IMPORTER: Final = "<frozen"  # the interpreter's own: between two modules, and below everything
