@@ -27,7 +27,7 @@ from benchmarks.processes import adopt_orphans
 from benchmarks.record import record
 from benchmarks.report import table
 from benchmarks.rounds import Failure, run_rounds, say
-from servers import Server, server_binaries
+from support.servers import Server, server_binaries
 
 RESULTS = ROOT / "benchmarks" / "results"
 ALL_MEASURES = [limits.NAME, *MEASURES, growth.NAME]

@@ -21,8 +21,8 @@ from benchmarks.numbers import quantile
 from benchmarks.place import Line, Place, wait_until
 from benchmarks.processes import adopt_orphans, give_a_processor_to
 from benchmarks.running import Running, running
-from servers import Server, server_binaries
-from slow_calls import SlowCall, calls_over_a_millisecond
+from support.servers import Server, server_binaries
+from support.slow_calls import SlowCall, calls_over_a_millisecond
 
 NORMAL_SECONDS: Final = 3.0
 SLICE_SECONDS: Final = 0.25

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from protocol import ACCOUNT, Fleet, one_tier
 from rota.protocol.groups import Into, NewMember, Opening, follow_text
 from rota.protocol.outcome import DONE, Settlement, plain_lines
 from rota.protocol.replies import Claim
 from rota.protocol.store import BATCH, NewTask, Turn
 from rota.protocol.tiers import pack_limits
-from servers import Server, server_binaries
+from support.protocol import ACCOUNT, Fleet, one_tier
+from support.servers import Server, server_binaries
 
 TASKS: Final = 100_000
 TURN: Final = 128

@@ -23,7 +23,7 @@ from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
-from servers import Server, server_binaries
+from support.servers import Server, server_binaries
 
 QUEUE = "default"
 LIMITS = {"turns of 128": 128, "turns of 1": 1}

@@ -19,7 +19,7 @@ from benchmarks.measures.drain import drain
 from benchmarks.place import Place
 from benchmarks.processes import adopt_orphans, cpu_seconds, give_a_processor_to
 from benchmarks.running import running
-from servers import Server, server_binaries
+from support.servers import Server, server_binaries
 
 ENQUEUED: Final = 10_000
 SHARE: Final = 0.7

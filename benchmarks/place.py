@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from benchmarks.probe import WORDS, words
-from servers import Server
+from support.servers import Server
 
 LOOK_SECONDS = 0.002
 

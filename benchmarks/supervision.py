@@ -24,9 +24,9 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.processes import cpu_seconds
-from fleets import RunningFleet
-from servers import Server, server_binaries
-from waiting import until
+from support.fleets import RunningFleet
+from support.servers import Server, server_binaries
+from support.waiting import until
 
 WORKERS: Final = 8
 RELOADS: Final = 10

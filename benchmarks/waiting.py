@@ -14,11 +14,11 @@ from typing import Final
 
 import redis
 
-from fleets import RunningFleet, running_fleet
 from rota.client.status import Handle
 from rota.protocol.keys import Keys
-from servers import Server, server_binaries
-from waiting import until
+from support.fleets import RunningFleet, running_fleet
+from support.servers import Server, server_binaries
+from support.waiting import until
 
 TASK_SECONDS: Final = (0.0, 0.005, 0.02)
 SECONDS: Final = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from servers import Server, server_binaries
+from support.servers import Server, server_binaries
 
-pytest_plugins = ["browser", "fleet_fixtures", "server_fixtures"]
+pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_fixtures"]
 
 _namespaces = itertools.count(1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from prose import ROOT
+from support.prose import ROOT
 
 _SECTION = re.compile(r"^### `(?P<folder>[\w/]+)`\n(?P<text>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"`(\w+/?)`")

@@ -5,10 +5,10 @@ import signal
 
 import click
 
-from prose import ROOT
 from rota_supervisor.cli.app import app
 from rota_supervisor.exits import MEANINGS
 from rota_supervisor.master.shell import signals
+from support.prose import ROOT
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from prose import ROOT
 from rota_supervisor.config.convert import schema, without_none
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.change import change_between, faults_of_change
+from support.prose import ROOT
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 _SECTION = re.compile(

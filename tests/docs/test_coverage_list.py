@@ -2,7 +2,7 @@
 
 import tomllib
 
-from prose import ROOT
+from support.prose import ROOT
 
 PURE = (
     "The protocol and schedules do no I/O",

@@ -2,8 +2,8 @@
 
 import re
 
-from dashboards import TOP, boards
-from trouble_panels import SHOWN
+from support.dashboards import TOP, boards
+from support.trouble_panels import SHOWN
 from troubles.catalogue import TROUBLES
 
 PANEL = re.compile(r"\| ([\w ]+): \*(.+?)\* \|")

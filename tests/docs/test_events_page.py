@@ -2,8 +2,8 @@
 
 import re
 
-from prose import ROOT
 from rota.telemetry import events
+from support.prose import ROOT
 
 _ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \|", re.MULTILINE)
 

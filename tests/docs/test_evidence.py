@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prose import ROOT
+from support.prose import ROOT
 
 _TEST = re.compile(r"^\s*(?:async )?def (test_\w+)", re.MULTILINE)
 _NAMED_TEST = re.compile(r"`(test_\w+)`")

@@ -6,7 +6,7 @@ import sys
 
 import yaml
 
-from prose import ROOT
+from support.prose import ROOT
 
 _PHONY = re.compile(r"^\.PHONY: ((?:.*\\\n)*.*)$", re.MULTILINE)
 _MADE = re.compile(r"make ([a-z0-9-]+)")

@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 
 import metrics_page
-from child_settings import queue_settings
-from prose import ROOT
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
 from rota.telemetry import label_values
@@ -28,6 +26,8 @@ from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.series import exposed_series, zeroes
 from rota_supervisor.layout import Role
 from rota_supervisor.proc import Usage
+from support.child_settings import queue_settings
+from support.prose import ROOT
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from prose import ROOT, Block, blocks, markdown_files, verbs
-from story import Story
+from support.prose import ROOT, Block, blocks, markdown_files, verbs
+from support.story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
 _READABLE = [block for page in markdown_files() for block in blocks(page) if block.language in _PARSERS]

@@ -2,9 +2,9 @@
 
 import re
 
-from prose import ROOT
 from rota.options import OPTIONS_OF_A_CALL
 from rota.protocol.scripts import script_names
+from support.prose import ROOT
 
 PAGE = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from prose import ROOT, blocks
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 from rota_supervisor.master.shell.startup import NEEDED
+from support.prose import ROOT, blocks
 
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")

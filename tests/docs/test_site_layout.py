@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from browser import TabOpener
+from support.browser import TabOpener
 
 OURS = Path(__file__).parents[2] / "docs" / "site" / "static" / "site.css"
 FURO = find_spec("furo")

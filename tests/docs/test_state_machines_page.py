@@ -2,10 +2,10 @@
 
 import re
 
-from prose import ROOT, blocks
 from rota.protocol.groups import GroupPhase
 from rota.worker.decide import Step
 from rota_supervisor.master.core.children import ARROWS, ChildState
+from support.prose import ROOT, blocks
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)

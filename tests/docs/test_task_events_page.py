@@ -2,9 +2,9 @@
 
 import re
 
-from event_paths import ENDED, NOTHING, ways
-from prose import ROOT, blocks
 from rota.protocol.task_events import EventName
+from support.event_paths import ENDED, NOTHING, ways
+from support.prose import ROOT, blocks
 
 _ARROW = re.compile(r"^\s*(\[\*\]|\w+) --> (\w+)", re.MULTILINE)
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from prose import ROOT
 from rota.client.call import CallOptions
 from rota.client.prepare import prepare
 from rota.options import TaskArguments, TaskOptions
 from rota.registry import Registry
+from support.prose import ROOT
 
 PAGE = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
 _ROW = re.compile(

@@ -3,7 +3,7 @@ of `rota top`, and pictures."""
 
 import re
 
-from prose import ROOT
+from support.prose import ROOT
 from troubles.answers import ANSWERS
 from troubles.catalogue import TROUBLES
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fleets import Measure, RunningFleet, running_fleet
-from servers import Server
-from waiting import until
+from support.fleets import Measure, RunningFleet, running_fleet
+from support.servers import Server
+from support.waiting import until
 
 ROUNDS = 20
 

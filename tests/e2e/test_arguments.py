@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 import rota
-import typed_tasks
-from fleet_process import DEADLINE_SECONDS
-from fleets import Fleets, RunningFleet
-from typed_tasks import Guest, Note, Parcel, Size, count_up, double, remind, send_back
+from support import typed_tasks
+from support.fleet_process import DEADLINE_SECONDS
+from support.fleets import Fleets, RunningFleet
+from support.typed_tasks import Guest, Note, Parcel, Size, count_up, double, remind, send_back
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)

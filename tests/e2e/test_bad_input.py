@@ -12,12 +12,12 @@ import hiredis
 import pytest
 import redis
 
-from fleet_process import rota as run_rota
-from fleets import Fleets, RunningFleet, running_fleet
 from rota import InvalidArguments, InvalidName, PayloadTooLarge, Unavailable
 from rota.protocol.keys import Keys
-from servers import Server, free_port
-from waiting import until
+from support.fleet_process import rota as run_rota
+from support.fleets import Fleets, RunningFleet, running_fleet
+from support.servers import Server, free_port
+from support.waiting import until
 
 OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"
 

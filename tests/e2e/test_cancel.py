@@ -8,8 +8,8 @@ import pytest
 import redis
 
 import rota
-from fleets import Fleets, Measure, RunningFleet
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.waiting import until
 
 ROUNDS = 100
 

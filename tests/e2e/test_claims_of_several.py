@@ -12,11 +12,11 @@ import pytest
 import redis
 
 import rota
-from fleet_readings import Line
-from fleets import Fleets, Measure, RunningFleet
-from following import after, check_followed_once, lines_by_group, wait_until_nothing_is_left
 from rota import Call
-from waiting import seconds_until, until
+from support.fleet_readings import Line
+from support.fleets import Fleets, Measure, RunningFleet
+from support.following import after, check_followed_once, lines_by_group, wait_until_nothing_is_left
+from support.waiting import seconds_until, until
 
 SLOW_HOOK = """
 import time

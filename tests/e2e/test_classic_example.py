@@ -8,11 +8,11 @@ from pathlib import Path
 
 import redis
 
-from fleet_process import DEADLINE_SECONDS, FleetProcess, environment
-from growing_files import whole_lines
-from prose import ROOT
-from servers import Server
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS, FleetProcess, environment
+from support.growing_files import whole_lines
+from support.prose import ROOT
+from support.servers import Server
+from support.waiting import until
 
 ORDERS = 20
 

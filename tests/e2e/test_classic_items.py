@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from fleets import Measure, RunningFleet, running_fleet
 from rota.protocol.keys import Keys
-from servers import Server
+from support.fleets import Measure, RunningFleet, running_fleet
+from support.servers import Server
 
 ROUNDS = 5
 DELAY_SECONDS = 1.2  # what was not rung for is seen at the poller's next look, within a second

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 import rota
-from fleets import Fleets, RunningFleet
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 PLACES = 100
 

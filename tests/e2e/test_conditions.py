@@ -3,8 +3,8 @@ up the server is refused, and one that fails keeps its own queue closed, says so
 
 import time
 
-from fleets import Fleets, RunningFleet
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 OPEN_SECONDS = 2.0
 TIERS = [["gated", "default"]]

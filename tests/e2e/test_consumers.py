@@ -10,9 +10,9 @@ from itertools import accumulate
 import redis
 
 import rota
-from fleets import Fleets, RunningFleet
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 CONSUMERS = 4
 TASKS = 2000

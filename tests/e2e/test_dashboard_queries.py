@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from dashboards import PanelQuery, all_queries, ask
-from eventful import beside
+from support.dashboards import PanelQuery, all_queries, ask
+from support.eventful import beside
+from support.waiting import until
 from troubles.bench import Bench
-from waiting import until
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore:no running fleet serves:UserWarning")]
 

@@ -18,8 +18,8 @@ import pytest
 import rota
 from rota_supervisor.cli.demo import require_server
 from rota_supervisor.exits import ExitCode, Failure
-from terminals import in_terminal
-from waiting import until
+from support.terminals import in_terminal
+from support.waiting import until
 
 DEADLINE_SECONDS = 90.0
 _ROTA = str(Path(sys.executable).parent / "rota")

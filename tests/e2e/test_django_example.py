@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from fleet_process import DEADLINE_SECONDS, FleetProcess, environment
-from prose import ROOT
 from rota import Client
-from servers import Server, free_port, server_binaries
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS, FleetProcess, environment
+from support.prose import ROOT
+from support.servers import Server, free_port, server_binaries
+from support.waiting import until
 
 _FRAMEWORK = "django.tasks" if sys.version_info >= (3, 12) else "django_tasks"
 _SETTINGS = f"""

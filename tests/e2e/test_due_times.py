@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import redis
 
-from fleets import Fleets, Measure, RunningFleet
 from rota import Call
 from rota.protocol.entry import parse_entry
 from rota.protocol.keys import Keys
-from slow_calls import calls_over_a_millisecond
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.slow_calls import calls_over_a_millisecond
+from support.waiting import until
 
 TASKS = 300
 SPREAD_SECONDS = 15.0

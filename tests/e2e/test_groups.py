@@ -7,11 +7,11 @@ import pytest
 import redis
 
 import rota
-from fleets import Measure, RunningFleet, running_fleet
-from following import after, check_followed_once, notes, wait_until_nothing_is_left
 from rota import Call
-from servers import Server
-from waiting import seconds_until, until
+from support.fleets import Measure, RunningFleet, running_fleet
+from support.following import after, check_followed_once, notes, wait_until_nothing_is_left
+from support.servers import Server
+from support.waiting import seconds_until, until
 
 LARGE = 10_000
 

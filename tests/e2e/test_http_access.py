@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import rota
-from certificates import certificate
-from fleet_process import DEADLINE_SECONDS, ROTA, environment, toml
-from fleet_process import rota as run_rota
-from fleet_readings import Scrape
-from fleets import Fleets, RunningFleet
 from rota_supervisor.node_http import NodeAnswer, NodeSilent, node_at
-from servers import free_port
-from waiting import until
+from support.certificates import certificate
+from support.fleet_process import DEADLINE_SECONDS, ROTA, environment, toml
+from support.fleet_process import rota as run_rota
+from support.fleet_readings import Scrape
+from support.fleets import Fleets, RunningFleet
+from support.servers import free_port
+from support.waiting import until
 
 TOKEN = "nobody-guesses-this-token"
 LISTEN = "127.0.0.1:0"

@@ -6,8 +6,8 @@ import signal
 import statistics
 import time
 
-from fleets import Fleets, Measure
-from waiting import seconds_until, until
+from support.fleets import Fleets, Measure
+from support.waiting import seconds_until, until
 
 ROUNDS = 3
 

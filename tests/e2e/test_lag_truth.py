@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet_readings import Line
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from prometheus import Prometheus, scrape_config
 from rota import Call
-from servers import free_port
-from waiting import until
+from support.fleet_readings import Line
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.prometheus import Prometheus, scrape_config
+from support.servers import free_port
+from support.waiting import until
 
 KILLS = int(os.environ.get("TRUTH_KILLS", "15"))
 ROLES = ("worker", "poller", "worker", "zygote", "worker", "exporter")

@@ -5,9 +5,9 @@ import signal
 import pytest
 import redis
 
-from fleets import Fleets, RunningFleet
 from rota.protocol.keys import Keys
-from waiting import seconds_until, until
+from support.fleets import Fleets, RunningFleet
+from support.waiting import seconds_until, until
 
 WAITING = 20
 LEASE = {"seconds": 2, "renew_seconds": 0.5}

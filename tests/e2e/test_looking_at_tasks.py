@@ -9,13 +9,13 @@ import pytest
 import redis
 
 import rota
-from fleets import Measure, RunningFleet, running_fleet
 from rota.protocol.keys import Keys
 from rota.protocol.nodes import Node, NodeReport
 from rota_supervisor.cli.task_run import find_run
 from rota_supervisor.config.model import Config, Control
-from servers import Server
-from waiting import seconds_until, until
+from support.fleets import Measure, RunningFleet, running_fleet
+from support.servers import Server
+from support.waiting import seconds_until, until
 
 HOSTILE = "\x1b[2J<script>\u202e"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fleet_process import DEADLINE_SECONDS, FleetProcess, environment
-from growing_files import whole_lines
-from prose import ROOT
-from servers import Server, free_port
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS, FleetProcess, environment
+from support.growing_files import whole_lines
+from support.prose import ROOT
+from support.servers import Server, free_port
+from support.waiting import until
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import shutil
 
-from fleets import Fleets, Measure, RunningFleet
-from prose import ROOT
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.prose import ROOT
+from support.waiting import until
 
 WORKERS = 8
 MEGABYTE = 1e6

@@ -7,14 +7,14 @@ import signal
 import time
 from pathlib import Path
 
-from fleet_readings import Scrape
-from fleets import Fleets, RunningFleet, running_fleet
-from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
 from rota.telemetry.label_values import RESTART_REASONS
 from rota.telemetry.metrics import PROCESS_RESTARTS
-from servers import Server
-from waiting import repeating, until
+from support.fleet_readings import Scrape
+from support.fleets import Fleets, RunningFleet, running_fleet
+from support.prometheus import Prometheus, promtool, scrape_config
+from support.servers import Server
+from support.waiting import repeating, until
 
 KILLS = 20
 TASKS_A_KILL = 25

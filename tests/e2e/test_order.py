@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet_readings import Line
-from fleets import RunningFleet, running_fleet
 from rota import Call
 from rota.worker.claims import MOST
-from servers import Server
-from waiting import until
+from support.fleet_readings import Line
+from support.fleets import RunningFleet, running_fleet
+from support.servers import Server
+from support.waiting import until
 
 TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]
 

@@ -2,10 +2,10 @@
 
 import redis
 
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

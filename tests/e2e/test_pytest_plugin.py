@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from prose import ROOT
-from servers import Server
+from support.prose import ROOT
+from support.servers import Server
 
 DEADLINE_SECONDS = 120
 

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 import redis
 
-from fleets import Fleets, RunningFleet
 from rota import Call
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 INTERVAL_US, BURST = 50_000, 2  # of `bill`: 20 a second, and a tenth of that at once
 SECOND_US = 1_000_000

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from fleets import Fleets, Measure, RunningFleet
-from server_fixtures import Producer, extra_runs, wait_until_all_ran
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.server_fixtures import Producer, extra_runs, wait_until_all_ran
+from support.waiting import until
 
 SUCCESSFUL = "rota_config_last_reload_successful"
 LONGEST_GAP_SECONDS: Final = 0.1

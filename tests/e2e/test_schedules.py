@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 import rota
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 _CODE: Final = """
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from certificates import Certificate, certificate
-from fleet_process import rota as run_rota
-from fleet_process import toml
-from fleets import RunningFleet
 from rota.client.resolve import resolve
 from rota.client.settings import ClientSettings
-from servers import Server, free_port, server_binaries
-from waiting import until
+from support.certificates import Certificate, certificate
+from support.fleet_process import rota as run_rota
+from support.fleet_process import toml
+from support.fleets import RunningFleet
+from support.servers import Server, free_port, server_binaries
+from support.waiting import until
 
 
 class SecureServer(NamedTuple):

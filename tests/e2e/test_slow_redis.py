@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from faulty_link import FaultyLink
-from fleet_process import FleetProcess
-from fleets import RunningFleet
-from masters import ON_ONE_SERVER
 from rota_supervisor.notice import SLOW_SECONDS
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.fleet_process import FleetProcess
+from support.fleets import RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from fleet_process import DEADLINE_SECONDS
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from prose import ROOT
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.prose import ROOT
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

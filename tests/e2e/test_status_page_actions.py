@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from browser import Tab, TabOpener
-from certificates import certificate
-from fleets import RunningFleet
-from masters import ON_ONE_SERVER
 from rota.client.status import State
 from rota_supervisor.node_http import node_at
-from servers import Server
-from waiting import until
+from support.browser import Tab, TabOpener
+from support.certificates import certificate
+from support.fleets import RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
+from support.waiting import until
 
 # The loop of what drives the browser runs in the thread of the tests, and holds up nobody.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]

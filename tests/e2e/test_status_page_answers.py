@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from browser import Tab, TabOpener
-from exporting import Exporter, small_fleet
-from hostile import HOSTILE, UNFIT, unfit_in
 from rota.durations import in_words
 from rota.printable import printable
+from support.browser import Tab, TabOpener
+from support.exporting import Exporter, small_fleet
+from support.hostile import HOSTILE, UNFIT, unfit_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route

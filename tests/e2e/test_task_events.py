@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 
 import rota
-from event_paths import ENDED, places
-from fleet_process import ROTA, environment
-from fleets import Fleets, RunningFleet
 from rota import Call, TaskEvent
-from waiting import until
+from support.event_paths import ENDED, places
+from support.fleet_process import ROTA, environment
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 ON = {"enabled": True}
 LEASE = {"seconds": 2.5, "renew_seconds": 0.6}

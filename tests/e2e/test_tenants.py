@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fleet_readings import Scrape
-from fleets import RunningFleet, running_fleet
 from rota import Call, UnservedQueue
 from rota.protocol.keys import Keys
-from servers import Server
-from waiting import until
+from support.fleet_readings import Scrape
+from support.fleets import RunningFleet, running_fleet
+from support.servers import Server
+from support.waiting import until
 
 TENANTS = 10_000
 DELAYED = 100

@@ -6,10 +6,10 @@ import signal
 
 import redis
 
-from fleets import Fleets
 from rota import Call
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleets import Fleets
+from support.waiting import until
 
 TASKS = 400
 KILLS = 5

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from fleet_process import ROTA, environment
-from fleets import RunningFleet, running_fleet
-from masters import ON_ONE_SERVER
 from rota import Call
 from rota.client.status import State
 from rota_supervisor.cli.top import reader
 from rota_supervisor.node_http import node_at
 from rota_supervisor.top.app import Top
-from servers import Server
-from terminals import in_terminal
-from waiting import DEADLINE_SECONDS, until
+from support.fleet_process import ROTA, environment
+from support.fleets import RunningFleet, running_fleet
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
+from support.terminals import in_terminal
+from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 

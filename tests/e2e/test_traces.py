@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from fleets import Fleets, RunningFleet
-from growing_files import whole_lines
 from rota import Call, chain
-from spans import recorded_spans
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.growing_files import whole_lines
+from support.spans import recorded_spans
+from support.waiting import until
 
 MANY = 8
 TRACED = """

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboards import ask
-from trouble_panels import SHOWN
+from support.dashboards import ask
+from support.trouble_panels import SHOWN
+from support.waiting import until
 from troubles.answers import ANSWERS
 from troubles.bench import Bench
 from troubles.catalogue import TROUBLES
-from waiting import until
 
 DEADLINE_SECONDS = 150.0
 WELL = "well"

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 import rota
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from server_fixtures import Producer, extra_runs, wait_until_all_ran
-from waiting import repeating, until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.server_fixtures import Producer, extra_runs, wait_until_all_ran
+from support.waiting import repeating, until
 
 pytestmark = ON_ONE_SERVER
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rota
-from fleet_process import DEADLINE_SECONDS
-from fleets import Fleets, RunningFleet
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS
+from support.fleets import Fleets, RunningFleet
+from support.waiting import until
 
 SECONDS = DEADLINE_SECONDS
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
-from prometheus import Prometheus, scrape_config
 from rota import Call
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.prometheus import Prometheus, scrape_config
+from support.waiting import repeating, until
 from troubles.bench import DEPLOY, rule_files
-from waiting import repeating, until
 
 WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000

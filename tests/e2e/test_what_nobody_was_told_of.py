@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fleets import Measure, RunningFleet
 from rota.poller.rounds import SWEEP_SECONDS
 from rota.protocol.keys import Keys
-from servers import Server
-from waiting import until
+from support.fleets import Measure, RunningFleet
+from support.servers import Server
+from support.waiting import until
 
 LEASE_SECONDS = 3  # keys are walked each lease
 LOST = "lost-before-the-start"

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 import redis
 
-from fleets import Fleets, Measure, RunningFleet
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.waiting import until
 
 ITEMS: Final = 150  # of each kind
 KILLS: Final = 12

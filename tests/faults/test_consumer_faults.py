@@ -14,16 +14,16 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from fleets import Fleets, Measure, RunningFleet
 from rota.protocol.keys import Keys
-from servers import Server
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.fleets import Fleets, Measure, RunningFleet
+from support.servers import Server
+from support.waiting import until
 
 QUEUE = "own"
 LEASE_SECONDS = 2.0
 ELSEWHERE_WITHIN_SECONDS = LEASE_SECONDS + 2
-PROGRAM = Path(__file__).parents[1] / "consumer_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "consumer_program.py"
 
 
 class Program:

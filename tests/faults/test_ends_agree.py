@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import rota
-from event_paths import places
-from fleets import Measure, RunningFleet
 from rota import Call, Handle
 from rota.protocol.keys import Keys
-from server_fixtures import Shaken
-from waiting import until
+from support.event_paths import places
+from support.fleets import Measure, RunningFleet
+from support.server_fixtures import Shaken
+from support.waiting import until
 
 TASKS = 10_000
 WORKERS = 4

@@ -15,14 +15,14 @@ import pytest
 import redis
 
 import rota
-from fleets import Measure, RunningFleet
-from following import after, check_followed, lines_by_group
 from rota.protocol.keys import Keys
 from rota.server.durability import Durability
-from sentinels import Sentinels
-from server_fixtures import Producer, extra_runs
-from servers import Server
-from waiting import until
+from support.fleets import Measure, RunningFleet
+from support.following import after, check_followed, lines_by_group
+from support.sentinels import Sentinels
+from support.server_fixtures import Producer, extra_runs
+from support.servers import Server
+from support.waiting import until
 
 AFTER_FAILOVER_SECONDS = 5.0
 GROUPS = 10

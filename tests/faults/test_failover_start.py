@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import rota
-from fleet_process import rota as run_rota
-from fleets import RunningFleet
 from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import ConnectionOptions, connect
 from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
-from sentinels import SERVICE, Sentinels
-from servers import Server, free_port
-from waiting import until
+from support.fleet_process import rota as run_rota
+from support.fleets import RunningFleet
+from support.sentinels import SERVICE, Sentinels
+from support.servers import Server, free_port
+from support.waiting import until
 
 PASSWORD = "guarded"
 

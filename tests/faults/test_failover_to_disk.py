@@ -7,10 +7,10 @@ import pytest
 import redis
 
 import rota
-from fleets import Measure
-from servers import Server
-from slow_disk import SlowDisk
-from waiting import until
+from support.fleets import Measure
+from support.servers import Server
+from support.slow_disk import SlowDisk
+from support.waiting import until
 
 
 class Logging:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from fleets import Fleets, RunningFleet
-from foreign import LIVE, Overwritten, Place, every_key, plant
 from rota.protocol.keys import Keys
 from rota_supervisor.cli.app import run_app
-from server_fixtures import SHORT_LEASE
-from servers import Server
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.foreign import LIVE, Overwritten, Place, every_key, plant
+from support.server_fixtures import SHORT_LEASE
+from support.servers import Server
+from support.waiting import until
 
 # Whoever writes over `served` has producers told so, until a master says again what it serves.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")

@@ -5,12 +5,12 @@ import json
 import pytest
 import redis
 
-from fleets import Fleets, RunningFleet
-from hostile import HOSTILE, VALID, unfit_in
-from masters import ON_ONE_SERVER
 from rota.printable import printable
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.hostile import HOSTILE, VALID, unfit_in
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 TASKS = f"""
 import json, logging, os, sys

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.exits import Failure
-from waiting import DEADLINE_SECONDS, until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
 

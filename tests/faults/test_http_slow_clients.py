@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporting import DEADLINE_SECONDS, Exporter, small_fleet
-from fleets import Fleets, Measure
-from masters import ON_ONE_SERVER
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
 from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
 from rota_supervisor.layout import EXPORTER_SLOT
-from waiting import repeating, seconds_until, until
+from support.exporting import DEADLINE_SECONDS, Exporter, small_fleet
+from support.fleets import Fleets, Measure
+from support.masters import ON_ONE_SERVER
+from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # what a kubelet waits for by default

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 import redis
 
-from fleet_tasks import rest
-from fleets import Fleets, Measure, RunningFleet
-from following import after, check_followed_once, wait_until_nothing_is_left
-from waiting import seconds_until, until
+from support.fleet_tasks import rest
+from support.fleets import Fleets, Measure, RunningFleet
+from support.following import after, check_followed_once, wait_until_nothing_is_left
+from support.waiting import seconds_until, until
 
 MEMBERS = 100_000
 KILLS = 10

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from datetime import datetime
 
-from fleets import Measure
 from rota import Call
 from rota.child.slot_memory import SlotMemory
 from rota.server.address import parse_address
@@ -13,7 +12,8 @@ from rota.server.connection import DEFAULT_OPTIONS
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry.recorder import Recorder
-from server_fixtures import (
+from support.fleets import Measure
+from support.server_fixtures import (
     Producer,
     Shaken,
     everything_ended_once,
@@ -21,7 +21,7 @@ from server_fixtures import (
     nothing_was_requeued,
     wait_until_all_ran,
 )
-from waiting import until
+from support.waiting import until
 
 WORKERS = 3
 BLOCK_SECONDS = 5.0

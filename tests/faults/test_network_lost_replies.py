@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from fleets import RunningFleet
 from rota import Call
-from server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, extra_runs
-from waiting import until
+from support.fleets import RunningFleet
+from support.server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, extra_runs
+from support.waiting import until
 
 NOTES = 200
 BILLS = 30  # 20 may start in a second

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Fleets
-from masters import ON_ONE_SERVER
-from shifted_clock import ShiftedClock
+from support.fleets import Fleets
+from support.masters import ON_ONE_SERVER
+from support.shifted_clock import ShiftedClock
 
 pytestmark = ON_ONE_SERVER
 

@@ -8,11 +8,11 @@ import time
 import pytest
 import redis
 
-from fleet_readings import Line
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleet_readings import Line
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
 from rota import Call
-from slow_calls import calls_over_a_millisecond
-from waiting import seconds_until, until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.slow_calls import calls_over_a_millisecond
+from support.waiting import seconds_until, until
 
 TASKS = 300
 SPREAD_SECONDS = 4.0

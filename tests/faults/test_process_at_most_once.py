@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
 from rota import Call
 from rota.protocol.keys import Keys
-from waiting import until
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 KILLS = 500  # on each of two servers
 AT_ONCE = 5

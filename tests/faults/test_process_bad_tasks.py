@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from cgroups import Group, group
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from processes import descendants, is_alive
-from waiting import until
+from support.cgroups import Group, group
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.processes import descendants, is_alive
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

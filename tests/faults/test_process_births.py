@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from cgroups import group
-from fleets import Fleets, Measure, RunningFleet
-from masters import ON_ONE_SERVER
-from processes import descendants, is_alive
 from rota.protocol.keys import Keys
-from waiting import seconds_until, until
+from support.cgroups import group
+from support.fleets import Fleets, Measure, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.processes import descendants, is_alive
+from support.waiting import seconds_until, until
 
 pytestmark = ON_ONE_SERVER
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
 from rota.child.signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.telemetry import events
 from rota_supervisor.__main__ import MASTER_SIGNALS
-from waiting import repeating, until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import repeating, until
 
 pytestmark = ON_ONE_SERVER
 

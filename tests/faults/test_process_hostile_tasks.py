@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet_readings import Scrape
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import ROSTER_BYTES, region_at
-from waiting import until
+from support.fleet_readings import Scrape
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pytest
 
-from fleets import Fleets
-from masters import ON_ONE_SERVER
-from waiting import until
+from support.fleets import Fleets
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

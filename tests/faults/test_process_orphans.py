@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from processes import is_alive
-from waiting import seconds_until, until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.processes import is_alive
+from support.waiting import seconds_until, until
 
 pytestmark = ON_ONE_SERVER
 

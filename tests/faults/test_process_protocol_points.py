@@ -11,12 +11,12 @@ import psutil
 import pytest
 import redis
 
-from faulty_link import FaultyLink
-from fleet_readings import Line
-from fleets import RunningFleet
-from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.fleet_readings import Line
+from support.fleets import RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from server_fixtures import SHORT_LEASE, Shaken
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.server_fixtures import SHORT_LEASE, Shaken
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -9,10 +9,10 @@ import pytest
 
 import rota
 import rota_supervisor
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
 from rota_supervisor import messages
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

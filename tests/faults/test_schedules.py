@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from fleets import Measure, RunningFleet
-from server_fixtures import SHORT_LEASE, Shaken
-from shifted_clock import ShiftedClock
-from waiting import until
+from support.fleets import Measure, RunningFleet
+from support.server_fixtures import SHORT_LEASE, Shaken
+from support.shifted_clock import ShiftedClock
+from support.waiting import until
 
 SCHEDULES: Final = 100
 OCCURRENCES: Final = 1000

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from fleets import Measure, RunningFleet
 from rota import Call
-from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
-from waiting import until
+from support.fleets import Measure, RunningFleet
+from support.server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+from support.waiting import until
 
 AWAY_SECONDS = 5.0
 STALL_SECONDS = 8.0  # three of the short leases, and longer than anybody waits for an answer

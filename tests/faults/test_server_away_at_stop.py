@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Measure, RunningFleet
-from hanging_resolver import HangingResolver
-from masters import ON_ONE_SERVER
-from server_fixtures import SHORT_LEASE, Shaken
-from waiting import until
+from support.fleets import Measure, RunningFleet
+from support.hanging_resolver import HangingResolver
+from support.masters import ON_ONE_SERVER
+from support.server_fixtures import SHORT_LEASE, Shaken
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleets import RunningFleet
 from rota import Call
-from server_fixtures import (
+from support.fleets import RunningFleet
+from support.server_fixtures import (
     LEASE_SECONDS,
     SHORT_LEASE,
     Producer,
@@ -16,8 +16,8 @@ from server_fixtures import (
     nothing_was_requeued,
     wait_until_all_ran,
 )
-from shifted_clock import ShiftedClock
-from waiting import until
+from support.shifted_clock import ShiftedClock
+from support.waiting import until
 
 # After a jump ahead the server takes every fleet for gone until its next heartbeat, and a client warns.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.errors.UnservedQueue")

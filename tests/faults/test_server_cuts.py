@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import redis
 
-from fleets import Measure, RunningFleet
 from rota import Call
-from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
-from waiting import repeating, until
+from support.fleets import Measure, RunningFleet
+from support.server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+from support.waiting import repeating, until
 
 CUT_SECONDS = 0.1
 CUTS = 25

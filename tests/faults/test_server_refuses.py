@@ -13,12 +13,19 @@ from pathlib import Path
 import pytest
 
 import rota
-from fleets import RunningFleet
 from rota import Call
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.server import needed_commands
-from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, everything_ended_once, extra_runs, nothing_was_requeued
-from waiting import until
+from support.fleets import RunningFleet
+from support.server_fixtures import (
+    LEASE_SECONDS,
+    SHORT_LEASE,
+    Shaken,
+    everything_ended_once,
+    extra_runs,
+    nothing_was_requeued,
+)
+from support.waiting import until
 
 WAITING = 300
 DISK_BYTES = 2 << 20

@@ -15,9 +15,9 @@ import pytest
 from fastapi import FastAPI
 
 import rota
-from faulty_link import FaultyLink
 from rota.client import default
-from servers import Server
+from support.faulty_link import FaultyLink
+from support.servers import Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0

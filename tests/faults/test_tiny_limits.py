@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
 from rota_supervisor.master.shell.startup import NEEDED
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
 
 pytestmark = ON_ONE_SERVER
 

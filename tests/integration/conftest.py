@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from clock import TimedFleet
-from fake_master import FakeMaster, serving
-from protocol import Fleet
 from rota.client.client import Client
 from rota_supervisor.control.places import ControlPlace, claim_place
-from servers import Server
+from support.clock import TimedFleet
+from support.fake_master import FakeMaster, serving
+from support.protocol import Fleet
+from support.servers import Server
 
 
 @pytest.fixture

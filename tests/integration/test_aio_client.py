@@ -12,16 +12,16 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet
 from rota.client import default
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange, Unanswered
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import TaskState
-from servers import Server
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet
+from support.servers import Server
+from support.waiting import until
 
 TIMEOUT_SECONDS = 0.8
 IN_TIME_SECONDS = 1.5  # less than two timeouts

@@ -15,7 +15,7 @@ from rota.protocol.store import Store
 from rota.server.address import Address, parse_address
 from rota.server.aio_connection import AioConnection, ConnectionWatch
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
-from servers import Server, free_port
+from support.servers import Server, free_port
 
 T = TypeVar("T")
 

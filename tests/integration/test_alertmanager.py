@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from alert_cases import ALERTS, RULES
-from alertmanager import Alertmanager
-from prometheus import binary
-from waiting import until
+from support.alert_cases import ALERTS, RULES
+from support.alertmanager import Alertmanager
+from support.prometheus import binary
+from support.waiting import until
 
 CONFIG = RULES / "alertmanager.yml"
 DEADLINE_SECONDS = 30.0

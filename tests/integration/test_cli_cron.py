@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.client.client import Client
 from rota_supervisor.cli.app import run_app
-from servers import Server
+from support.servers import Server
 
 
 class Done(NamedTuple):

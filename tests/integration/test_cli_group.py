@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from grouping import Grouping
-from protocol import Fleet
 from rota.protocol.groups import Into, NewMember
 from rota.protocol.outcome import DeadOutcome, Done
 from rota_supervisor.cli.app import run_app
-from servers import Server
+from support.grouping import Grouping
+from support.protocol import Fleet
+from support.servers import Server
 
 
 class Result(NamedTuple):

@@ -12,7 +12,6 @@ import pytest
 import redis
 
 import rota
-from protocol import Fleet, body_of
 from rota.client.answers import Answer, Answered, Exchange, Unanswered
 from rota.client.client import Client
 from rota.client.pool import ClientPool
@@ -23,8 +22,9 @@ from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection
 from rota.server.session import Session
-from servers import Server
-from waiting import until
+from support.protocol import Fleet, body_of
+from support.servers import Server
+from support.waiting import until
 
 T = TypeVar("T")
 PAUSE_MS = 300

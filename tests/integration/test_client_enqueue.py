@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from protocol import Fleet
 from rota.client.client import Client
 from rota.protocol.store import Store
 from rota.registry import default_registry
-from servers import Server
+from support.protocol import Fleet
+from support.servers import Server
 
 
 @pytest.fixture(autouse=True)

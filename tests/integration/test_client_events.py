@@ -11,13 +11,13 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.protocol.outcome import Done
 from rota.protocol.store import Announced, NewTask
-from servers import Server
-from waiting import repeating, until
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet, one_tier
+from support.servers import Server
+from support.waiting import repeating, until
 
 KEPT = 1000
 Q = one_tier("q")

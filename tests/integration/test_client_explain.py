@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 import rota
-from protocol import Fleet
 from rota.client.client import Client
 from rota.client.explain import UnknownPool
 from rota.client.outlook import Outlook
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from support.protocol import Fleet
 
 HIGH, LOW = domain_of([QueueShare("high")]), domain_of([QueueShare("low", cap=1), QueueShare("free", weight=3)])
 MAIL = domain_of([QueueShare("mail")])

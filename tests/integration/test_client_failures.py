@@ -14,12 +14,12 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet
 from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
 from rota.protocol.store import BATCH
-from servers import Server, free_port
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet
+from support.servers import Server, free_port
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet
 from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
 from rota.client.flow.sending import PORTION
 from rota.registry import default_registry
-from servers import Server
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet
+from support.servers import Server
+from support.waiting import until
 
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain

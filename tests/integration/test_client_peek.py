@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.client.peek import MOST_LOOKED_AT, WantedTasks, find
 from rota.client.status import State
 from rota.protocol.command import follow
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.store import BATCH, NewTask
+from support.protocol import Fleet, one_tier
 
 SERVING = one_tier("q", "r")
 EPITAPH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import rota
-from protocol import Fleet
 from rota.client.client import Client
-from servers import Server
-from waiting import until
+from support.protocol import Fleet
+from support.servers import Server
+from support.waiting import until
 
 
 def take(client: Client, count: int, end: Callable[[rota.LeasedTask], None]) -> list[str]:

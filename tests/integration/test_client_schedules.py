@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.client.status import State
 from rota.protocol.outcome import Done
@@ -13,7 +12,8 @@ from rota.protocol.schedules import Declared, ScheduleStore
 from rota.registry import Registry
 from rota.schedules.schedule import CronRule, Schedule
 from rota.schedules.text import encode_schedule
-from servers import Server
+from support.protocol import Fleet, one_tier
+from support.servers import Server
 
 NIGHTLY = rota.Cron("0 3 * * *", timezone="Europe/Zurich", args=[7], queue="q")
 DECLARED = Schedule("hourly", "report", CronRule("0 * * * *"), "q")

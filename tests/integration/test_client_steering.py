@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.client.status import State
 from rota.durations import utc_datetime
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.protocol.replies import CancelWord
+from support.protocol import Fleet, one_tier
 
 SERVING = one_tier("q")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import rota
-from protocol import Fleet
 from rota.client.client import Client
 from rota.protocol.nodes import MOST_TASKS, heartbeat_of
 from rota.registry import default_registry
-from servers import Server
+from support.protocol import Fleet
+from support.servers import Server
 
 
 def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:

@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import rota
-from faulty_link import FaultyLink
-from masters import ON_ONE_SERVER
 from rota.client.client import Client
-from servers import Server
+from support.faulty_link import FaultyLink
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
 
 TIMEOUT_SECONDS = 0.8
 IN_TIME_SECONDS = 1.5  # less than two steps of the whole timeout

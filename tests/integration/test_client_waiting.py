@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from protocol import Fleet, one_tier
 from rota.client import wait_rounds
 from rota.client.client import Client
 from rota.client.status import State
@@ -21,8 +20,9 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import Blame
-from servers import Server
-from waiting import until
+from support.protocol import Fleet, one_tier
+from support.servers import Server
+from support.waiting import until
 
 SECONDS = 30
 MANY = 500

@@ -33,7 +33,7 @@ from rota.server.connection import (
 )
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.server.session import NO_REPLY
-from servers import Server, free_port, server_binaries
+from support.servers import Server, free_port, server_binaries
 
 Redis = redis.Redis
 ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"

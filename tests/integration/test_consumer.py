@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.contrib.opentelemetry import processing
 from rota.protocol.store import Announced, Blame, Store
 from rota.protocol.tiers import QueueShare
 from rota.registry import default_registry
-from servers import Server
-from spans import recorded_spans
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet, one_tier
+from support.servers import Server
+from support.spans import recorded_spans
+from support.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
 

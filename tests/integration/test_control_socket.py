@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from fake_master import FakeMaster, serving
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import places
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.control.port import ScaleOrder
 from rota_supervisor.exits import ExitCode, Failure
-from waiting import until
+from support.fake_master import FakeMaster, serving
+from support.waiting import until
 
 
 def refusal(place: ControlPlace, verb: str, **fields: Any) -> str:

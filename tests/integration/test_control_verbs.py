@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fake_master import FakeMaster
 from rota_supervisor.cli.app import run_app
 from rota_supervisor.control.places import ControlPlace
 from rota_supervisor.control.port import ScaleOrder
+from support.fake_master import FakeMaster
 
 Rota = Callable[..., int]
 

@@ -13,13 +13,13 @@ from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
 import rota
-from django_project import set_up_again
-from protocol import Fleet, one_tier
 from rota.client.default import default_client
 from rota.protocol.outcome import DeadOutcome
 from rota.registry import default_registry
 from rota.testing import eager
-from servers import Server
+from support.django_project import set_up_again
+from support.protocol import Fleet, one_tier
+from support.servers import Server
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from protocol import Fleet
 from rota.client.client import Client
 from rota.protocol.store import BATCH
 from rota.server.durability import Durability
-from servers import Server
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.protocol import Fleet
+from support.servers import Server
+from support.waiting import until
 
 SECONDS = 2.0  # of which three quarters are waited for a replica, on a busy machine too
 HASTY_SECONDS = 0.8  # for what waits in vain, and for nothing else

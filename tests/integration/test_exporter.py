@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporting import DEADLINE_SECONDS, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
-from masters import ON_ONE_SERVER
 from rota.child.signals import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.store import NewTask, Store
@@ -27,8 +25,10 @@ from rota.telemetry import metrics as m
 from rota.telemetry.label_values import WORKER_STATES
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import Held, Notice
-from servers import Server
-from waiting import until
+from support.exporting import DEADLINE_SECONDS, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
+from support.waiting import until
 
 QUEUES = 200
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from browser import LEADS_HERE, TabOpener
-from certificates import certificate
-from exporting import DEADLINE_SECONDS, Exporter, settings_for
-from masters import ON_ONE_SERVER
 from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from servers import Server
-from waiting import until
+from support.browser import LEADS_HERE, TabOpener
+from support.certificates import certificate
+from support.exporting import DEADLINE_SECONDS, Exporter, settings_for
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
+from support.waiting import until
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
 TOKEN = "an old token of some length"

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
-from masters import ON_ONE_SERVER
-from prometheus import Prometheus, promtool, scrape_config
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition, Writer
-from servers import Server
+from support.exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
+from support.masters import ON_ONE_SERVER
+from support.prometheus import Prometheus, promtool, scrape_config
+from support.servers import Server
 
 
 def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import rota_supervisor.exporter
-from exporting import DEADLINE_SECONDS, Exporter, small_fleet
+from support.exporting import DEADLINE_SECONDS, Exporter, small_fleet
 
 FOLDER = Path(rota_supervisor.exporter.__file__).with_name("site")
 MOST_SCRIPT_BYTES = 60_000

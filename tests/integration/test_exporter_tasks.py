@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporting import Exporter, settings_for, small_fleet
-from masters import ON_ONE_SERVER
-from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.protocol.outcome import DeadOutcome
 from rota_supervisor.exporter.tasks import SHOWN
-from servers import Server
-from waiting import until
+from support.exporting import Exporter, settings_for, small_fleet
+from support.masters import ON_ONE_SERVER
+from support.protocol import Fleet, one_tier
+from support.servers import Server
+from support.waiting import until
 
 EPITAPH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
 

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from faulty_link import FaultyLink
 from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ConnectionLost
-from servers import Server
-from waiting import until
+from support.faulty_link import FaultyLink
+from support.servers import Server
+from support.waiting import until
 
 PIECES = 200
 

@@ -21,7 +21,7 @@ from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, PushedBack
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
-from servers import Server
+from support.servers import Server
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import rota
-from protocol import Fleet
 from rota.client.client import Client
 from rota.registry import default_registry
-from servers import Server
+from support.protocol import Fleet
+from support.servers import Server
 
 Resize = rota.Task[[int], str]
 

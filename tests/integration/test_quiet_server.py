@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from protocol import one_tier
 from rota.child.signals import StopSignals
 from rota.child.slots import boottime_ns
 from rota.child.wait import Waiter
@@ -20,7 +19,8 @@ from rota.protocol.tiers import QueueShare, domain_of
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.worker.bell import Bell
-from servers import Server
+from support.protocol import one_tier
+from support.servers import Server
 
 SECONDS: Final = [0.101, 0.123, 0.144, 0.167, 0.182, 0.205, 0.227, 0.241, 0.266]
 MOST_LATE_SECONDS: Final = 0.025  # the median; a timer of a tenth of a second has one of about 0.05

@@ -24,7 +24,7 @@ from rota_supervisor.server import (
     forbidden_commands,
     needed_commands,
 )
-from servers import Server
+from support.servers import Server
 
 NEEDED = needed_commands("wait", failover=True)
 

@@ -6,7 +6,7 @@ import pytest
 
 import rota
 from rota.testing import capture
-from servers import Server
+from support.servers import Server
 
 
 @rota.task(name="agreeing", queue="images", retries=3)

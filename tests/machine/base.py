@@ -9,12 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
-from clock import TimedFleet
 from machine.picture import Picture, take_picture
 from model.conditions import Hours, Rule
 from model.grouping import GroupModel
 from model.items import UNKNOWN_QUEUE, Serving, Share
-from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.nodes import heartbeat_of
@@ -25,7 +23,9 @@ from rota.protocol.store import Announced, RateAsked
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
-from servers import Server
+from support.clock import TimedFleet
+from support.protocol import ACCOUNT, LEASE_MS
+from support.servers import Server
 
 T = TypeVar("T")
 

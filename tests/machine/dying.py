@@ -8,11 +8,11 @@ from hypothesis.stateful import precondition, rule
 from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts, texts_of
 from machine.working import OUTCOMES, VERBS, Working, modelled
 from model.answers import Retired as ModelRetired
-from protocol import ACCOUNT, LEASE_MS, pack_settlements
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Renewed, Retired
 from rota.protocol.store import Blame
+from support.protocol import ACCOUNT, LEASE_MS, pack_settlements
 
 
 class Dying(Working):

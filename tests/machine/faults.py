@@ -7,7 +7,7 @@ from machine.base import DELIVERIES, HOLD_MS, LEASE_US, NAMES, QUEUES, SECOND_US
 from machine.dying import Dying
 from machine.people import People
 from model.items import New
-from protocol import LEASE_MS
+from support.protocol import LEASE_MS
 
 STEPS = st.sampled_from([0.001, 0.4, 1, 1, 3, 9, 31, 61])
 JUMPS = st.sampled_from([25, 180, 3600, -1, -45, -3600])

@@ -13,10 +13,10 @@ from machine.working import OUTCOMES, VERBS
 from model.grouping import Member, Target
 from model.groups import Chain
 from model.items import New
-from protocol import body_of
 from rota.protocol.groups import Added, CancelledGroup, HealedMembers, Into, NewMember, follow_text
 from rota.protocol.groups import Opening as GroupOpening
 from rota.protocol.store import NewTask
+from support.protocol import body_of
 
 DUES = st.sampled_from(["", "", "", "^", "+1000000", "+1000000^", "@1"])
 FOLLOWING = st.lists(st.tuples(st.sampled_from(QUEUES), DUES, st.integers(0, 9)), max_size=2)

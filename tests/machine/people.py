@@ -3,7 +3,6 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from audit_walks import walk
 from machine.base import (
     ALWAYS,
     ANSWERED,
@@ -24,8 +23,9 @@ from machine.working import OUTCOMES, VERBS, Working
 from model.conditions import Hours, Rule
 from model.ends import named_in
 from model.items import UNKNOWN_QUEUE, New, Task
-from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
+from support.audit_walks import walk
+from support.protocol import body_of
 
 ACTS = st.sampled_from(
     ["cancel"] * 3

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from protocol import Fleet
 from rota.protocol.keys import Keys
+from support.protocol import Fleet
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from hypothesis.stateful import rule
 from machine.base import ANSWERED, DELIVERIES, PATTERN_OF, SECOND_US, heard_as
 from machine.producing import Producing
 from model.items import Bare
-from protocol import LEASE_MS
 from rota.protocol.replies import AdoptedScheduled, Promoted, Swept
+from support.protocol import LEASE_MS
 
 FORGET_SECONDS = 30
 """After which an empty queue of a pattern is forgotten."""

@@ -24,7 +24,6 @@ from machine.base import (
 from machine.polling import Polling
 from model.claims import Ask
 from model.model import Outcome as ModelOutcome
-from protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     DONE,
@@ -40,6 +39,7 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.tiers import pack_limits
+from support.protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
 
 OUTCOMES: dict[str, Outcome] = {
     "done": DONE,

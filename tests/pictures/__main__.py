@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from playwright.sync_api import sync_playwright
 
-from browser import binary
-from dashboards import SCREEN, STEP_SECONDS, PanelQuery, ask, boards
-from eventful import beside, eventful
-from prometheus import Prometheus
-from trouble_panels import SHOWN
+from support.browser import binary
+from support.dashboards import SCREEN, STEP_SECONDS, PanelQuery, ask, boards
+from support.eventful import beside, eventful
+from support.prometheus import Prometheus
+from support.trouble_panels import SHOWN
 from troubles.bench import Bench
 from troubles.catalogue import TROUBLES
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from child_harness import ChildHarness
-from masters import Mastered
-from servers import Server
+from support.child_harness import ChildHarness
+from support.masters import Mastered
+from support.servers import Server
 
 
 @pytest.fixture

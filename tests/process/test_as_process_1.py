@@ -9,10 +9,10 @@ import subprocess
 import psutil
 import pytest
 
-from fleet_process import ROTA
-from masters import ON_ONE_SERVER, Mastered
-from processes import descendants
-from waiting import DEADLINE_SECONDS, until
+from support.fleet_process import ROTA
+from support.masters import ON_ONE_SERVER, Mastered
+from support.processes import descendants
+from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 

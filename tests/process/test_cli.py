@@ -23,7 +23,7 @@ from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota_supervisor.cli.app import run_app
-from servers import Server, free_port
+from support.servers import Server, free_port
 
 TASKS = """
 import rota

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet_process import DEADLINE_SECONDS, ROTA, environment
-from fleet_process import rota as run_rota
-from fleets import Fleets
-from masters import ON_ONE_SERVER
 from rota_supervisor.cli.app import COMMANDS
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Sources, load_config
-from servers import Server
+from support.fleet_process import DEADLINE_SECONDS, ROTA, environment
+from support.fleet_process import rota as run_rota
+from support.fleets import Fleets
+from support.masters import ON_ONE_SERVER
+from support.servers import Server
 
 OUTPUT_LOST, CONFIG = 74, 78
 LINE = "the output cannot be written: No space left on device"

@@ -4,9 +4,9 @@ import contextlib
 import os
 import signal
 
-from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER
-from waiting import until
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from processes import is_alive
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
 from rota_supervisor import embedded
 from rota_supervisor.embedded import check_address, embedded_server, prepare
 from rota_supervisor.exits import ExitCode, Failure
-from servers import free_port
-from waiting import until
+from support.processes import is_alive
+from support.servers import free_port
+from support.waiting import until
 
 
 def ask(url: str, *command: str) -> bytes | None:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporting import WORKER_SLOT, Exporter, settings_for
-from hostile import HOSTILE, VALID, unfit_in
 from rota.child.slots import Phase
 from rota.telemetry.metrics import TASK_EARLY_STARTS
 from rota_supervisor.notice import Held, Notice
+from support.exporting import WORKER_SLOT, Exporter, settings_for
+from support.hostile import HOSTILE, VALID, unfit_in
 
 
 @pytest.fixture

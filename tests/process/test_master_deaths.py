@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from masters import ON_ONE_SERVER, Mastered
-from processes import is_alive
 from rota import Client
 from rota.telemetry import events
-from waiting import until
+from support.masters import ON_ONE_SERVER, Mastered
+from support.processes import is_alive
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from masters import ON_ONE_SERVER, Mastered
-from waiting import until
+from support.masters import ON_ONE_SERVER, Mastered
+from support.waiting import until
 
 TASKS = """
 @rota.task(soft_time_limit=0.3)

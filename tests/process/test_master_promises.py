@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from masters import ON_ONE_SERVER, Mastered
-from processes import descendants, is_alive
-from waiting import until
+from support.masters import ON_ONE_SERVER, Mastered
+from support.processes import descendants, is_alive
+from support.waiting import until
 
 
 def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: Mastered) -> None:

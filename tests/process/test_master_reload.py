@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleet_readings import Scrape
-from masters import ON_ONE_SERVER, TASKS, Mastered
-from waiting import until
+from support.fleet_readings import Scrape
+from support.masters import ON_ONE_SERVER, TASKS, Mastered
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

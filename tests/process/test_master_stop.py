@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from masters import ON_ONE_SERVER, Mastered
-from processes import descendants, is_alive
-from waiting import until
+from support.masters import ON_ONE_SERVER, Mastered
+from support.processes import descendants, is_alive
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

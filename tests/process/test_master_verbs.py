@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from masters import ON_ONE_SERVER, TASKS, Mastered
-from prose import ROOT
 from rota import Client, Every
 from rota_supervisor.notice import Held
-from waiting import until
+from support.masters import ON_ONE_SERVER, TASKS, Mastered
+from support.prose import ROOT
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -16,7 +16,7 @@ import pytest
 
 from rota.registry import default_registry
 from rota_supervisor.cli.app import run_app
-from servers import Server
+from support.servers import Server
 
 TASKS = "import rota\n\n@rota.task\ndef greet(name): ...\n"
 CONFIG = 'redis_url = "redis://127.0.0.1:1/0"\nimports = ["tasks"]\ntiers = [["high"], ["default"]]\n'

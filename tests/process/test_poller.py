@@ -2,14 +2,14 @@
 
 import json
 
-from child_harness import ChildHarness
 from rota.child.life import EXIT_ORPHANED
 from rota.child.slots import Phase
 from rota.protocol.store import Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
-from waiting import DEADLINE_SECONDS, until
+from support.child_harness import ChildHarness
+from support.waiting import DEADLINE_SECONDS, until
 
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
 

@@ -7,12 +7,12 @@ import time
 import pytest
 import redis
 
-from child_harness import ChildHarness
-from masters import ON_ONE_SERVER
 from rota.child.settings import ServerSettings
 from rota.child.slots import Phase
 from rota.protocol.classic import ClassicSource
-from waiting import until
+from support.child_harness import ChildHarness
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 _BELL = re.compile(rb" name=rota:poller:\d+:bell .* flags=\w*B\w* .* cmd=blpop ")
 LATE_SECONDS = 2.0  # generous: one of them means that nobody listened

@@ -4,9 +4,9 @@ import json
 import os
 import signal
 
-from masters import ON_ONE_SERVER, Mastered
-from replaying import differences
-from waiting import until
+from support.masters import ON_ONE_SERVER, Mastered
+from support.replaying import differences
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 
-from region_reading import regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.samples import Samples
-from waiting import until
+from support.region_reading import regions_of
+from support.waiting import until
 
 KILLS = 20
 DEADLINE_SECONDS = 60.0

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet_process import FleetProcess
-from masters import ON_ONE_SERVER
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
 from rota_supervisor.config.model import Config
-from servers import Server, free_port
-from waiting import until
+from support.fleet_process import FleetProcess
+from support.masters import ON_ONE_SERVER
+from support.servers import Server, free_port
+from support.waiting import until
 
 TASKS = """
 import rota, time

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet_process import rota
+from support.fleet_process import rota
 
 
 @pytest.mark.parametrize(

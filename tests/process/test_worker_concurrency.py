@@ -4,14 +4,14 @@ import functools
 import signal
 from pathlib import Path
 
-from child_harness import Child, ChildHarness, settings_for
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
 from rota.child.settings import TaskOverride
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import pack_tiers
-from waiting import until
+from support.child_harness import Child, ChildHarness, settings_for
+from support.waiting import until
 
 PLACES = 3
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
-from faulty_link import FaultyLink
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from waiting import until
+from support.child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
+from support.faulty_link import FaultyLink
+from support.waiting import until
 
 
 def test_a_stop_signal_is_seen_at_once_at_the_doorbell(harness: ChildHarness) -> None:

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
-from faulty_link import FaultyLink
-from masters import ON_ONE_SERVER
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
@@ -19,7 +16,10 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.store import Blame, NewTask
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from waiting import until
+from support.child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
+from support.faulty_link import FaultyLink
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 

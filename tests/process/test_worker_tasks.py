@@ -5,14 +5,14 @@ import signal
 
 import pytest
 
-from child_harness import ChildHarness, settings_for
-from region_reading import read_region
 from rota.child.slots import Phase
 from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
-from waiting import until
+from support.child_harness import ChildHarness, settings_for
+from support.region_reading import read_region
+from support.waiting import until
 
 
 def test_enqueued_tasks_run_in_order_between_the_workers_hooks(harness: ChildHarness) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from child_harness import Child, ChildHarness, settings_for
 from rota.child.settings import LogSettings, TaskOverride
 from rota.child.signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.replies import CancelWord
-from waiting import DEADLINE_SECONDS, until
+from support.child_harness import Child, ChildHarness, settings_for
+from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from servers import server_binaries
 from soak.checker import judge, report
 from soak.evidence import Edge, Evidence
 from soak.faults import PROFILES
@@ -21,6 +20,7 @@ from soak.idle import ROLES
 from soak.plan import plan_from, plan_of
 from soak.reading import read_evidence
 from soak.run import Ran, Wanted, soak
+from support.servers import server_binaries
 
 
 def _arguments() -> argparse.Namespace:

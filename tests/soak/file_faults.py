@@ -5,10 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from fleet_process import toml
 from soak.act import Act
 from soak.faults import Fault
 from soak.node import WORKERS, Node
+from support.fleet_process import toml
 
 _MOST_WORKERS: Final = WORKERS + 2
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from faulty_link import FaultyLink
 from soak.act import Act
 from soak.faults import Fault
+from support.faulty_link import FaultyLink
 
 _SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "retire", "register", "renew", "promote", "sweep")
 

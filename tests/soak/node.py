@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import psutil
 
-from fleet_process import LOG_FILE, FleetProcess, toml
 from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, TOGETHER, WEIGHTS
+from support.fleet_process import LOG_FILE, FleetProcess, toml
 
 TESTS: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "soak"

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from growing_files import GrowingFile
 from soak.evidence import Did
+from support.growing_files import GrowingFile
 
 _END: Final = f'"what":"{Did.END.value}"'.encode()
 

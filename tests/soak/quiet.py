@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import redis
 
-from fleet_process import rota
 from rota.protocol.keys import Keys
 from soak.evidence import QUIET_FILE, Quiet, now, write_whole
 from soak.idle import ROLES, Look, look_at
 from soak.load import ORDER, TIERS
 from soak.node import NAMESPACE
 from soak.testbed import Testbed
+from support.fleet_process import rota
 
 END_SECONDS: Final = 90.0  # the last retries and the longest delays, worked off by whole nodes
 IDLE_SECONDS: Final = 4.0

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from growing_files import logged, whole_lines
 from soak.evidence import (
     LOGS,
     NEMESIS_FILE,
@@ -27,6 +26,7 @@ from soak.evidence import (
     Strike,
 )
 from soak.faults import Fault
+from support.growing_files import logged, whole_lines
 
 R = TypeVar("R", Sent, Ran, Strike)
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from faulty_link import FaultyLink
-from servers import Server, server_binaries
 from soak.act import send
 from soak.evidence import SETUP_FILE, Setup, write_whole
 from soak.faults import NODES, PRODUCERS
@@ -25,6 +23,8 @@ from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
 from soak.plan import Planned
 from soak.quiet import be_quiet, leave
 from soak.testbed import Testbed
+from support.faulty_link import FaultyLink
+from support.servers import Server, server_binaries
 
 _MEMORY: Final = Path("/dev/shm")
 READY_SECONDS: Final = 60.0

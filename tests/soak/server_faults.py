@@ -10,11 +10,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from rota.protocol.keys import Keys
-from servers import Server
 from soak.act import Act
 from soak.faults import Fault
 from soak.load import ORDER, TIERS
 from soak.node import NAMESPACE
+from support.servers import Server
 
 _TIMEOUT_SECONDS: Final = 1.0
 _KEYS: Final = Keys(NAMESPACE)

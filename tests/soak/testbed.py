@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from faulty_link import FaultyLink
-from servers import Server
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.act import Act
 from soak.faults import KINDS, Place
 from soak.node import Node
 from soak.plan import Planned
+from support.faulty_link import FaultyLink
+from support.servers import Server
 
 
 @dataclass(frozen=True, slots=True)

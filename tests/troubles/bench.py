@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from prometheus import Prometheus, scrape_jobs
+from support.prometheus import Prometheus, scrape_jobs
 from troubles.catalogue import TROUBLES
 from troubles.scene import SHORTENED, Scene
 from troubles.shortening import shortened

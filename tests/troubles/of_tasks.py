@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rota import Call
 from rota.telemetry import metrics as m
+from support.waiting import until
 from troubles.scene import RESTARTS, WORK_QUEUE, Scene, begun, coming, trouble
-from waiting import until
 
 
 @trouble(restarts={**RESTARTS, "crash_limit": 1000})

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
-from fleet_process import LOG_FILE
 from rota import Call
 from rota.telemetry import metrics as m
+from support.fleet_process import LOG_FILE
+from support.waiting import repeating
 from troubles.scene import WORK_QUEUE, Scene, begun, coming, trouble
-from waiting import repeating
 
 
 @trouble()

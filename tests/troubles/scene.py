@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from fleets import RunningFleet
 from rota import Call
-from servers import Server, server_binaries
-from waiting import repeating, until
+from support.fleets import RunningFleet
+from support.servers import Server, server_binaries
+from support.waiting import repeating, until
 
 # So many times shorter than by default, as are the windows of the rules beside it. Of what is there to bear with a
 # machine that is slow, beats and leases, as much is left as a loaded one needs.

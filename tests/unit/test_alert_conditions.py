@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from alert_cases import ALERTS
-from fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
 from rota_supervisor.exporter import troubles
 from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, headlines
 from rota_supervisor.exporter.headlines_of_queues import OVERDUE_SECONDS, STALLED_SECONDS
 from rota_supervisor.exporter.headlines_of_redis import SKEW_SECONDS
 from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
 from rota_supervisor.top import summary
+from support.alert_cases import ALERTS
+from support.fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
 
 NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
 REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}

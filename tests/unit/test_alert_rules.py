@@ -8,11 +8,11 @@ from typing import Any
 import promql_parser
 import pytest
 
-from alert_cases import ALERTING, ALERTS, CASES, RECORDING, RULES, cases, for_promtool, groups
-from dashboards import TOP
-from prometheus import promtool
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.metrics import BY_NAME
+from support.alert_cases import ALERTING, ALERTS, CASES, RECORDING, RULES, cases, for_promtool, groups
+from support.dashboards import TOP
+from support.prometheus import promtool
 
 RECORDS = {rule["record"]: rule["expr"] for group in groups(RECORDING) for rule in group["rules"]}
 RUNBOOK = TOP / "docs" / "runbook.md"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prose import ROOT
+from support.prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 

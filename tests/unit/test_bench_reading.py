@@ -9,7 +9,7 @@ from shutil import which
 
 import pytest
 
-from prose import ROOT
+from support.prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from replaying import value_of
 from rota.durations import MICROSECONDS
 from rota.schedules.schedule import CronRule, Schedule
 from rota_supervisor.config.faults import ConfigError
@@ -15,6 +14,7 @@ from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, 
 from rota_supervisor.config.show import as_toml
 from rota_supervisor.master.core.change import change_between
 from rota_supervisor.master.shell.recording import as_json
+from support.replaying import value_of
 
 FULL = """
 tiers = [["default"], ["mail"]]

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from dashboards import all_queries
-from prometheus import promtool
+from support.dashboards import all_queries
+from support.prometheus import promtool
 
 OF: Final = 'job="rota", fleet="shop", instance="a:9477"'
 BUILD: Final = f'rota_build_info{{{OF}, version="1.0", protocol="1"}}'

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from dashboards import TOP, boards
+from support.dashboards import TOP, boards
 
 NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import FOLDER, SCREEN, TOP, all_queries, boards, panels
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.metrics import BY_NAME
-from trouble_panels import SHOWN
+from support.dashboards import FOLDER, SCREEN, TOP, all_queries, boards, panels
+from support.trouble_panels import SHOWN
 from troubles.catalogue import TROUBLES
 
 BOARDS = boards()

@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from fleet_status import busy
 from rota_supervisor.demo.books import FleetBooks, read_books
 from rota_supervisor.demo.lines import PlainLines
 from rota_supervisor.demo.picture import Acts
+from support.fleet_status import busy
 
 
 def books() -> FleetBooks:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards import TOP
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.stopping import LEAVE_SECONDS
+from support.dashboards import TOP
 
 UNIT = TOP / "deploy" / "systemd" / "rota.service"
 OLDER = UNIT.with_name("before-253.conf")

@@ -7,7 +7,7 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 
 import rota
-from django_project import set_up_again
+from support.django_project import set_up_again
 
 
 @pytest.mark.parametrize(

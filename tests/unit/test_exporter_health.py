@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from child_settings import exporter_settings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota_supervisor.exporter.fleet import Health, Member, MemberTask, alive, ready, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json
+from support.child_settings import exporter_settings
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)

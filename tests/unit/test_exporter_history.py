@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from region_reading import regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
@@ -12,6 +11,7 @@ from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.history import STEP_SECONDS, STEPS, History, Lag, Recent, quantile
 from rota_supervisor.exporter.samples import Samples
+from support.region_reading import regions_of
 
 SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
 

@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 
 import pytest
 
-from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
@@ -20,7 +19,8 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter import asking
 from rota_supervisor.exporter.asking import LIMIT_SECONDS, RedisThread, connector
 from rota_supervisor.exporter.queues import QueueReading, QueueWatch
-from waiting import until
+from support.child_settings import exporter_settings
+from support.waiting import until
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 30.0

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
@@ -31,6 +30,7 @@ from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.series import zeroes
 from rota_supervisor.layout import Role
 from rota_supervisor.proc import Usage
+from support.child_settings import exporter_settings
 
 SETTINGS = exporter_settings(
     {"mail": QueueConfig(weight=3.0, lag_objective_seconds=5.0, lag_target=0.999), "bulk": QueueConfig()},

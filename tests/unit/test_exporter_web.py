@@ -6,7 +6,6 @@ from http import HTTPStatus
 
 import pytest
 
-from child_settings import exporter_settings
 from rota.child.board import Board
 from rota.child.settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
@@ -19,6 +18,7 @@ from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
 from rota_supervisor.exporter.web import Site
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import FleetEvent, Notice
+from support.child_settings import exporter_settings
 
 EVENT = FleetEvent(1, 0.0, "info", "fleet.ready", "the fleet is ready", {})
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
 from rota_supervisor.exporter.headlines import MOST, headlines
 from rota_supervisor.notice import EVICTS_KEYS
+from support.fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:

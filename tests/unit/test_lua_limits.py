@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from lua_functions import functions_of
 from rota.protocol.scripts import read_script, script_names
+from support.lua_functions import functions_of
 
 # Lua allows 60 upvalues and 200 locals. `turn` inside `explain` has 59 upvalues, and `turn` by itself 178 locals. To
 # stay below, put what belongs together into a table, which is one local and one upvalue, as `bounds` is.

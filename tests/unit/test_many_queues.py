@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from alert_cases import RECORDING
-from many_queues import TARGET, TASKS, ManyQueues, by_queue
-from prometheus import promtool
 from rota.telemetry.label_values import OTHER
 from rota_supervisor.exporter.client import json_answer
 from rota_supervisor.exporter.folding import queues_with_room
 from rota_supervisor.top.plain import plain
+from support.alert_cases import RECORDING
+from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
+from support.prometheus import promtool
 
 SIZES = (50, 95, 200, 1000)
 MOST_IN_A_SLOT = 200  # queues that certainly find room in each worker's slot

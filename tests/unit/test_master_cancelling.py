@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from cores import Core
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot, TaskTimes
 from rota.child.slots import Phase, Slot
@@ -37,6 +36,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import Orders, cancelled_in
 from rota_supervisor.master.effects.redis_calls import RedisCalls
+from support.cores import Core
 
 SLOT, OWNER = 8, "node:8:1"
 ENTRY = b"id mail i 1 1 0 0 0 0 -"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from cores import Core
 from rota.protocol.views import ClosedQueue
 from rota.telemetry import events
 from rota.telemetry.metrics import CONDITION_ERRORS
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter, WriteLog
 from rota_supervisor.master.core.events import ClosedSeen
+from support.cores import Core
 
 WORDS = "condition:1: it failed"
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cores import Core
 from rota.child.slots import Phase
 from rota.telemetry import events
 from rota_supervisor.config.model import Config, PoolConfig, Restarts
@@ -15,6 +14,7 @@ from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
 from rota_supervisor.master.core.events import Look, Looked
 from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Target, Versions, desired_of
+from support.cores import Core
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=4)})
 LIMITS = Restarts()

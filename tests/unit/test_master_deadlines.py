@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from cores import Core, drain, kill
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config
@@ -28,6 +27,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
+from support.cores import Core, drain, kill
 
 POOL, SLOT, BOOT, BEAT = "mail", 8, 60.0, 30.0
 TARGETS = (Target(Role.ZYGOTE, "generation-1", 1, 1, surge=0), Target(Role.WORKER, POOL, 1, 1))

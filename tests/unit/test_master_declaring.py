@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from cores import Core
 from rota.schedules.schedule import EveryRule, Schedule
 from rota.schedules.text import encode_schedule
 from rota_supervisor import messages
@@ -14,6 +13,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import RenewLeases
 from rota_supervisor.master.core.events import LeasesRenewed, Ticked, ZygoteSaid
+from support.cores import Core
 
 OF_CODE: Final = encode_schedule(Schedule("tick", "work", EveryRule(1_000_000), "default")).decode()
 CONFIG: Final = Config(imports=("code",), workers=1, schedules={"nightly": ScheduleConfig(task="work", every=60)})

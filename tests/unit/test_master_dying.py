@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cores import Core
 from rota.child.life import EXIT_DRAINED
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
 from rota.protocol.entry import parse_entry
@@ -20,6 +19,7 @@ from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import AddToCounter, FreeSlot, Retire
 from rota_supervisor.master.core.events import Died, OwnerRetired, ProcessEnd, Ticked
 from rota_supervisor.master.core.reasons import Reason
+from support.cores import Core
 
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1_000_000_000, 0)
 RAN, WAITED = (parse_entry(text) for text in (TASK.entry, b"other mail i 1 1 0 0 0 0 -"))

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cores import Core
 from rota.protocol.views import ClosedQueue
 from rota.telemetry import events as names
 from rota_supervisor.config.model import Config
@@ -17,6 +16,7 @@ from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.master.core.status import Glance, notice_of, report_of, status, url_of
 from rota_supervisor.notice import ChildOrigin, Notice
+from support.cores import Core
 
 DEATH = {"child": "worker", "slot": 9, "pool": "mail", "words": "killed by SIGSEGV: native code failed", "stack": "x"}
 TASK = {"task": "mail.send", "task_id": "id-1", "queue": "mail"}

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cores import Core
 from rota.child.slot_task import HeldUp, TaskInSlot
 from rota.telemetry import events
 from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
@@ -12,6 +11,7 @@ from rota_supervisor.master.core.effects import Recall, RenewLeases
 from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.ticking import wake_at
+from support.cores import Core
 
 LEASE = LeaseConfig(20.0, 5.0)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from cores import Core, drain
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, RecycleReason, Slot
@@ -16,6 +15,7 @@ from rota_supervisor.master.core.events import Looked
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.ticking import perform
 from rota_supervisor.master.effects.slots import SlotReader
+from support.cores import Core, drain
 
 SLOT = 8
 

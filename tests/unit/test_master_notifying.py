@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from cores import Core
 from rota.child.slot_task import TaskInSlot, TaskTimes
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind
@@ -15,6 +14,7 @@ from rota_supervisor.master.core.events import Ticked
 from rota_supervisor.master.core.notifying import in_words
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.status import Glance, SeenTask, status
+from support.cores import Core
 
 CONFIG = Config(imports=("code",), pools={"mail": PoolConfig(workers=1)})
 

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cores import Core, drain, kill, of_order
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config, Restarts
@@ -21,6 +20,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
+from support.cores import Core, drain, kill, of_order
 
 POOL = "mail"
 LIMITS = Restarts()

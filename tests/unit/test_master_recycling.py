@@ -2,13 +2,13 @@
 
 import pytest
 
-from cores import drain, of_order
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.plan import Start, plan
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired, Target
+from support.cores import drain, of_order
 
 POOL, FIRST = "mail", 8
 

@@ -7,7 +7,6 @@ import sys
 import msgspec
 import pytest
 
-from cores import Asked, Core
 from rota.telemetry import events, log
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig, ScheduleConfig
@@ -29,7 +28,8 @@ from rota_supervisor.master.core.events import Died, LeasesRenewed, ProcessEnd, 
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.shown import change_log
-from servers import free_port
+from support.cores import Asked, Core
+from support.servers import free_port
 
 CONFIG = Config(workers=2, imports=("code.0",), http=Http(listen=""))
 NEW_CODE = msgspec.structs.replace(CONFIG, imports=("code.1",))

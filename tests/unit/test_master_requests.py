@@ -2,7 +2,6 @@
 
 import pytest
 
-from cores import Core
 from rota.child.slots import Phase
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind, ScaleOrder
@@ -11,6 +10,7 @@ from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import ForkWorker, SetQuiet, WriteReport
 from rota_supervisor.master.core.events import OwnersRegistered
 from rota_supervisor.master.core.stopping import Stage
+from support.cores import Core
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=2), "web": PoolConfig(workers=1)})
 

@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from cores import Core
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot, TaskTimes, Verdict
 from rota.child.slots import Phase
@@ -23,6 +22,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.status import Glance, SeenTask, status
 from rota_supervisor.master.effects.orders import cancelled_in
 from rota_supervisor.master.effects.slots import SlotReader
+from support.cores import Core
 
 SLOT, PLACES = 8, 4
 KILLED = ProcessEnd(signal.SIGKILL)

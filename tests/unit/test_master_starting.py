@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from cores import Core
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota_supervisor import messages
@@ -23,6 +22,7 @@ from rota_supervisor.master.core.events import (
 )
 from rota_supervisor.master.effects.processes import Processes, ZygoteLine
 from rota_supervisor.spawn import Spawner
+from support.cores import Core
 
 SLOT, PID = 8, 4711
 

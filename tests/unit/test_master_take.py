@@ -5,7 +5,6 @@ import dataclasses
 
 import pytest
 
-from cores import Core
 from rota.telemetry import events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.config.model import Config
@@ -22,6 +21,7 @@ from rota_supervisor.master.core.events import (
     Ticked,
 )
 from rota_supervisor.server_check import SAFE_POLICY
+from support.cores import Core
 
 
 @pytest.fixture

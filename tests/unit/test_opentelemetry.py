@@ -18,7 +18,7 @@ from rota.contrib.opentelemetry import instrument, uninstrument
 from rota.hooks import default_hooks
 from rota.registry import default_registry
 from rota.testing import eager
-from spans import recorded_spans
+from support.spans import recorded_spans
 
 
 @rota.task(name="otel_double", queue="traced", result_ttl=60)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import pack_settlements
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
@@ -23,6 +22,7 @@ from rota.protocol.outcome import (
     settlement_args,
 )
 from rota.protocol.wire import Arg, command
+from support.protocol import pack_settlements
 
 _ACCOUNT = account_of(1, 2, ran_by(3, "work"))
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")

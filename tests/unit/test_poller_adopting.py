@@ -5,8 +5,6 @@ from typing import Any, cast
 
 import pytest
 
-from child_settings import poller_settings
-from region_reading import read_region
 from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.adopting import (
@@ -27,6 +25,8 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
+from support.child_settings import poller_settings
+from support.region_reading import read_region
 
 NOW_US = 1_000_000_000
 SOURCE = ClassicSource("queue:mail", "mail")

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from child_settings import poller_settings
 from rota.child.board import Board
 from rota.child.life import EXIT_DRAINED, Life
 from rota.child.signals import StopSignals
@@ -26,6 +25,7 @@ from rota.server.connection import Connection
 from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 from rota.telemetry.recorder import Recorder
+from support.child_settings import poller_settings
 
 SECOND_US = 1_000_000
 CALL_SECONDS = 0.001

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from child_settings import poller_settings
 from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
@@ -30,6 +29,7 @@ from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
 from rota.telemetry.definition import GaugeDefinition
 from rota.telemetry.recorder import Recorder
+from support.child_settings import poller_settings
 
 LEASE_SECONDS = 20.0
 AUDIT = {"lists", "standing", "bodies", "unplaced"}

@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from child_settings import poller_settings
-from region_reading import read_region
 from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.poller.listening import Listening
@@ -25,6 +23,8 @@ from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import label_values, metrics
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.samples import Series
+from support.child_settings import poller_settings
+from support.region_reading import read_region
 
 SECOND_US = 1_000_000
 NOW_US = 1_795_252_620 * SECOND_US

@@ -14,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 import rota.telemetry.log as rota_log
-from hostile import HOSTILE, UNFIT, VALID, unfit_in
 from rota.child.settings import Format, LogSettings
 from rota.printable import printable, printable_json, printable_lines
 from rota.telemetry import events
@@ -26,6 +25,7 @@ from rota_supervisor.exits import say_crash
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
+from support.hostile import HOSTILE, UNFIT, VALID, unfit_in
 
 
 class Strange:

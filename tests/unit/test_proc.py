@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from rota_supervisor import proc
-from waiting import until
+from support.waiting import until
 
 CLOCK_TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
 NOBODY: Final = 65534

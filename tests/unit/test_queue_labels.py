@@ -2,8 +2,6 @@
 
 import pytest
 
-from cores import Core
-from region_reading import read_region
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.patterns import served_as
@@ -12,6 +10,8 @@ from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter
 from rota_supervisor.master.effects.shown import Display
+from support.cores import Core
+from support.region_reading import read_region
 
 SERVED = ["default", "tenant-*", "tenant-eu-*", "tenant-acme", "x*"]
 

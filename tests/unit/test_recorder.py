@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from region_reading import read_region, reader_of
 from rota.child.slot_layout import METRICS_AT, METRICS_END, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
@@ -24,6 +23,7 @@ from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
 from rota_supervisor.exporter.regions import Total
 from rota_supervisor.exporter.samples import Series
+from support.region_reading import read_region, reader_of
 
 SMALL_BYTES = (48 << 10) + 4096
 

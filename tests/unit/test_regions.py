@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from region_reading import read_region, regions_of
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
@@ -16,6 +15,7 @@ from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import PEAK_NS, recent_peak
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound, exposed_series
+from support.region_reading import read_region, regions_of
 
 
 def recorder(memory: SlotMemory, slot: int) -> Recorder:

@@ -7,13 +7,13 @@ from typing import NoReturn
 
 import pytest
 
-from cores import Core
 from rota.protocol import scripts
 from rota.protocol.scripts import load_script, script_names
 from rota.protocol.store import Blame
 from rota.protocol.wire import NOTHING
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.effects.redis_calls import RedisWatch
+from support.cores import Core
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from child_settings import poller_settings, worker_settings
 from rota.child.settings import (
     PollerSettings,
     ServerSettings,
@@ -14,6 +13,7 @@ from rota.child.settings import (
     worker_settings_from_json,
 )
 from rota.protocol.tiers import Domain, QueueShare
+from support.child_settings import poller_settings, worker_settings
 
 _SERVER = ServerSettings("redis://:hunter2@localhost/0", "shop")
 

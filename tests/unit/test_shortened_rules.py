@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prometheus import promtool
+from support.prometheus import promtool
 from troubles.bench import DEPLOY
 from troubles.shortening import shortened
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import rota
-from prose import ROOT
 from rota.client import default
 from rota.testing import Capture, EndlessDrain, NotAnswered, NotRun, capture
+from support.prose import ROOT
 
 
 @rota.task(name="captured_resize", queue="images", retries=3, result_ttl=60)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet_status import HELD, Status, busy, healthy, late_by, process, queue, task
-from hostile import HOSTILE, unfit_in
 from rota_supervisor.exporter.headlines import headlines
 from rota_supervisor.top import summary, views
 from rota_supervisor.top.plain import plain
 from rota_supervisor.top.tables import Cell, Table, spark
+from support.fleet_status import HELD, Status, busy, healthy, late_by, process, queue, task
+from support.hostile import HOSTILE, unfit_in
 
 VERY_WIDE = 300
 

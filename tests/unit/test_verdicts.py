@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cores import Core
 from rota.child.slot_task import TaskInSlot, Verdict
 from rota.errors import TimeLimit
 from rota.options import TaskOptions, check_options
@@ -24,6 +23,7 @@ from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import AddToCounter, Retire
 from rota_supervisor.master.core.events import Died, OwnerRetired, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
+from support.cores import Core
 
 _KILLED = ProcessEnd(9)
 _VERDICTS = st.builds(Verdict, st.just(True), st.none() | st.integers(0, 1 << 52), st.integers(0, MOST_CRASHES))

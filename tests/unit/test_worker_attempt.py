@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from child_settings import worker_settings
 from rota.child.life import Fence, Life
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
@@ -41,6 +40,7 @@ from rota.worker.making import AttemptMaker
 from rota.worker.prepare import Preparer
 from rota.worker.starting import MayStart, Starting
 from rota.worker.times import Anchor
+from support.child_settings import worker_settings
 
 FLEET_LIMIT_SECONDS = 100.0
 SECOND_NS = 1_000_000_000

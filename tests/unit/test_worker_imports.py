@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prose import ROOT
+from support.prose import ROOT
 
 _HEAVY = (
     "asyncio",

@@ -1,6 +1,5 @@
 """What a worker has in hand stays there until an answer has named it."""
 
-from protocol import ACCOUNT
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
@@ -8,6 +7,7 @@ from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS
 from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, UNRECALLED_US, InFlight
 from rota.worker.times import Anchor
+from support.protocol import ACCOUNT
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)

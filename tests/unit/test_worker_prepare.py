@@ -2,7 +2,6 @@
 
 import pytest
 
-from child_settings import worker_settings
 from rota.child.settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.client.tasks import Task
@@ -10,6 +9,7 @@ from rota.options import TaskOptions, check_options
 from rota.protocol.epitaph import NotRunnable
 from rota.registry import Registry
 from rota.worker.prepare import Preparer, Runnable, Unfit
+from support.child_settings import worker_settings
 
 
 def _resize(image: int, *, width: int = 10) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from child_settings import worker_settings
-from region_reading import read_region
 from rota.child.settings import LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
@@ -31,6 +29,8 @@ from rota.telemetry.records import recent_peak
 from rota.worker.attempt import Attempt
 from rota.worker.report import Report
 from rota.worker.times import Times
+from support.child_settings import worker_settings
+from support.region_reading import read_region
 
 ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
 NOW_NS = 90 * 10**9

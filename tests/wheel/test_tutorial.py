@@ -8,8 +8,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from prose import ROOT, blocks
-from story import Story
+from support.prose import ROOT, blocks
+from support.story import Story
 
 PAGE = ROOT / "docs/tutorial.md"
 

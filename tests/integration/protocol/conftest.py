@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from grouping import Grouping
-from protocol import Fleet
 from rota.protocol.schedules import ScheduleStore
-from schedule_pollers import Pollers
+from support.grouping import Grouping
+from support.protocol import Fleet
+from support.schedule_pollers import Pollers
 
 pytest.register_assert_rewrite("machine", "model")
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from protocol import SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.classic import AdoptedClassic, ClassicSource
+from support.protocol import SECOND_US, Fleet, body_of, one_tier
 
 YEAR_SECONDS: Final = 365 * 86_400
 Named = Callable[[str], str]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol import Fleet, body_of, one_tier, pack_settlements
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.outcome import Done, Expired, Outcome, Release, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, Retired
 from rota.protocol.store import Blame, NewTask
+from support.protocol import Fleet, body_of, one_tier, pack_settlements
 
 Q = one_tier("q")
 ACCOUNT = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal"}'

@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 
-from protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import BATCH
+from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier
 
 YEAR_SECONDS: Final = 365 * 86_400
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from grouping import Grouping
-from protocol import body_of, one_tier
 from rota.protocol.condition import Condition
 from rota.protocol.groups import Into, NewMember, follow_text
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.store import Announced, NewTask
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from support.grouping import Grouping
+from support.protocol import body_of, one_tier
 
 Q = one_tier("q")
 DEAD = DeadOutcome(b'{"reason":"raised"}')

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import Fleet, tiers
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnReply
@@ -13,6 +12,7 @@ from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
 from rota.protocol.views import ClosedQueue, QueueState
 from rota.protocol.wire import Packed
 from rota_supervisor.config.chunk import FUNCTIONS, GIVEN, check_chunk
+from support.protocol import Fleet, tiers
 
 MINUTE_US = 60_000_000
 TTL_MS = 60_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from foreign import NUMBERS
-from protocol import LEASE_MS, Fleet, one_tier
 from rota.protocol.store import Announced
 from rota.protocol.tiers import QueueShare
+from support.foreign import NUMBERS
+from support.protocol import LEASE_MS, Fleet, one_tier
 
 PLACE = "consumer-host-1-aa:0"
 CAPPED = QueueShare("mail", weight=3.0, cap=2, interval_us=1000, burst=5)

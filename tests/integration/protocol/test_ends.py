@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol import RUN, Fleet, one_tier
 from rota.protocol.command import follow
 from rota.protocol.ends import Ended, Run
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
@@ -12,6 +11,7 @@ from rota.protocol.store import Announced, Blame
 from rota.protocol.task_walk import find_task
 from rota.protocol.views import TaskState
 from rota.protocol.wire import pack
+from support.protocol import RUN, Fleet, one_tier
 
 Q = one_tier("q")
 

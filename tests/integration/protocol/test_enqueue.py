@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask
 from rota.protocol.wire import pack
 from rota.server.server_errors import PushedBack, ServerError
+from support.protocol import Fleet, body_of, one_tier
 
 Q = one_tier("q")
 

@@ -4,9 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from clock import TimedFleet
-from foreign import TEXTS
-from protocol import LEASE_MS, tiers
 from rota.protocol.entry import Entry
 from rota.protocol.nodes import NodeReport, heartbeat_of
 from rota.protocol.order import ClaimOrder
@@ -14,8 +11,11 @@ from rota.protocol.outcome import Done
 from rota.protocol.replies import Claim
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from servers import Server
-from situations import Situation
+from support.clock import TimedFleet
+from support.foreign import TEXTS
+from support.protocol import LEASE_MS, tiers
+from support.servers import Server
+from support.situations import Situation
 
 NEXT = 10
 SITUATIONS = 200

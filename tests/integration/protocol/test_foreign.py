@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from clock import TimedFleet
-from foreign import NUMBERS, TEXTS
-from protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import Blame
 from rota.protocol.tiers import NO_TIERS, QueueShare
-from servers import Server
+from support.clock import TimedFleet
+from support.foreign import NUMBERS, TEXTS
+from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers
+from support.servers import Server
 
 Q = one_tier("q")
 LEASE_US = LEASE_MS * 1000

@@ -2,11 +2,11 @@
 
 import pytest
 
-from clock import TimedFleet
-from protocol import SECOND_US, body_of, one_tier
 from rota.protocol.outcome import RetryOutcome
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import FRONT, NewTask
+from support.clock import TimedFleet
+from support.protocol import SECOND_US, body_of, one_tier
 
 Q = one_tier("q")
 

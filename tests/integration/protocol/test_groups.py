@@ -2,8 +2,6 @@
 
 import pytest
 
-from grouping import Grouping
-from protocol import body_of
 from rota.protocol.groups import (
     AddWord,
     CancelledGroup,
@@ -19,7 +17,9 @@ from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, 
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask
 from rota.server.server_errors import ServerError
-from waiting import until
+from support.grouping import Grouping
+from support.protocol import body_of
+from support.waiting import until
 
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 

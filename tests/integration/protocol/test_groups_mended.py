@@ -2,9 +2,9 @@
 
 import pytest
 
-from grouping import Grouping
 from rota.protocol.groups import GroupPhase, HealedMembers
 from rota.protocol.outcome import DeadOutcome, Done
+from support.grouping import Grouping
 
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 

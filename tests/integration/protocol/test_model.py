@@ -14,7 +14,7 @@ from machine.grouping import Grouping
 from machine.invariants import Invariants
 from machine.schedules import Schedules
 from machine.throttling import Throttling
-from servers import Server
+from support.servers import Server
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "270"))
 STEPS = int(os.environ.get("MODEL_STEPS", "50"))

@@ -1,12 +1,12 @@
 """Claims about the overview where there are more queues than one call looks at, and queues of patterns."""
 
-from protocol import Fleet, body_of
 from rota.protocol.command import follow
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import NewTask
 from rota.protocol.views import Overview, QueueState
 from rota_supervisor.exporter.queues import QueueLook
-from waiting import until
+from support.protocol import Fleet, body_of
+from support.waiting import until
 
 QUEUES = 1200
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from clock import TimedFleet
-from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 from rota.protocol.entry import CrashKind, Kind, parse_entry
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Announced, Blame, NewTask
 from rota.protocol.tiers import Domain, QueueShare
+from support.clock import TimedFleet
+from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
 SWEEP_AT_REST = 20  # commands inside the server: a sweep looks once for all that most fleets have none of

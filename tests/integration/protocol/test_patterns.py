@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from clock import TimedFleet
-from foreign import Place, plant
-from protocol import LEASE_MS, SECOND_US, Fleet, body_of
 from rota.protocol.outcome import Done, Release
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import Announced, NewTask
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from servers import Server
+from support.clock import TimedFleet
+from support.foreign import Place, plant
+from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of
+from support.servers import Server
 
 HOUR_MS = 3_600_000
 TENANTS = QueueShare("t-*")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol import Fleet, one_tier
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
 from rota.protocol.store import BATCH, NewTask
 from rota.protocol.views import Peeked
+from support.protocol import Fleet, one_tier
 
 Q = one_tier("q", "other")
 MANY = 100_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import CancelOrder, CancelWord, parse_order
 from rota.protocol.store import Announced, NewTask
+from support.protocol import Fleet, body_of, one_tier
 
 Q = one_tier("q")
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from clock import TimedFleet
-from protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
 from rota.protocol.condition import Condition
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Announced, NewTask, Turn
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from servers import Server
+from support.clock import TimedFleet
+from support.protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
+from support.servers import Server
 
 TTL_MS = 600_000
 MOST = 50

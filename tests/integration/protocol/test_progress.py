@@ -2,7 +2,6 @@
 
 import pytest
 
-from protocol import Fleet, one_tier
 from rota.protocol.outcome import (
     CancelledOutcome,
     DeadOutcome,
@@ -18,6 +17,7 @@ from rota.protocol.replies import Claim
 from rota.protocol.store import Blame
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import Packed
+from support.protocol import Fleet, one_tier
 
 Q = one_tier("q")
 ENDS = [Done(), RetryOutcome(0), RetryOutcome(0, b"{}"), DeadOutcome(b"{}"), Release(), CancelledOutcome(), Expired()]

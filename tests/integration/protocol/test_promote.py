@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from protocol import SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.protocol.store import NewTask
+from support.protocol import SECOND_US, Fleet, body_of, one_tier
 
 Q = one_tier("q")
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clock import TimedFleet
 from model.items import slack_us
-from protocol import SECOND_US, tiers
 from rota.protocol.outcome import DONE
 from rota.protocol.replies import ThrottleWord
 from rota.protocol.store import RateAsked
 from rota.protocol.tiers import QueueShare
 from rota.rates import Rate, parse_rate
+from support.clock import TimedFleet
+from support.protocol import SECOND_US, tiers
 
 StartsOf = Callable[[TimedFleet, Rate], list[int]]
 STARTS = 120

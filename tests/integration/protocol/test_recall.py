@@ -1,8 +1,8 @@
 """Claims about a recall: what it settles, what it gives back, and what it leaves alone."""
 
-from protocol import Fleet, one_tier, pack_settlements
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.replies import Claim
+from support.protocol import Fleet, one_tier, pack_settlements
 
 Q = one_tier("q")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol import Fleet, one_tier, tiers
 from rota.protocol.outcome import Release
 from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import Packed
+from support.protocol import Fleet, one_tier, tiers
 
 pytestmark = pytest.mark.usefixtures("picks")
 

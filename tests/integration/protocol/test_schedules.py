@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import redis
 
-from protocol import SECOND_US, Fleet
 from rota.protocol.schedules import (
     Declared,
     DeclareWord,
@@ -19,7 +18,8 @@ from rota.protocol.schedules import (
 from rota.schedules.schedule import EveryRule, Schedule
 from rota.schedules.text import encode_schedule
 from rota.server.server_errors import Refused
-from schedule_pollers import AHEAD_US, ALONE, TICK, Pollers, put
+from support.protocol import SECOND_US, Fleet
+from support.schedule_pollers import AHEAD_US, ALONE, TICK, Pollers, put
 
 LEASE_MS = 20_000
 SLOW = dataclasses.replace(TICK, rule=EveryRule(3 * SECOND_US))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from protocol import SECOND_US, Fleet, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import CancelWord
 from rota.protocol.schedules import RunWord, ScheduleStore
 from rota.schedules.advancing import body_of
-from schedule_pollers import ALONE, TICK, Pollers, overdue, put
+from support.protocol import SECOND_US, Fleet, one_tier
+from support.schedule_pollers import ALONE, TICK, Pollers, overdue, put
 
 
 def test_an_occurrence_is_left_out_while_the_one_before_it_lives(fleet: Fleet, pollers: Pollers) -> None:

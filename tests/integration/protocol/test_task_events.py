@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from protocol import RUN, Fleet, body_of, one_tier
 from rota.protocol.outcome import CancelledOutcome, Done, Release
 from rota.protocol.store import BATCH, Announced, NewTask
 from rota.protocol.task_events import EventsPage
+from support.protocol import RUN, Fleet, body_of, one_tier
 
 Q = one_tier("q")
 FEW = 1000

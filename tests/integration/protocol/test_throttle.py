@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from clock import TimedFleet
 from model.items import slack_us
-from protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import Claim, Throttled, ThrottleWord
 from rota.protocol.store import NewTask, RateAsked
+from support.clock import TimedFleet
+from support.protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 
 Q = one_tier("q")
 TENTH_US = SECOND_US // 10

@@ -2,7 +2,6 @@
 
 import pytest
 
-from protocol import SECOND_US, Fleet, body_of, one_tier, pack_settlements, tiers
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome, Settlement
 from rota.protocol.replies import TurnWord
@@ -10,6 +9,7 @@ from rota.protocol.store import Blame, Turn
 from rota.protocol.tiers import QueueShare, pack_limits
 from rota.protocol.wire import Packed
 from rota.server.server_errors import Refused
+from support.protocol import SECOND_US, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
 

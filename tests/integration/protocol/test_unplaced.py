@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from audit_walks import restore, walk
-from protocol import Fleet, body_of, one_tier
 from rota.protocol.audit_walk import Sketch
 from rota.protocol.command import Command
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, RestoreWord
 from rota.protocol.store import BATCH, NewTask
+from support.audit_walks import restore, walk
+from support.protocol import Fleet, body_of, one_tier
 
 Q = one_tier("q")
 

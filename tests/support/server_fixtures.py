@@ -14,10 +14,10 @@ import pytest
 import redis
 
 import rota
-from faulty_link import FaultyLink
-from fleets import Fleets, RunningFleet
-from servers import Server
-from waiting import repeating, until
+from support.faulty_link import FaultyLink
+from support.fleets import Fleets, RunningFleet
+from support.servers import Server
+from support.waiting import repeating, until
 
 LEASE_SECONDS = 2.5
 SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import yaml
 
-from dashboards import TOP
+from support.dashboards import TOP
 
 RULES: Final = TOP / "deploy" / "prometheus"
 RECORDING: Final = RULES / "recording.yml"
 ALERTING: Final = RULES / "alerts.yml"
-CASES: Final = Path(__file__).parent / "alerts"
+CASES: Final = Path(__file__).parents[1] / "alerts"
 _LINKS: Final = {"rota_grafana_url": "http://grafana.example", "rota_docs_url": "https://docs.example"}
 _NODE: Final = {"job": "rota", "fleet": "shop", "instance": "a:9477"}
 _NOTHING: Final = "nothing"

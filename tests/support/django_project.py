@@ -26,7 +26,7 @@ def _configure() -> None:
         SECRET_KEY="of a test",
         USE_TZ=True,
         ALLOWED_HOSTS=["testserver"],
-        ROOT_URLCONF="django_urls",
+        ROOT_URLCONF="support.django_urls",
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
         + [RotaConfig.name],

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import redis
 
-from fleet_readings import Line
 from rota import Call
-from waiting import until
+from support.fleet_readings import Line
+from support.waiting import until
 
 FOREVER = -1
 MINUTE_MS = 60_000

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from protocol import Fleet
 from rota.protocol.command import Command
 from rota.protocol.scripts import Script, sha1_of
 from rota.protocol.wire import pack, text_of
 from rota.server.server_errors import UnknownScript, read_reply
-from servers import Server
+from support.protocol import Fleet
+from support.servers import Server
 
 T = TypeVar("T")
 

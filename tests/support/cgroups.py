@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from waiting import until
+from support.waiting import until
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 

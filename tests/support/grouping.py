@@ -1,10 +1,10 @@
 """A driver of groups and chains for protocol tests."""
 
-from protocol import Fleet, body_of, one_tier
 from rota.protocol.groups import Added, GroupState, Into, NewMember, Opening, follow_text
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import NewTask
+from support.protocol import Fleet, body_of, one_tier
 
 
 class Grouping:

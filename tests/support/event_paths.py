@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from prose import ROOT
 from rota.protocol.task_events import TaskEvent
+from support.prose import ROOT
 
 NOTHING: Final = "nothing"
 ENDED: Final = frozenset({"done", "cancelled", "expired", "purged"})

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from prose import Block
-from servers import server_binaries
+from support.prose import Block
+from support.servers import server_binaries
 
 READY_SECONDS = 60.0
 STEP_SECONDS = 60.0

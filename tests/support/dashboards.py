@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus import Answer, Prometheus
+from support.prometheus import Answer, Prometheus
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 FOLDER = TOP / "grafana" / "dashboards"
 SCREEN: Final = 26  # rows of the grid that one sees at 1920 x 1080
 STEP_SECONDS: Final = 5

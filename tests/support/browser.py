@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from waiting import until
+from support.waiting import until
 
 if TYPE_CHECKING:  # a test run without a browser does without it
     from playwright.sync_api import Browser, ConsoleMessage, Page

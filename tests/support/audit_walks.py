@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from protocol import Fleet
 from rota.protocol.audit_walk import Seen, find_unplaced
 from rota.protocol.command import Command
 from rota.protocol.replies import RestoreWord
+from support.protocol import Fleet
 
 
 def walk(

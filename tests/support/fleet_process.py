@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 
 import psutil
 
-from growing_files import logged
-from processes import processes_in
-from waiting import until
+from support.growing_files import logged
+from support.processes import processes_in
+from support.waiting import until
 
 DEADLINE_SECONDS: Final = 60.0
 LOG_FILE: Final = "fleet.log"

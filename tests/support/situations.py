@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clock import TimedFleet
-from protocol import SECOND_US, body_of
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Done, Release, RetryOutcome
 from rota.protocol.patterns import served_as
@@ -14,6 +12,8 @@ from rota.protocol.replies import Claim
 from rota.protocol.store import Announced, NewTask, Store
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
+from support.clock import TimedFleet
+from support.protocol import SECOND_US, body_of
 
 _STEPS: Final = 12
 _DAY_MS: Final = 24 * 3600 * 1000

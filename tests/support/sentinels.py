@@ -8,8 +8,8 @@ from typing import Final, Self
 
 import redis
 
-from servers import Server, free_port
-from waiting import until
+from support.servers import Server, free_port
+from support.waiting import until
 
 SERVICE: Final = "mymaster"
 SENTINELS: Final = 3

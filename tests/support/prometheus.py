@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from servers import free_port
+from support.servers import free_port
 
 START_DEADLINE_SECONDS = 30.0
 

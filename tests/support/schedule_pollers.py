@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from protocol import SECOND_US, Fleet
 from rota.protocol.command import Command
 from rota.protocol.schedules import (
     Kept,
@@ -16,6 +15,7 @@ from rota.protocol.schedules import (
 from rota.schedules.advancing import Advance, advance, body_of
 from rota.schedules.schedule import EveryRule, Schedule
 from rota.schedules.text import decode_schedule, encode_schedule
+from support.protocol import SECOND_US, Fleet
 
 AHEAD_US = 5 * SECOND_US
 TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", overlap="queue")

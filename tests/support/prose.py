@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 _BLOCK = re.compile(
     r"(?:^<!-- test: (?P<verb>\w+) ?(?P<argument>\S*) -->\n)?^```(?P<language>\w*)[^`\n]*\n(?P<text>.*?)^```$",

@@ -13,7 +13,6 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from child_settings import exporter_settings
 from rota.child.board import Board
 from rota.child.settings import ServerSettings
 from rota.child.slot_memory import SlotMemory
@@ -27,7 +26,8 @@ from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import Descriptors, First
 from rota_supervisor.notice import Notice
 from rota_supervisor.spawn import SpawnedChild, Spawner, greet
-from waiting import until
+from support.child_settings import exporter_settings
+from support.waiting import until
 
 DEADLINE_SECONDS = 30.0
 POLLER_SLOT = RANGES[Role.POLLER][0]

@@ -18,7 +18,7 @@ from typing import Final, Self, TypeVar
 
 import hiredis
 
-from faulty_pipes import SCRIPTS, Fault, Loss, Pipe, Side, name_of
+from support.faulty_pipes import SCRIPTS, Fault, Loss, Pipe, Side, name_of
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet_process import FleetProcess
-from fleets import Fleets, Measure
-from servers import Server
+from support.fleet_process import FleetProcess
+from support.fleets import Fleets, Measure
+from support.servers import Server
 
 SHOWN_CHARACTERS = 20_000
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from prometheus import binary
-from servers import free_port
-from waiting import until
+from support.prometheus import binary
+from support.servers import free_port
+from support.waiting import until
 
 DEADLINE_SECONDS = 30.0
 

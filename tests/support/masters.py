@@ -7,11 +7,11 @@ from typing import Any, Self
 import pytest
 import redis
 
-from fleet_process import FleetProcess
-from growing_files import whole_lines
 from rota.protocol.keys import Keys
-from servers import Server
-from waiting import until
+from support.fleet_process import FleetProcess
+from support.growing_files import whole_lines
+from support.servers import Server
+from support.waiting import until
 
 # What is claimed does not depend on which server it is; the rest of the suite runs on each.
 ON_ONE_SERVER = pytest.mark.parametrize("server", ["valkey"], indirect=True)

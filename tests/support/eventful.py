@@ -10,13 +10,13 @@ from typing import Final
 import redis
 
 import rota
-from dashboards import STEP_SECONDS
 from rota import Call
 from rota.protocol.keys import Keys
 from rota.telemetry import metrics as m
+from support.dashboards import STEP_SECONDS
+from support.waiting import repeating, until
 from troubles.bench import Bench
 from troubles.scene import Scene, coming, trouble
-from waiting import repeating, until
 
 CLASSIC_QUEUE: Final = "classic:old"
 NO_QUEUE: Final = "classic:none"

@@ -10,8 +10,6 @@ import uuid
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from child_settings import poller_settings, worker_settings
-from growing_files import logged
 from rota.child.settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
@@ -22,8 +20,10 @@ from rota.protocol.store import NewTask, Store
 from rota.protocol.tiers import QueueShare, domain_of
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from servers import Server
-from waiting import DEADLINE_SECONDS, until
+from support.child_settings import poller_settings, worker_settings
+from support.growing_files import logged
+from support.servers import Server
+from support.waiting import DEADLINE_SECONDS, until
 
 T = TypeVar("T")
 LEASE_SECONDS: Final = 60.0

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from child_settings import exporter_settings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.protocol.views import Consumers, QueueState
@@ -19,6 +18,7 @@ from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.status import status
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
+from support.child_settings import exporter_settings
 
 TASKS: Final = 4
 WORKERS: Final = 2

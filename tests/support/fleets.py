@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from fleet_process import DEADLINE_SECONDS, FleetProcess, toml
-from fleet_readings import Line, Scrape
-from growing_files import GrowingFile
-from processes import stop
 from rota import Client
-from waiting import until
+from support.fleet_process import DEADLINE_SECONDS, FleetProcess, toml
+from support.fleet_readings import Line, Scrape
+from support.growing_files import GrowingFile
+from support.processes import stop
+from support.waiting import until
 
 _TASKS: Final = Path(__file__).with_name("fleet_tasks.py")
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dashboards import PanelQuery, all_queries
-from prometheus import Answer
+from support.dashboards import PanelQuery, all_queries
+from support.prometheus import Answer
 from troubles.scene import WORK_QUEUE
 
 

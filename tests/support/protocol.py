@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import redis
 
-from plain_commands import PlainCommands
 from rota.protocol.command import Command
 from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import DONE, Outcome, Settlement, join_settlements, pack_settlement, plain_lines
@@ -16,7 +15,8 @@ from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from servers import Server
+from support.plain_commands import PlainCommands
+from support.servers import Server
 
 T = TypeVar("T")
 
