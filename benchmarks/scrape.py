@@ -18,9 +18,9 @@ from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.observer import Observer, OwnSlot
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 
 ACCEPT = "application/openmetrics-text;version=1.0.0"  # what Prometheus asks for

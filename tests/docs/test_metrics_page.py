@@ -12,7 +12,6 @@ from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS
 from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import (
     CpuTotals,
     put_processes,
@@ -21,9 +20,8 @@ from rota_supervisor.exporter.observer import (
     put_settings,
     put_usage,
 )
-from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.series import exposed_series, zeroes
+from rota_supervisor.exporter.queue_reading import Largest, QueueReading
+from rota_supervisor.exporter.series import Samples, exposed_series, zeroes
 from rota_supervisor.layout import Role
 from rota_supervisor.proc import Usage
 from support.child_settings import queue_settings

@@ -18,7 +18,7 @@ from rota import Call
 from rota.client.status import State
 from rota_supervisor.cli.top import reader
 from rota_supervisor.node_http import node_at
-from rota_supervisor.top.app import Top
+from rota_supervisor.top.top_app import Top
 from support.fleet_process import ROTA, environment
 from support.fleets import RunningFleet, running_fleet
 from support.masters import ON_ONE_SERVER
@@ -221,7 +221,7 @@ def test_the_terminal_is_left_as_it_was(fleet: RunningFleet, ending: str) -> Non
 
 def test_the_terminal_is_left_as_it_was_by_a_crash(fleet: RunningFleet) -> None:
     program = (
-        "import rota; from rota_supervisor.top.app import Top; Top(lambda: {1: 1}, rota.Client('redis://x')).run()"
+        "import rota; from rota_supervisor.top.top_app import Top; Top(lambda: {1: 1}, rota.Client('redis://x')).run()"
     )
     with in_terminal([sys.executable, "-c", program], fleet.folder, dict(os.environ)) as terminal:
         terminal.wait_for("KeyError")

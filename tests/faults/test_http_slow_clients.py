@@ -18,8 +18,8 @@ import pytest
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
-from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES
-from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
+from rota_supervisor.exporter.http_connection import MAX_HEAD_BYTES, MAX_HEAD_LINES
+from rota_supervisor.exporter.http_server import MAX_CLIENTS, MAX_PAGES
 from rota_supervisor.layout import EXPORTER_SLOT
 from support.exporting import DEADLINE_SECONDS, Exporter, small_fleet
 from support.fleets import Fleets, Measure

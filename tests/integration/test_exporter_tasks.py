@@ -6,7 +6,7 @@ import pytest
 
 from rota.client.client import Client
 from rota.protocol.outcome import DeadOutcome
-from rota_supervisor.exporter.tasks import SHOWN
+from rota_supervisor.exporter.page_requests import SHOWN
 from support.exporting import Exporter, settings_for, small_fleet
 from support.masters import ON_ONE_SERVER
 from support.protocol import Fleet, one_tier

@@ -9,7 +9,7 @@ import threading
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 from support.region_reading import regions_of
 from support.waiting import until
 

@@ -7,7 +7,7 @@ from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
 from rota.protocol.tiers import Domain
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.master.core import settings as told
 
 _NOWHERE = ServerSettings("redis://", "n")

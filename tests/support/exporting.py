@@ -20,7 +20,7 @@ from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import Descriptors, First

@@ -13,10 +13,9 @@ from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.exposition import ScrapeOptions
-from rota_supervisor.exporter.largest import Largest
+from rota_supervisor.exporter.node_status import node_status
 from rota_supervisor.exporter.observer import Observer, OwnSlot
-from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.status import status
+from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from support.child_settings import exporter_settings
 
@@ -75,7 +74,7 @@ class ManyQueues:
         return [Line(each[1], dict(_LABEL.findall(each[2] or "")), float(each[3])) for each in found if each]
 
     def status(self) -> dict[str, Any]:
-        return status(self.settings, self._observer.observe())
+        return node_status(self.settings, self._observer.observe())
 
     def _reading(self) -> QueueReading:
         states = [QueueState(name, 1, 0, 0, 0, 0, 5, 0, 0, paused=False, served=True) for name in self.names]

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry.records import SlotRecord, series_of
 from rota_supervisor.exporter.regions import RegionReader, Regions, Total
-from rota_supervisor.exporter.samples import Series
-from rota_supervisor.exporter.series import SeriesBound
+from rota_supervisor.exporter.series import Series, SeriesBound
 
 
 def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rota_supervisor.exporter import troubles
-from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, headlines
-from rota_supervisor.exporter.headlines_of_queues import OVERDUE_SECONDS, STALLED_SECONDS
-from rota_supervisor.exporter.headlines_of_redis import SKEW_SECONDS
+from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, SKEW_SECONDS, headlines
+from rota_supervisor.exporter.queue_headlines import OVERDUE_SECONDS, STALLED_SECONDS
 from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
 from rota_supervisor.top import summary
 from support.alert_cases import ALERTS

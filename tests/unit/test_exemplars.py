@@ -8,7 +8,7 @@ from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota.telemetry.metrics import TASK_LAG
 from rota.telemetry.queue_labels import QueueLabels
-from rota_supervisor.exporter.exemplars import Exemplars
+from rota_supervisor.exporter.exposition import Exemplars
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.layout import Role
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota_supervisor.exporter.client import (
+from rota_supervisor.exporter.http_connection import (
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
     Answer,

@@ -10,7 +10,7 @@ from rota.telemetry import metrics as m
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.history import STEP_SECONDS, STEPS, History, Lag, Recent, quantile
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 from support.region_reading import regions_of
 
 SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))

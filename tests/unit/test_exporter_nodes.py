@@ -7,11 +7,11 @@ import pytest
 
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.protocol.nodes import Node, NodeReport
-from rota_supervisor.exporter import nodes
+from rota_supervisor.exporter import node_status
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.history import History
 from rota_supervisor.exporter.observer import Observation
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.notice import Notice
 
@@ -30,15 +30,15 @@ def seen(*fleet: Member, **told: Any) -> Observation:
 
 
 def others(*known: Node) -> list[tuple[str, str, float]]:
-    rows = nodes.rows(seen(), known)[1:]
+    rows = node_status.node_rows(seen(), known)[1:]
     return [(row["node"], row["state"], row["seen_seconds_ago"]) for row in rows]
 
 
 def test_this_node_comes_first_and_is_shown_once_as_it_is_now() -> None:
-    rows = nodes.rows(seen(), [node("a"), node("this"), node("b")])
+    rows = node_status.node_rows(seen(), [node("a"), node("this"), node("b")])
     assert [(row["node"], row["is_this"]) for row in rows] == [("this", True), ("a", False), ("b", False)]
     assert rows[0]["seen_seconds_ago"] == 0.0
-    assert [row["node"] for row in nodes.rows(seen(), None)] == ["this"]
+    assert [row["node"] for row in node_status.node_rows(seen(), None)] == ["this"]
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
@@ -58,11 +58,11 @@ def test_this_node_counts_its_workers_and_what_they_run() -> None:
         Member(WORKER_SLOT + 1, Role.WORKER, 3, Phase.QUIET, 0.1),
     ]
     death = {"child": "worker", "slot": 9, "words": "killed by SIGSEGV", "at": 1.0}
-    report = nodes.own_report(seen(master, *workers, last_death=death, url="http://web-1:9477/"))
+    report = node_status.own_report(seen(master, *workers, last_death=death, url="http://web-1:9477/"))
     counts = report.state, report.workers, report.busy, report.concurrency, report.quiet
     assert counts == ("running", 2, 2, 6, 1)
     assert (report.last_death, report.url) == ("worker in slot 9: killed by SIGSEGV", "http://web-1:9477/")
 
 
 def test_a_node_whose_master_is_gone_is_lost_to_itself_too() -> None:
-    assert nodes.own_report(seen()).state == "lost"
+    assert node_status.own_report(seen()).state == "lost"

@@ -16,9 +16,9 @@ from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter import asking
-from rota_supervisor.exporter.asking import LIMIT_SECONDS, RedisThread, connector
-from rota_supervisor.exporter.queues import QueueReading, QueueWatch
+from rota_supervisor.exporter import redis_thread
+from rota_supervisor.exporter.queue_reading import QueueReading, QueueWatch
+from rota_supervisor.exporter.redis_thread import LIMIT_SECONDS, RedisThread, connector
 from support.child_settings import exporter_settings
 from support.waiting import until
 
@@ -114,7 +114,7 @@ def test_many_readers_are_one_ask_a_second() -> None:
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is old after a fifth of a second already, which is less than the limit of a wait."""
-    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.2)
+    monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("soon_old")
@@ -162,10 +162,10 @@ def test_while_an_answer_takes_long_the_last_one_is_shown_until_it_is_stale(monk
     on = Redis()
     watched = watch(on)
     known = read_until(watched, known=True)
-    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     on.answers.clear()
     assert watched.read() is known
-    monkeypatch.setattr(asking, "STALE_SECONDS", 0.0)
+    monkeypatch.setattr(redis_thread, "STALE_SECONDS", 0.0)
     assert watched.read() is None
     on.answers.set()
 
@@ -179,29 +179,29 @@ def test_without_a_reader_only_a_slow_server_is_asked_again_and_only_for_a_while
     redis = RedisThread(on.connect)
     watched = watch(on, redis)
     read_until(watched, known=True)
-    monkeypatch.setattr(asking, "LIMIT_SECONDS", limit)
-    monkeypatch.setattr(asking, "READER_SECONDS", reader)
-    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(redis_thread, "LIMIT_SECONDS", limit)
+    monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
+    monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
     redis.ask(lambda run: run(AUDIT))  # behind whatever was asked
     assert on.overviews == asked
 
 
 def test_what_a_person_asks_in_vain_is_waited_for_briefly_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "ASK_SECONDS", 0.3)
-    monkeypatch.setattr(asking, "LIMIT_SECONDS", 0.1)
+    monkeypatch.setattr(redis_thread, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(redis_thread, "LIMIT_SECONDS", 0.1)
     on = Redis()
     on.answers.clear()
     redis = RedisThread(on.connect)
     for _ in range(2):
-        with pytest.raises(asking.NoAnswer):
+        with pytest.raises(redis_thread.NoAnswer):
             redis.ask(lambda run: run(AUDIT))
     on.answers.set()
     until(lambda: _answered(redis), "it answers again")
 
 
 def _answered(redis: RedisThread) -> bool:
-    with suppress(asking.NoAnswer):
+    with suppress(redis_thread.NoAnswer):
         return redis.ask(lambda run: run(AUDIT)).accepted == 5
     return False
 

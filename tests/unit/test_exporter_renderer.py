@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota_supervisor.exporter.client import Answer, HttpClient, HttpRequest, text_answer
-from rota_supervisor.exporter.server import PageOrder, Renderer
+from rota_supervisor.exporter.http_connection import Answer, HttpClient, HttpRequest, text_answer
+from rota_supervisor.exporter.http_server import PageOrder, Renderer
 
 DEADLINE_SECONDS = 30.0
 REQUEST = HttpRequest("GET", "/", "", {})

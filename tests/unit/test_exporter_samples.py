@@ -13,8 +13,6 @@ from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, MemberTask
-from rota_supervisor.exporter.folding import Fold
-from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import (
     CpuTotals,
     put_folded,
@@ -25,9 +23,8 @@ from rota_supervisor.exporter.observer import (
     put_settings,
     put_usage,
 )
-from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.series import zeroes
+from rota_supervisor.exporter.queue_reading import Largest, QueueReading
+from rota_supervisor.exporter.series import Fold, Samples, zeroes
 from rota_supervisor.layout import Role
 from rota_supervisor.proc import Usage
 from support.child_settings import exporter_settings

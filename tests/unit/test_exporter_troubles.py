@@ -6,7 +6,7 @@ import pytest
 
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import troubles
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 from rota_supervisor.exporter.troubles import LateStarts, TroubleWatch
 
 

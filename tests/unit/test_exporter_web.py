@@ -12,10 +12,10 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.telemetry import log
 from rota_supervisor.exporter.access import Door
-from rota_supervisor.exporter.client import HttpRequest
+from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.fleet import Health, Probe
+from rota_supervisor.exporter.http_connection import HttpRequest
 from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
-from rota_supervisor.exporter.web import Site
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import FleetEvent, Notice
 from support.child_settings import exporter_settings

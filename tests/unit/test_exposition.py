@@ -12,7 +12,7 @@ from prometheus_client.samples import Exemplar, Sample
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, HistogramDefinition
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 
 ACCEPT = "application/openmetrics-text;version=1.0.0"
 PLAIN, OPENMETRICS = ScrapeOptions(), ScrapeOptions(ACCEPT)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rota.telemetry.label_values import OTHER
-from rota_supervisor.exporter.client import json_answer
-from rota_supervisor.exporter.folding import queues_with_room
-from rota_supervisor.top.plain import plain
+from rota_supervisor.exporter.http_connection import json_answer
+from rota_supervisor.exporter.series import queues_with_room
+from rota_supervisor.top.summary import plain
 from support.alert_cases import RECORDING
 from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
 from support.prometheus import promtool

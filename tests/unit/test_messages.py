@@ -13,7 +13,7 @@ import pytest
 from rota.child import slot_layout
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota_supervisor import messages
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 
 ALL = [
     messages.First("poller", "node", 1, 4, 2, {"rank": 0}),

@@ -22,7 +22,7 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import label_values, metrics
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.samples import Series
+from rota_supervisor.exporter.series import Series
 from support.child_settings import poller_settings
 from support.region_reading import read_region
 

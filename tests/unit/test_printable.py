@@ -23,7 +23,7 @@ from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.lines import PlainLines, show_checks
 from rota_supervisor.exits import say_crash
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from support.hostile import HOSTILE, UNFIT, VALID, unfit_in
 

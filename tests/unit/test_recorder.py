@@ -22,7 +22,7 @@ from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
 from rota_supervisor.exporter.regions import Total
-from rota_supervisor.exporter.samples import Series
+from rota_supervisor.exporter.series import Series
 from support.region_reading import read_region, reader_of
 
 SMALL_BYTES = (48 << 10) + 4096

@@ -11,7 +11,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.exporter.folding import enough_for, queues_with_room
+from rota_supervisor.exporter.series import enough_for, queues_with_room
 from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
 from rota_supervisor.server import check_server
 

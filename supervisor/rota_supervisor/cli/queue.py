@@ -17,7 +17,7 @@ from rota_supervisor.cli.known_queues import find_strays, warn_of_strays, warn_o
 from rota_supervisor.cli.queue_explain import explain
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.exporter.largest import Largest
+from rota_supervisor.exporter.queue_reading import Largest
 
 MOST_SCANS: Final = 200  # of 1000 keys each: tens of milliseconds
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")

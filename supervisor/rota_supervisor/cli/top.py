@@ -18,7 +18,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_of_url, token_in
-from rota_supervisor.top.plain import plain
+from rota_supervisor.top.summary import plain
 
 STATUS: Final = "/status.json"
 _NO_TEXTUAL: Final = "rota top draws with Textual, which is not installed: pip install 'rota[top]', or say --once"
@@ -106,7 +106,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
     try:
-        from rota_supervisor.top.app import Top  # noqa: PLC0415 - Textual may be missing, and takes long to import
+        from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and takes long to import
     except ModuleNotFoundError:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
     fleet = read_status(node)["fleet"]

@@ -13,7 +13,7 @@ from rota_supervisor.demo.fleet import Fleet, Interrupts
 from rota_supervisor.demo.run import Demo, Outcome
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeSilent
-from rota_supervisor.top.app import Top
+from rota_supervisor.top.top_app import Top
 
 
 class Acts:

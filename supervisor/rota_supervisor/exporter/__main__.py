@@ -8,8 +8,8 @@ from rota.child import life, slot_memory
 from rota.telemetry import log
 from rota_supervisor import child, layout
 from rota_supervisor.exporter.access import Door
-from rota_supervisor.exporter.serving import ExporterPlace, serve
-from rota_supervisor.exporter.settings import exporter_settings
+from rota_supervisor.exporter.exporter_settings import exporter_settings
+from rota_supervisor.exporter.service import ExporterPlace, serve
 from rota_supervisor.process import show_title
 
 EXIT_NO_DOOR: Final = 1

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from rota.printable import printable
 from rota.telemetry import events, log
 from rota.telemetry.once_a_minute import OnceAMinute
-from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
-from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
+from rota_supervisor.exporter.http_connection import Answer, HttpRequest, text_answer
 
 if TYPE_CHECKING:
     import ssl

@@ -1,7 +1,8 @@
-"""Samples as families of prometheus_client, which writes them in the format that was asked for: the plain one, or
-OpenMetrics, which has exemplars and created timestamps."""
+"""Samples as families of prometheus_client, which writes them in the format that the scrape accepts: the plain one, or
+OpenMetrics, which has created timestamps and exemplars (the task whose start a bucket of lag counted)."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -10,9 +11,13 @@ from prometheus_client import core as prometheus
 from prometheus_client.exposition import choose_encoder
 
 from rota.printable import printable
+from rota.protocol.entry import MICROSECONDS, parse_entry
+from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition
-from rota_supervisor.exporter.samples import Labels, Numbers, Samples
+from rota.telemetry.metrics import TASK_LAG
+from rota_supervisor.exporter.fleet import Member, MemberTask
+from rota_supervisor.exporter.series import Labels, Numbers, Samples
 
 _FLEET: Final = "fleet"
 _END: Final = b"# EOF\n"  # of OpenMetrics
@@ -114,3 +119,40 @@ def _buckets(
         (bound, count, exemplars[place]) if place in exemplars else (bound, count)
         for place, (bound, count) in enumerate(zip(bounds, counts, strict=True))
     ]
+
+
+_MOST_CHARACTERS: Final = 100  # all labels of an exemplar together have 128, names and all
+
+
+class Exemplars:
+    """The last task seen for each bucket of each lag histogram."""
+
+    def __init__(self, label_of: Callable[[str], str]) -> None:
+        self._label_of = label_of
+        self._taken: set[bytes] = set()  # entries of tasks that still run
+        self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
+
+    def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:
+        """Look at what runs. `clock_offset_seconds`: Redis time minus our wall clock. `known`: the label sets of lag
+        that are shown."""
+        shown, taken = frozenset(known), set()
+        for running in (task for member in fleet for task in member.tasks):
+            entry = running.task.entry
+            if entry in self._taken or self._take(running, clock_offset_seconds, shown):
+                taken.add(entry)
+        self._taken = taken
+
+    def _take(self, running: MemberTask, clock_offset_seconds: float, shown: frozenset[Labels]) -> bool:
+        """Return whether it became an exemplar."""
+        at = time.time() - running.age_seconds
+        try:
+            entry = parse_entry(running.task.entry)
+            lag = max(0.0, at + clock_offset_seconds - entry.due_us / MICROSECONDS)
+        except (ValueError, LookupError, ArithmeticError):  # a task may write anything there
+            return False
+        labels = self._label_of(entry.queue), entry.kind.label
+        if labels not in shown or not is_name(entry.id) or len(entry.id) > _MOST_CHARACTERS:
+            return False
+        of_series = self.by_series.setdefault((TASK_LAG.name, labels), {})
+        of_series[bisect_left(TASK_LAG.buckets, lag)] = prometheus.Exemplar({"task_id": entry.id}, lag, at)
+        return True

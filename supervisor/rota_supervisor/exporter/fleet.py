@@ -18,9 +18,9 @@ from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.progress import Progress, read_progress
 from rota.telemetry.events import REDIS_BACK, REDIS_LOST
 from rota.telemetry.metrics import REDIS_EVICTS_KEYS, REDIS_ROUND_TRIP, REDIS_UP
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
-from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import FLEET_STATES, Json, Notice, redis_warnings, sentence
 from rota_supervisor.proc import parent_of

@@ -1,7 +1,7 @@
 """What is wrong with a fleet, in one line of words each, the worst first: the first thing that people read.
 
-A pure function over what `/status.json` answers. Each rule below names one cause. They stand in the order in which
-causes go before what follows from them: who reads the first line and mends that has mended the most.
+A pure function over what `/status.json` answers. Each rule below names one cause. They are in the order in which
+causes come before their consequences: the first line is the one whose repair mends the most.
 """
 
 from collections import Counter
@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 from rota.durations import in_words
 from rota.telemetry.events import DEATHS
-from rota_supervisor.exporter import headlines_of_queues as queues
-from rota_supervisor.exporter import headlines_of_redis as redis
-from rota_supervisor.exporter.headlines_of_queues import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
+from rota_supervisor.exporter import queue_headlines as queues
+from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Json, sentence
+from rota_supervisor.notice import EVICTS_KEYS, Json, is_slow, sentence, slow_words
 
 GOOD: Final = "good"
 MOST: Final = 20
@@ -178,6 +177,84 @@ def _too_long(task: Row) -> str:
     return f"usually at most {in_words(usual)}; {has_limit}" if age > enough else ""
 
 
+# Redis
+
+OLD_SECONDS: Final = 3.0  # what Redis told is as old as this only while it is slow
+VERY_SLOW_SECONDS: Final = 0.1
+SKEW_SECONDS: Final = 1.0
+
+
+def _redis_away(status: Row) -> Iterator[Headline]:
+    """Redis does not answer the master, or answers that it does nothing for now, as with a full disk."""
+    if not _reaches(status):
+        changes = (event for event in reversed(status.get("events") or ()) if event["event"] in _OF_REDIS)
+        lost = next((event for event in changes if event["event"] == "redis.lost"), None)
+        refused = lost is not None and lost["fields"].get("refused")
+        since = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
+        fault = f"refuses{since}: {lost['fields']['error']}" if lost and refused else f"does not answer{since}"
+        yield Headline(BAD, f"Redis {fault}: no task starts, those that run go on", "redis")
+
+
+_OF_REDIS: Final = ("redis.lost", "redis.back")
+
+
+def _redis_slow(status: Row) -> Iterator[Headline]:
+    round_trip, age = status.get("redis_round_trip_seconds"), status.get("queue_states_age_seconds")
+    if _reaches(status) and round_trip is not None and is_slow(round_trip):
+        old = f"; queues are shown as they were {in_words(age)} ago" if age is not None and age > OLD_SECONDS else ""
+        yield Headline(BAD if round_trip >= VERY_SLOW_SECONDS else WARN, f"{slow_words(round_trip)}{old}", "redis")
+
+
+def _redis_unknown(status: Row) -> Iterator[Headline]:
+    """Nobody told what waits in the queues, so nobody knows whether any is late."""
+    if _reaches(status) and not status["redis"] and status.get("redis_asked", True):
+        told = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
+        yield Headline(WARN, f"unknown: {told}, so what waits there is not known", "redis")
+
+
+def _evicts_keys(status: Row) -> Iterator[Headline]:
+    if status.get("evicts_keys"):
+        yield Headline(BAD, f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction", "redis")
+
+
+def _redis_books(status: Row) -> Iterator[Headline]:
+    missing = status["missing_tasks"] or 0
+    if missing > 0:
+        yield Headline(BAD, f"{count(missing, 'accepted task')} missing from the books: see rota audit", "fleet")
+    elif missing < 0:
+        yield Headline(BAD, f"{count(-missing, 'task')} more ended than were accepted: see rota audit", "fleet")
+
+
+def _unplaced(status: Row) -> Iterator[Headline]:
+    if tasks := status.get("unplaced_tasks"):
+        text = f"{count(tasks, 'live task')} in no lane, so nobody will run {'it' if tasks == 1 else 'them'}"
+        yield Headline(BAD, f"{text}: see rota audit", "fleet")
+
+
+def _orphans(status: Row) -> Iterator[Headline]:
+    if lists := status.get("orphans"):
+        yield Headline(WARN, f"{count(lists, 'in-flight list')} of owners that nobody registered", "fleet")
+
+
+def _stray_lists(status: Row) -> Iterator[Headline]:
+    """Lists that were meant as queues of the fleet, so that no worker takes what was pushed there."""
+    for stray in status.get("stray_lists") or ():
+        yield Headline(
+            WARN, f'no worker takes from the list "{stray["key"]}": {stray["fault"]}; see rota audit', "redis"
+        )
+
+
+def _clock_skew(status: Row) -> Iterator[Headline]:
+    offset = status.get("clock_offset_seconds")
+    if offset is not None and abs(offset) > SKEW_SECONDS:
+        which = "behind" if offset > 0 else "ahead of"
+        yield Headline(WARN, f"the clock of this machine is {in_words(abs(offset))} {which} that of Redis", "redis")
+
+
+def _reaches(status: Row) -> bool:
+    return all(row["ok"] for row in status["ready"]["checks"] if row["name"] == "redis")
+
+
 # What rules ask
 
 
@@ -195,7 +272,10 @@ def _age(event: Row, status: Row) -> str:
     return in_words(status["at"] - event["at"])
 
 
-class Condition(NamedTuple):
+# The table
+
+
+class FleetCondition(NamedTuple):
     """One thing that may be wrong: the rule that says so, and the alerts that fire while it holds."""
 
     rule: Rule
@@ -205,34 +285,34 @@ class Condition(NamedTuple):
 # Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
 # NO_PAGE. Alerts on windows of hours keep firing for a while after the trouble has ended.
 CONDITIONS: Final = (
-    Condition(redis.away, ("RotaRedisDown",)),
-    Condition(redis.slow, ("RotaRedisSlow",)),
-    Condition(redis.unknown, ("RotaQueueStatesMissing",)),
-    Condition(redis.evicts_keys, ("RotaRedisEvictsKeys",)),
-    Condition(_master_is_silent),
-    Condition(redis.books, ("RotaTasksMissing",)),
-    Condition(redis.unplaced, ("RotaTasksUnplaced",)),
-    Condition(_held_back, ("RotaStartsHeld",)),
-    Condition(_deaths, ("RotaWorkerCrashLoop",)),
-    Condition(_not_serving),
-    Condition(_lost_nodes, ("RotaNodeLost",)),
-    Condition(_short_pools, ("RotaWorkersMissing",)),
-    Condition(queues.unserved, ("RotaQueueUnserved",)),
-    Condition(_hung_tasks, ("RotaTaskHung",)),
-    Condition(queues.overdue, ("RotaPollerBehind",)),
-    Condition(queues.closed_queues, ("RotaQueueForgotten", "RotaConditionFailed")),
-    Condition(_adopt_errors, ("RotaAdoptFailed",)),
-    Condition(queues.failing, ("RotaTaskFailing",)),
-    Condition(queues.late, ("RotaLagBurn1h", "RotaLagBurn6h", "RotaLagBurn1d", "RotaLagBurn3d")),
-    Condition(queues.stalled, ("RotaQueueStalled", "RotaQueueStarved")),
-    Condition(_missed_occurrences, ("RotaScheduleMissed",)),
-    Condition(redis.orphans, ("RotaOrphans",)),
-    Condition(redis.stray_lists),
-    Condition(_refused_reload, ("RotaConfigReloadFailed",)),
-    Condition(_quiet, ("RotaQuietForgotten",)),
-    Condition(_dropped_log_lines, ("RotaLogLinesDropped",)),
-    Condition(_dropped_series, ("RotaSeriesDropped",)),
-    Condition(redis.clock_skew, ("RotaClockSkew",)),
-    Condition(queues.dead, ("RotaDeadLetters",)),
+    FleetCondition(_redis_away, ("RotaRedisDown",)),
+    FleetCondition(_redis_slow, ("RotaRedisSlow",)),
+    FleetCondition(_redis_unknown, ("RotaQueueStatesMissing",)),
+    FleetCondition(_evicts_keys, ("RotaRedisEvictsKeys",)),
+    FleetCondition(_master_is_silent),
+    FleetCondition(_redis_books, ("RotaTasksMissing",)),
+    FleetCondition(_unplaced, ("RotaTasksUnplaced",)),
+    FleetCondition(_held_back, ("RotaStartsHeld",)),
+    FleetCondition(_deaths, ("RotaWorkerCrashLoop",)),
+    FleetCondition(_not_serving),
+    FleetCondition(_lost_nodes, ("RotaNodeLost",)),
+    FleetCondition(_short_pools, ("RotaWorkersMissing",)),
+    FleetCondition(queues.unserved, ("RotaQueueUnserved",)),
+    FleetCondition(_hung_tasks, ("RotaTaskHung",)),
+    FleetCondition(queues.overdue, ("RotaPollerBehind",)),
+    FleetCondition(queues.closed_queues, ("RotaQueueForgotten", "RotaConditionFailed")),
+    FleetCondition(_adopt_errors, ("RotaAdoptFailed",)),
+    FleetCondition(queues.failing, ("RotaTaskFailing",)),
+    FleetCondition(queues.late, ("RotaLagBurn1h", "RotaLagBurn6h", "RotaLagBurn1d", "RotaLagBurn3d")),
+    FleetCondition(queues.stalled, ("RotaQueueStalled", "RotaQueueStarved")),
+    FleetCondition(_missed_occurrences, ("RotaScheduleMissed",)),
+    FleetCondition(_orphans, ("RotaOrphans",)),
+    FleetCondition(_stray_lists),
+    FleetCondition(_refused_reload, ("RotaConfigReloadFailed",)),
+    FleetCondition(_quiet, ("RotaQuietForgotten",)),
+    FleetCondition(_dropped_log_lines, ("RotaLogLinesDropped",)),
+    FleetCondition(_dropped_series, ("RotaSeriesDropped",)),
+    FleetCondition(_clock_skew, ("RotaClockSkew",)),
+    FleetCondition(queues.dead, ("RotaDeadLetters",)),
 )
 NO_PAGE: Final = ("RotaAbsent",)  # no node is there to say anything

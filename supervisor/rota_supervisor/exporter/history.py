@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.metrics import TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
-from rota_supervisor.exporter.samples import Numbers, Samples
+from rota_supervisor.exporter.series import Numbers, Samples
 
 STEP_SECONDS: Final = 5.0
 STEPS: Final = 60

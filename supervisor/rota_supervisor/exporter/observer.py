@@ -21,17 +21,13 @@ from rota.telemetry.definition import Definition, Writer
 from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.exemplars import Exemplars
-from rota_supervisor.exporter.exposition import Exposition, Origins, ScrapeOptions, exposition
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.fleet import Health, Member, Probe, held_at, now_seconds
-from rota_supervisor.exporter.folding import Fold, Folding
 from rota_supervisor.exporter.history import History, Recent
-from rota_supervisor.exporter.largest import ShownQueues, as_one
-from rota_supervisor.exporter.queues import QueueReading, queue_row
+from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts
-from rota_supervisor.exporter.samples import Labels, Samples
-from rota_supervisor.exporter.series import SeriesBound, zeroes
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
 from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Json, Notice, Pace

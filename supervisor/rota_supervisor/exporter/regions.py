@@ -23,8 +23,7 @@ from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry import records
 from rota.telemetry.definition import Definition, GaugeDefinition, PeakDefinition
-from rota_supervisor.exporter.samples import Labels, Numbers, Samples, Series
-from rota_supervisor.exporter.series import SeriesBound
+from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
 _TOGETHER: Final = 64  # records that are compared at once

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.series import Samples
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
 LATE_SECONDS: Final = 300.0  # for which a queue counts as one that was late

@@ -1,13 +1,15 @@
-"""The lines at the top of `rota top`: which fleet this is, what is wrong with it, and how it went lately. Pure."""
+"""The lines at the top of `rota top`: which fleet this is, what is wrong with it, and how it went lately; and `rota top
+--once`, which writes them and all tables as text, for a pipe, a ticket, or a terminal without Textual. Pure."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rota.durations import in_words
 from rota.printable import printable
 from rota_supervisor.layout import Role
-from rota_supervisor.top.tables import Cell, Row, spark
-from rota_supervisor.top.views import rate_of, step_of
+from rota_supervisor.top.fleet_tables import TABLES, rate_of, step_of
+from rota_supervisor.top.tables import Cell, Row, Table, spark
 
 # Read without color too: what is wrong has a mark before it.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
@@ -82,3 +84,22 @@ def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
     yield title(status)
     yield from ([line] for line in headlines(status, width, most_headlines))
     yield from charts(status, width)
+
+
+_MOST_HEADLINES = 20
+_MOST_EVENTS = 10
+
+
+def plain(status: Row, width: int) -> str:
+    """Return all that is known, as text of lines of about `width` columns."""
+    said = ("".join(cell.text for cell in line) for line in lines(status, width, _MOST_HEADLINES))
+    head = [line for each in said for line in textwrap.wrap(each, width, drop_whitespace=False)]
+    tables = [make(status).fitted(width) for make in TABLES.values()]
+    return "\n".join([*head, *(line for table in tables if table.lines for line in ("", *_table(table, width)))])
+
+
+def _table(table: Table, width: int) -> Iterator[str]:
+    lines = table.lines[:_MOST_EVENTS] if table.name == "events" else table.lines
+    for row in (table.heads, *([cell.text for cell in line.cells] for line in lines)):
+        cells = zip(row, table.widths, table.right, strict=True)
+        yield "  ".join(text.rjust(most) if right else text.ljust(most) for text, most, right in cells)[:width].rstrip()

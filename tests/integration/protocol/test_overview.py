@@ -4,7 +4,7 @@ from rota.protocol.command import follow
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import NewTask
 from rota.protocol.views import Overview, QueueState
-from rota_supervisor.exporter.queues import QueueLook
+from rota_supervisor.exporter.queue_reading import QueueLook
 from support.protocol import Fleet, body_of
 from support.waiting import until
 

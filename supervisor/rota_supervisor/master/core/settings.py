@@ -11,7 +11,7 @@ from rota_supervisor import messages
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig
 from rota_supervisor.config.schedules import calls_of
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child
 from rota_supervisor.master.core.surroundings import Surroundings

@@ -17,9 +17,9 @@ from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
-from rota_supervisor.exporter.server import Server
-from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter import access, endpoints, fleet, observer, queue_reading, redis_thread
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
+from rota_supervisor.exporter.http_server import Server
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
@@ -53,16 +53,16 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
         return _serve(server, place, signals_fd)
 
 
-def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -> web.Site:
+def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -> endpoints.Site:
     redis = _redis(settings)
-    watch = queues.QueueWatch(settings, redis) if redis else None
+    watch = queue_reading.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
     own = observer.OwnSlot.of(place.slot)
     if settings.alone:
         read_queues = _in_place_of_a_master(read_queues, own.recorder)
     memory, master_pid = place.memory, place.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
-    site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, door)
+    site = endpoints.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, door)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
     elif watch:
@@ -70,8 +70,8 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -
     return site
 
 
-def _redis(settings: ExporterSettings) -> asking.RedisThread | None:
-    return asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
+def _redis(settings: ExporterSettings) -> redis_thread.RedisThread | None:
+    return redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.ask_redis else None
 
 
 def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
@@ -82,7 +82,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], N
     return run
 
 
-Reader = Callable[[], queues.QueueReading | None]
+Reader = Callable[[], queue_reading.QueueReading | None]
 
 
 def _in_place_of_a_master(read: Reader, own: Recorder) -> Reader:
@@ -91,7 +91,7 @@ def _in_place_of_a_master(read: Reader, own: Recorder) -> Reader:
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
 
-    def read_and_tell() -> queues.QueueReading | None:
+    def read_and_tell() -> queue_reading.QueueReading | None:
         reading = read()
         redis_up.set(reading is not None)
         round_trip.set(math.nan if reading is None else reading.round_trip_seconds)

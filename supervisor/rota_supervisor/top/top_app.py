@@ -20,13 +20,12 @@ from rota.client.status import State
 from rota.printable import printable
 from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NodeSilent
-from rota_supervisor.top import summary, views
-from rota_supervisor.top.drawing import FleetTable, drawn
-from rota_supervisor.top.screens import Confirm, Tasks, Words, fields
+from rota_supervisor.top import fleet_tables, summary
+from rota_supervisor.top.screens import Confirm, FleetTable, Tasks, Words, drawn, fields
 from rota_supervisor.top.tables import Cell, Row
 
 LOOK_SECONDS: Final = 1.0
-_NAMES: Final = tuple(views.TABLES)
+_NAMES: Final = tuple(fleet_tables.TABLES)
 _TOGETHER: Final = ("queues", "workers", "events")  # in a terminal of the usual height
 _MOST_WRONG: Final = 3
 _KEYS: Final = {
@@ -76,7 +75,7 @@ class Top(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
         with Grid(id="tables"):
-            for name, make in views.TABLES.items():
+            for name, make in fleet_tables.TABLES.items():
                 yield FleetTable(name, make)
         yield Input(placeholder="show only rows with this text", id="filter")
         yield Footer(compact=True)
@@ -142,7 +141,7 @@ class Top(App[None]):
             name = self.screen.queue
             row = next((row for row in status["queues"] if row["name"] == name), None)
             if row is not None:
-                self.screen.show(row, views.step_of(status))
+                self.screen.show(row, fleet_tables.step_of(status))
 
     def on_resize(self) -> None:
         self._draw_summary()

@@ -10,7 +10,7 @@ from rota.client.status import State
 from rota.durations import in_words
 from rota.protocol.patterns import is_pattern
 from rota.protocol.progress import progress_words
-from rota_supervisor.exporter.headlines_of_queues import lateness
+from rota_supervisor.exporter.queue_headlines import lateness
 from rota_supervisor.layout import Role
 from rota_supervisor.top.tables import (
     NONE,

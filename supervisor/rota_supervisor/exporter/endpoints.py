@@ -1,4 +1,7 @@
-"""The endpoints: what is answered at once, and the pages that take longer. They only read, but for the actions."""
+"""The endpoints: what is answered at once, pages that take longer, and the files of the status page.
+
+They only read, except for the actions.
+"""
 
 import zlib
 from collections.abc import Callable
@@ -11,18 +14,20 @@ from prometheus_client.exposition import choose_encoder
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, nodes, status
+from rota_supervisor.exporter import fleet
 from rota_supervisor.exporter.access import METRICS, Door
-from rota_supervisor.exporter.asking import RedisThread, connector
-from rota_supervisor.exporter.assets import Assets
-from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
+from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer, text_answer
+from rota_supervisor.exporter.node_status import node_status, nodes_reader
 from rota_supervisor.exporter.observer import Observer
-from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter.redis_thread import RedisThread, connector
 
 if TYPE_CHECKING:
-    from rota_supervisor.exporter.actions import Actions
-    from rota_supervisor.exporter.tasks import TaskPages
+    from rota_supervisor.exporter.page_requests import Actions, TaskPages
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
@@ -55,12 +60,12 @@ class Site:
         self._assets = Assets()
         self._redis = redis
         self.between: Callable[[], object] = observer.note_history
-        read_nodes = nodes.reader(settings, redis)
+        read_nodes = nodes_reader(settings, redis)
 
         def state(asked: HttpRequest) -> Answer:
             seen = observer.observe()
             found = None if seen.reading is None else read_nodes()  # who waited in vain once waits no longer
-            return json_answer(status.status(settings, seen, found, _events_after(asked)))
+            return json_answer(node_status(settings, seen, found, _events_after(asked)))
 
         self._health: dict[str, _Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),
@@ -108,7 +113,7 @@ class Site:
 
     @cached_property
     def _actions(self) -> "Actions":
-        from rota_supervisor.exporter.actions import Actions  # noqa: PLC0415 - few pages do anything
+        from rota_supervisor.exporter.page_requests import Actions  # noqa: PLC0415 - few pages do anything
 
         return Actions(self._settings, self._people)
 
@@ -123,7 +128,7 @@ class Site:
     @cached_property
     def _tasks(self) -> "TaskPages":
         # It brings the side of the client that looks at tasks along, for those who do.
-        from rota_supervisor.exporter.tasks import TaskPages  # noqa: PLC0415
+        from rota_supervisor.exporter.page_requests import TaskPages  # noqa: PLC0415
 
         return TaskPages(self._settings.server.namespace, self._people)
 
@@ -164,3 +169,62 @@ def _health(found: fleet.Health, request: HttpRequest) -> Answer:
         return json_answer(found.row(), answer)
     said = ["ok"] if found.ok else [check.seen for check in found.checks if not check.ok]
     return text_answer(f"{printable('; '.join((*said, *found.warnings)))}\n", status=answer)
+
+
+_FOLDER: Final = Path(__file__).with_name("site")
+_KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+# Only what we serve runs, looks and is asked, in nobody's frame: the page shows names that producers chose.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file, plain and compressed, with the headers of both."""
+
+    plain: bytes
+    compressed: bytes
+    headers: tuple[tuple[str, str], ...]
+    tag: str
+
+    def answer(self, request: HttpRequest) -> Answer:
+        if self.tag in request.headers.get("if-none-match", ""):
+            return Answer(HTTPStatus.NOT_MODIFIED, self.headers, b"")
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Answer(HTTPStatus.OK, (*self.headers, ("Content-Encoding", "gzip")), self.compressed)
+        return Answer(HTTPStatus.OK, self.headers, self.plain)
+
+
+class Assets:
+    """The files by the paths at which they are served."""
+
+    def __init__(self) -> None:
+        self._files = {f"/{'' if file.name == 'index.html' else file.name}": file for file in _FOLDER.iterdir()}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    def answer(self, request: HttpRequest) -> Answer:
+        """Return the file at the path of a request, which is one of these."""
+        return self._read[request.path].answer(request)
+
+    @cached_property
+    def _read(self) -> dict[str, Asset]:
+        return {path: _asset(file) for path, file in self._files.items()}
+
+
+def _asset(file: Path) -> Asset:
+    plain = file.read_bytes()
+    tag = f'"{len(plain):x}-{zlib.crc32(plain):08x}"'  # hashlib would bring OpenSSL along
+    headers = (
+        ("Content-Type", f"{_KINDS[file.suffix]}; charset=utf-8"),
+        ("Content-Security-Policy", POLICY),
+        ("Cache-Control", "no-cache"),  # kept, and asked about each time: an upgrade shows at once
+        ("ETag", tag),
+        ("Referrer-Policy", "no-referrer"),
+        ("Vary", "Accept-Encoding"),
+        ("X-Content-Type-Options", "nosniff"),
+    )
+    return Asset(plain, gzip.compress(plain, mtime=0), headers, tag)

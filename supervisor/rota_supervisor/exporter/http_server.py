@@ -22,8 +22,8 @@ from http import HTTPStatus
 from itertools import cycle
 from typing import Final
 
-from rota_supervisor.exporter.client import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
-from rota_supervisor.exporter.web import Site
+from rota_supervisor.exporter.endpoints import Site
+from rota_supervisor.exporter.http_connection import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
 
 MAX_CLIENTS: Final = 256
 MAX_PAGES: Final = 16  # being made or sent: each is up to some megabytes

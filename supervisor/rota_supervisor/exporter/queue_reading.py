@@ -1,0 +1,214 @@
+"""What Redis says of the queues, and which queues of patterns are shown by name: the largest.
+
+Redis is asked at most once a second and waited for at most half a second. While an answer takes longer, the last one is
+shown, for half a minute at most. While Redis does not answer there are no queue gauges. How old those are that there
+are is a gauge too.
+
+With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. If that
+is not enough, the next look goes on there, and the others are shown as they were. Those without a name of their own are
+added up as one, `_other`: only what goes up and down. What only grows, as how many tasks were accepted, is counted for
+each pattern as a whole: the count of a queue that is forgotten and comes back would begin again.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, NamedTuple
+
+from rota.durations import in_seconds
+from rota.protocol import store, views
+from rota.protocol.command import RunCommand, follow
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.groups import Groups
+from rota.protocol.patterns import is_pattern
+from rota.protocol.queue_walk import look_further
+from rota.protocol.schedules import Page, ScheduleStore
+from rota.protocol.views import QueueState
+from rota.telemetry.label_values import OTHER
+from rota.telemetry.queue_labels import QueueLabels
+from rota_supervisor.exporter.exporter_settings import ExporterSettings
+from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
+
+MOST_STRANGE: Final = 500  # queues that stand in no tier, and are none of a pattern
+_STAYS_UP_TO: Final = 2
+_ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
+
+
+def size_of(state: QueueState) -> int:
+    """Return how many tasks a queue has to run."""
+    return state.ready + state.scheduled + state.inflight
+
+
+def as_one(states: Sequence[QueueState]) -> QueueState:
+    """Return these queues as one: numbers are added up, ages are the longest. It is paused or closed when one is, and
+    served unless one that has tasks is not."""
+    return QueueState(
+        queue=OTHER,
+        **{name: sum(getattr(each, name) for each in states) for name in _ADDED},
+        oldest_ready_age_us=max((each.oldest_ready_age_us for each in states), default=0),
+        oldest_overdue_age_us=max((each.oldest_overdue_age_us for each in states), default=0),
+        paused=any(each.paused for each in states),
+        served=all(each.served or not each.ready for each in states),
+        closed_age_us=max((each.closed_age_us for each in states), default=0),
+        closed_by=next((each.closed_by for each in states if each.closed_by), ""),
+        condition_error=next((each.condition_error for each in states if each.condition_error), ""),
+    )
+
+
+class ShownQueues(NamedTuple):
+    """The queues of tiers, strange ones, the largest of patterns, and all others of patterns as one.
+
+    `accepted`: tasks, by queue and by pattern. `pattern_of`: of the largest; of `_other` itself. `oldest_ready_us`: by
+    pattern, over all its queues that are not paused.
+    """
+
+    queues: tuple[QueueState, ...]
+    accepted: dict[str, int]
+    pattern_of: dict[str, str]
+    oldest_ready_us: dict[str, int]
+
+
+class Largest:
+    """Chooses which queues are shown, by the names and patterns of the tiers: `top` of those that only a pattern names.
+
+    Who was chosen stays while it is among twice as many largest: with queues of one size each look would begin other
+    series.
+    """
+
+    def __init__(self, served: Sequence[str], top: int) -> None:
+        self.served = tuple(served)
+        self._labels = QueueLabels(served)
+        self._top = top
+        self._chosen: frozenset[str] = frozenset()
+        self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
+
+    def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
+        """Choose among these queues. Patterns have a row too, of what was accepted in queues that are forgotten.
+        `all_seen`: there are no others."""
+        rows = [each for each in states if not is_pattern(each.queue)]
+        of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
+        own = sorted((each for each in rows if self._labels.of(each.queue) == each.queue), key=self._place_of)
+        del own[len(self.served) + MOST_STRANGE :]
+        if all_seen:
+            self._add_up_accepted(states)
+        chosen = self._largest_and_rest(of_patterns)
+        return ShownQueues(
+            (*own, *chosen),
+            {each.queue: each.accepted for each in own} | self._accepted,
+            {each.queue: self._labels.of(each.queue) for each in chosen},
+            self._oldest_ready(of_patterns),
+        )
+
+    def _place_of(self, state: QueueState) -> tuple[bool, bool]:
+        """Queues of tiers first, and of strange ones those that have something that nobody runs."""
+        return state.queue not in self.served, state.served or not size_of(state)
+
+    def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
+        oldest = dict.fromkeys(self._accepted, 0)
+        for state in of_patterns:
+            if not state.paused:
+                label = self._labels.of(state.queue)
+                oldest[label] = max(oldest[label], state.oldest_ready_age_us)
+        return oldest
+
+    def _add_up_accepted(self, states: Sequence[QueueState]) -> None:
+        found = dict.fromkeys(self._accepted, 0)
+        for state in states:
+            label = self._labels.of(state.queue)
+            if label in found:
+                found[label] += state.accepted
+        # A queue that is forgotten while portions are looked at may be counted in none.
+        self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
+
+    def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
+        if not self._accepted:
+            return ()
+        ranked = sorted(states, key=lambda each: (-size_of(each), each.queue))
+        near = sorted(ranked[: _STAYS_UP_TO * self._top], key=lambda each: each.queue not in self._chosen)
+        self._chosen = frozenset(each.queue for each in near[: self._top])
+        rest = [each for each in ranked if each.queue not in self._chosen]
+        return (*near[: self._top], as_one(rest))
+
+
+SCHEDULES_SHOWN: Final = 100
+GROUPS_SHOWN: Final = 20
+NO_SCHEDULES: Final = Page(0, 0, ())
+NO_GROUPS: Final = Groups(0, (), {})
+LOOK_SECONDS: Final = 0.25
+_OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.name != "queue")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReading:
+    """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
+    `schedules`: the next ones. `groups`: those that are open the longest. `read_at`: when it was asked (monotonic), and
+    `round_trip_seconds`: how long one command of it took."""
+
+    shown: ShownQueues
+    missing_tasks: int
+    clock_offset_seconds: float
+    consumers: views.Consumers
+    schedules: Page = NO_SCHEDULES
+    groups: Groups = NO_GROUPS
+    read_at: float = 0.0
+    round_trip_seconds: float = 0.0
+
+
+def queue_row(state: views.QueueState) -> dict[str, Any]:
+    """Return a queue as `/status.json` shows it: durations are in seconds."""
+    return in_seconds({name: getattr(state, name) for name in _OF_A_ROW})
+
+
+class QueueLook:
+    """Looks at all queues there are, for so many seconds at once."""
+
+    def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = LOOK_SECONDS) -> None:
+        self._scripts = scripts
+        self._named = named
+        self._seconds = seconds
+        self._cursor = "0"
+        self._seen: dict[str, views.QueueState] = {}  # since it began at the first of them
+        self._seen_before: dict[str, views.QueueState] = {}
+
+    def begin(self, run: RunCommand) -> views.Overview:
+        """Look at those that are named, and at a portion."""
+        return run(self._scripts.overview(self._named, self._cursor))
+
+    def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
+        """Look at others; `more`: there are some that were never looked at."""
+        deadline = time.monotonic() + self._seconds
+        looked = follow(run, look_further(self._scripts, begun, lambda: time.monotonic() > deadline))
+        self._cursor = looked.cursor
+        self._seen |= {row.queue: row for row in looked.queues}
+        if looked.more:
+            is_whole, rows = bool(self._seen_before), self._seen_before | self._seen
+        else:
+            is_whole, rows = True, self._seen
+            self._seen_before, self._seen = self._seen, {}
+        return replace(looked, queues=tuple(rows.values()), cursor="0" if is_whole else looked.cursor)
+
+
+class QueueWatch:
+    """Asks when somebody wants to know."""
+
+    def __init__(self, settings: ExporterSettings, redis: RedisThread) -> None:
+        self._scripts = store.Store(settings.server.namespace)
+        self._schedules = ScheduleStore(settings.server.namespace)
+        self._largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
+        self._look = QueueLook(self._scripts, self._largest.served)
+        answer = FreshAnswer(redis, self._read_from)
+        self.read, self.keep_fresh = answer.read, answer.keep_fresh
+
+    def _read_from(self, run: RunCommand) -> QueueReading:
+        before, read_at = time.time(), time.monotonic()
+        begun = self._look.begin(run)
+        offset = begun.now_us / MICROSECONDS - (before + time.time()) / 2
+        asked_at = time.monotonic()
+        consumers = run(self._scripts.consumers())
+        took = time.monotonic() - asked_at
+        missing = run(self._scripts.audit()).missing
+        planned = run(self._schedules.page(0, SCHEDULES_SHOWN))
+        groups = run(self._scripts.groups(count=GROUPS_SHOWN))
+        seen = self._look.go_on(run, begun)
+        shown = self._largest.choose(seen.queues, all_seen=not seen.more)
+        return QueueReading(shown, missing, offset, consumers, planned, groups, read_at, took)
