@@ -40,7 +40,7 @@ the options of tasks and of calls in a table, with their defaults and examples.
 """
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "client.periodic.Periodic"),
+    "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "tasks.periodic.Periodic"),
     "Enqueueing": ("configure", "default_client", "enqueue_many", "Call", "Handle", "Client"),
     "On asyncio": (
         "AsyncClient",

@@ -17,7 +17,7 @@ import rota
 import rota_supervisor
 from rota.errors import InvalidArguments
 from rota.protocol.scripts import load_script
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import give_memory_back
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rota.client.client import Client
 from rota.protocol.keys import Keys, pattern_of_all
-from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
+from rota.tasks.registry import default_registry
 from rota_supervisor.embedded import embedded_server
 
 START_SECONDS: Final = 60.0

@@ -40,6 +40,7 @@ def _modules(folder: Path) -> set[str]:
 _TABLES = (
     "workers/rota",
     "workers/rota/client",
+    "workers/rota/tasks",
     "workers/rota/testing",
     "workers/rota/contrib/django",
     "supervisor/rota_supervisor",

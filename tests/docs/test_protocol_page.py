@@ -2,8 +2,8 @@
 
 import re
 
-from rota.options import OPTIONS_OF_A_CALL
 from rota.protocol.scripts import script_names
+from rota.tasks.options import OPTIONS_OF_A_CALL
 from support.prose import ROOT
 
 PAGE = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")

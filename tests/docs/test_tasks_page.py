@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from rota.client.call import CallOptions
 from rota.client.prepare import prepare
-from rota.options import TaskArguments, TaskOptions
-from rota.registry import Registry
+from rota.tasks.call import CallOptions
+from rota.tasks.options import TaskArguments, TaskOptions
+from rota.tasks.registry import Registry
 from support.prose import ROOT
 
 PAGE = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.client.resolve import resolve
-from rota.client.settings import ClientSettings
+from rota.tasks.fleet_settings import ClientSettings
 from support.certificates import Certificate, certificate
 from support.fleet_process import rota as run_rota
 from support.fleet_process import toml

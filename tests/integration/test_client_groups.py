@@ -14,7 +14,7 @@ import rota
 from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
 from rota.client.flow.sending import PORTION
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
 from support.servers import Server

@@ -16,7 +16,7 @@ from rota.client.client import Client
 from rota.contrib.opentelemetry import processing
 from rota.protocol.store import Announced, Blame, Store
 from rota.protocol.tiers import QueueShare
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet, one_tier
 from support.servers import Server

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 import rota
 from rota.client.default import default_client
 from rota.protocol.outcome import DeadOutcome
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from rota.testing import eager
 from support.django_project import set_up_again
 from support.protocol import Fleet, one_tier

@@ -8,7 +8,7 @@ import pytest
 
 import rota
 from rota.client.client import Client
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from support.protocol import Fleet
 from support.servers import Server
 

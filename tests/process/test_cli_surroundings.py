@@ -84,7 +84,7 @@ def test_what_an_encoding_does_not_have_is_escaped(fleets: Fleets) -> None:
 def test_a_file_without_an_end_is_a_fault_of_the_configuration(
     tmp_path: Path, place: str, message: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.client.settings.PIPE_SECONDS", 0.05)
+    monkeypatch.setattr("rota.tasks.fleet_settings.PIPE_SECONDS", 0.05)
     os.mkfifo(tmp_path / "pipe")
     os.truncate(os.open(tmp_path / "endless", os.O_CREAT | os.O_RDWR), 1 << 40)
     text = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from rota_supervisor.cli.app import run_app
 from support.servers import Server
 

@@ -18,17 +18,17 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-import rota.hooks
+import rota.tasks.hooks
 from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import move_in, region_at
 from rota.client.declaring import task
-from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry, TimeLimit
 from rota.poller import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
+from rota.tasks.current import CurrentTask, current_task
 from rota.worker.run import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
@@ -56,19 +56,19 @@ def tell(text: str) -> None:
     _Server.connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 
 
-@rota.hooks.on_worker_start
+@rota.tasks.hooks.on_worker_start
 def start() -> None:
     tell("worker start")
     if os.environ.get("FAIL_AT_START"):
         sys.exit("the start hook fails")
 
 
-@rota.hooks.on_worker_stop
+@rota.tasks.hooks.on_worker_stop
 def stop() -> None:
     tell("worker stop")
 
 
-@rota.hooks.on_dead
+@rota.tasks.hooks.on_dead
 def bury(dead: CurrentTask, reason: str) -> None:
     tell(f"buried {dead.name} {reason.split(':', maxsplit=1)[0]}")
     if dead.name == "die_with_hook":
@@ -77,7 +77,7 @@ def bury(dead: CurrentTask, reason: str) -> None:
         _fork_and("return")
 
 
-@rota.hooks.around_task
+@rota.tasks.hooks.around_task
 def hesitate(current: CurrentTask) -> Generator[None, None, None]:
     if current.name == "hesitant":
         time.sleep(0.2)

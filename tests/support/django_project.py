@@ -15,7 +15,7 @@ from django.core.management import call_command
 
 import rota.client.default
 from rota.contrib.django.apps import RotaConfig
-from rota.hooks import default_hooks
+from rota.tasks.hooks import default_hooks
 
 _DATABASE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 _PROCESSORS = ["request", "auth", "messages"]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.client.arguments import _OUTER_LEVELS, _faults, check_arguments
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH
+from rota.tasks.arguments import _OUTER_LEVELS, _faults, check_arguments
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024 - a plain one, as applications have them
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import rota
-from rota.current import CurrentTask, reset_running, set_running
 from rota.errors import NoCurrentTask
-from rota.hooks import Hooks, default_hooks
+from rota.tasks.current import CurrentTask, reset_running, set_running
+from rota.tasks.hooks import Hooks, default_hooks
 
 DUE = datetime(2024, 1, 1, tzinfo=UTC)
 LATER = datetime(2024, 1, 2, tzinfo=UTC)

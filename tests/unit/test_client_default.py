@@ -8,7 +8,7 @@ import rota
 from rota.client.client import Client
 from rota.client.default import DefaultClient, default_client, inherit_from_fleet
 from rota.client.resolve import resolve
-from rota.client.settings import DEFAULT_NAMESPACE, ClientSettings
+from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings
 from rota_supervisor.config.load import Sources, load_config
 
 NOTHING = ClientSettings()

@@ -8,7 +8,7 @@ import pytest
 from rota.child.settings import TaskOverride
 from rota.durations import microseconds, seconds, unix_microseconds, utc_datetime
 from rota.errors import InvalidName
-from rota.options import TaskOptions, check_options, effective_options
+from rota.tasks.options import TaskOptions, check_options, effective_options
 
 
 def test_the_defaults_are_the_documented_ones() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import rota
 from rota.durations import MICROSECONDS
-from rota.registry import Registry
 from rota.schedules.schedule import CronRule, EveryRule, Schedule
+from rota.tasks.registry import Registry
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.call import Call
 from rota.client.prepare import prepare
 from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
 from rota.protocol.store import NewTask
-from rota.registry import default_registry
+from rota.tasks.call import Call
+from rota.tasks.registry import default_registry
 
 KB = 256
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from rota.errors import Dead, Retry, TimeLimit
-from rota.options import TaskOptions, check_options
 from rota.protocol.outcome import RetryOutcome
-from rota.retry import DeadReason, GiveUp, decide
+from rota.tasks.options import TaskOptions, check_options
+from rota.tasks.retry_rules import DeadReason, GiveUp, decide
 
 BOOM = RuntimeError("boom")
 
@@ -138,8 +138,8 @@ def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
 DEBUGGED = """
 import pdb
 from bdb import BdbQuit
-from rota.options import TaskOptions
-from rota.retry import decide
+from rota.tasks.options import TaskOptions
+from rota.tasks.retry_rules import decide
 
 try:
     pdb.Pdb(nosigint=True).set_trace()

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import rota
 from rota.client.tasks import Task
 from rota.errors import DuplicateTask, InvalidArguments, InvalidName
-from rota.options import TaskArguments, TaskOptions
-from rota.registry import default_registry
+from rota.tasks.options import TaskArguments, TaskOptions
+from rota.tasks.registry import default_registry
 
 
 @pytest.fixture(autouse=True)

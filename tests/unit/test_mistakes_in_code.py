@@ -14,7 +14,7 @@ import pytest
 import rota
 from rota.client import default
 from rota.protocol.epitaph import traceback_text
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 
 SHOP = """
 import rota

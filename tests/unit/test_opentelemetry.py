@@ -15,8 +15,8 @@ import rota
 from rota.client.client import Client
 from rota.client.prepare import prepare
 from rota.contrib.opentelemetry import instrument, uninstrument
-from rota.hooks import default_hooks
-from rota.registry import default_registry
+from rota.tasks.hooks import default_hooks
+from rota.tasks.registry import default_registry
 from rota.testing import eager
 from support.spans import recorded_spans
 

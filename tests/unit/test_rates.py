@@ -7,12 +7,12 @@ import pytest
 
 import rota
 from rota.child.settings import TaskOverride
-from rota.client.declarable import fault_in_rate_key
 from rota.client.tasks import Task
-from rota.options import TaskOptions, check_options, effective_options
 from rota.protocol.entry import parse_entry
 from rota.protocol.store import RateAsked
-from rota.rates import Rate
+from rota.tasks.declaration import fault_in_rate_key
+from rota.tasks.options import TaskOptions, check_options, effective_options
+from rota.tasks.rates import Rate
 
 ENTRY = parse_entry(b"a q i 1000000 2000000 0 0 0 0 -")
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 import rota
-from rota.hooks import default_hooks
+from rota.tasks.hooks import default_hooks
 from rota.testing import NotRun, eager
 
 seen: list[object] = []

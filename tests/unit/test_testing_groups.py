@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from rota.testing import NotRun, capture, eager
 
 ran: list[str] = []

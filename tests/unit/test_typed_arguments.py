@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 import rota
 import rota.testing
-from rota.client.arguments import kept_result
-from rota.client.call import Call
 from rota.client.prepare import prepare
 from rota.client.tasks import Task
 from rota.errors import InvalidArguments
-from rota.options import TaskOptions
 from rota.protocol.body import decode_body
-from rota.registry import Registry, default_registry
+from rota.tasks.arguments import kept_result
+from rota.tasks.call import Call
+from rota.tasks.options import TaskOptions
+from rota.tasks.registry import Registry, default_registry
 
 if TYPE_CHECKING:
     from nowhere import Hidden  # type: ignore[import-not-found]  # noqa: F401 - what only a type checker may look up

@@ -17,10 +17,7 @@ from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
-from rota.current import CurrentTask, current_task
 from rota.errors import Cancelled, Dead, Retry
-from rota.hooks import AttemptFailure, Hooks
-from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
 from rota.protocol.entry import parse_entry
@@ -28,9 +25,12 @@ from rota.protocol.epitaph import read_accounts
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
 from rota.protocol.replies import ThrottleWord
 from rota.protocol.store import Store
-from rota.rates import Rate
-from rota.registry import Registry
 from rota.soft_limit import soft_limit
+from rota.tasks.current import CurrentTask, current_task
+from rota.tasks.hooks import AttemptFailure, Hooks
+from rota.tasks.options import TaskOptions
+from rota.tasks.rates import Rate
+from rota.tasks.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt
 from rota.worker.claims import Claimed

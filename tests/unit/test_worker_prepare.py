@@ -5,9 +5,9 @@ import pytest
 from rota.child.settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.client.tasks import Task
-from rota.options import TaskOptions, check_options
 from rota.protocol.epitaph import NotRunnable
-from rota.registry import Registry
+from rota.tasks.options import TaskOptions, check_options
+from rota.tasks.registry import Registry
 from rota.worker.prepare import Preparer, Runnable, Unfit
 from support.child_settings import worker_settings
 

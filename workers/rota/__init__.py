@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
     from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
-    from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.declaring import task
@@ -30,11 +29,9 @@ if TYPE_CHECKING:
     from rota.client.flow.values import Chain, Group, chain, group
     from rota.client.mapping import amap, map  # noqa: A004 - `rota.map`, as the built-in one
     from rota.client.peek import QueuedTask
-    from rota.client.periodic import Cron, Every
     from rota.client.queues import QueueCounts
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task
-    from rota.current import CurrentTask, current_task
     from rota.errors import (
         BlockingCall,
         Cancelled,
@@ -67,10 +64,13 @@ if TYPE_CHECKING:
         UnservedQueue,
         WaitTimeout,
     )
-    from rota.hooks import AttemptFailure, around_task, on_dead, on_failure, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
     from rota.schedules.status import ScheduleStatus
+    from rota.tasks.call import Call
+    from rota.tasks.current import CurrentTask, current_task
+    from rota.tasks.hooks import AttemptFailure, around_task, on_dead, on_failure, on_worker_start, on_worker_stop
+    from rota.tasks.periodic import Cron, Every
 
 __version__ = "0.1.0"
 
@@ -161,10 +161,10 @@ _HOMES = {
     "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
     "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
     "client.aio.flow.handles": ("AsyncChainHandle", "AsyncGroupHandle"),
-    "client.call": ("Call",),
+    "tasks.call": ("Call",),
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
-    "current": ("CurrentTask", "current_task"),
+    "tasks.current": ("CurrentTask", "current_task"),
     "client.default": (
         "aenqueue_many",
         "cancel",
@@ -175,14 +175,14 @@ _HOMES = {
         "status",
     ),
     "protocol.progress": ("Progress",),
-    "hooks": ("AttemptFailure", "around_task", "on_dead", "on_failure", "on_worker_start", "on_worker_stop"),
+    "tasks.hooks": ("AttemptFailure", "around_task", "on_dead", "on_failure", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
     "client.flow.values": ("Chain", "Group", "chain", "group"),
     "client.flow.handles": ("ChainHandle", "GroupHandle"),
     "client.flow.group_status": ("GroupStatus",),
     "client.mapping": ("amap", "map"),
     "client.peek": ("QueuedTask",),
-    "client.periodic": ("Cron", "Every"),
+    "tasks.periodic": ("Cron", "Every"),
     "client.queues": ("QueueCounts",),
     "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),

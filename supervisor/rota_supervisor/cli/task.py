@@ -111,7 +111,7 @@ def _argument(text: str) -> Any:
 
 def _import_tasks(config: Config, name: str) -> None:
     """Import the tasks, as a worker would, and make sure that this one is among them."""
-    from rota.registry import default_registry  # noqa: PLC0415 - the modules of a person are imported only here
+    from rota.tasks.registry import default_registry  # noqa: PLC0415 - the modules of a person are imported only here
     from rota_supervisor.importing import import_all, make_importable  # noqa: PLC0415 - as above
 
     make_importable([str(Path.cwd())])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from rota.client.settings import read_settings_file
+from rota.tasks.fleet_settings import read_settings_file
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.layers import Layer
 

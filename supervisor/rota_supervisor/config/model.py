@@ -11,14 +11,6 @@ from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
 from rota.child.slot_layout import MOST_PLACES
-from rota.client.settings import (
-    DEFAULT_DURABILITY,
-    DEFAULT_MAX_PAYLOAD_KB,
-    DEFAULT_MAX_RESULT_KB,
-    DEFAULT_NAMESPACE,
-    DEFAULT_REDIS_URL,
-    DEFAULT_TIME_LIMIT_SECONDS,
-)
 from rota.protocol.limits import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
@@ -29,6 +21,14 @@ from rota.protocol.limits import (
 )
 from rota.schedules.schedule import Missed, Overlap
 from rota.server.durability import Durability
+from rota.tasks.fleet_settings import (
+    DEFAULT_DURABILITY,
+    DEFAULT_MAX_PAYLOAD_KB,
+    DEFAULT_MAX_RESULT_KB,
+    DEFAULT_NAMESPACE,
+    DEFAULT_REDIS_URL,
+    DEFAULT_TIME_LIMIT_SECONDS,
+)
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]

@@ -13,8 +13,8 @@ from rota.protocol.classic import ClassicSource
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
-from rota.rates import NO_RATE, parse_rate
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
+from rota.tasks.rates import NO_RATE, parse_rate
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.hours import intervals, parse_hours
 from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.patterns import STAR, fault_in_pattern, served_as
-from rota.rates import parse_rate
 from rota.server.address import TlsFiles, parse_address
+from rota.tasks.rates import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion

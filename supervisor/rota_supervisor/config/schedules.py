@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rota.client.arguments import check_arguments
 from rota.durations import microseconds, unix_microseconds
 from rota.errors import InvalidArguments
 from rota.protocol.patterns import served_as
 from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule
+from rota.tasks.arguments import check_arguments
 from rota_supervisor.config.faults import Fault, suggestion
 from rota_supervisor.config.model import Config, ScheduleConfig
 

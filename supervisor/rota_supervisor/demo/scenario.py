@@ -6,7 +6,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from rota.client.call import Call
+from rota.tasks.call import Call
 
 NAMESPACE: Final = "demo"
 TIERS: Final = (("password-reset",), ("sold-email", "expired-email"), ("default", "reports"))

@@ -10,7 +10,7 @@ from rota.protocol.outcome import DONE
 from rota.protocol.replies import ThrottleWord
 from rota.protocol.store import RateAsked
 from rota.protocol.tiers import QueueShare
-from rota.rates import Rate, parse_rate
+from rota.tasks.rates import Rate, parse_rate
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, tiers
 

@@ -7,9 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from rota.client import settings
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.flow.methods import Flowing
 from rota.client.interception import interception
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
@@ -31,10 +29,12 @@ from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
-from rota.registry import default_registry
 from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
+from rota.tasks import fleet_settings as settings
+from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
+from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.consumer import Consumer, Terms

@@ -4,16 +4,16 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from rota.client.declarable import fault_in_rate_key, showing, signature_of, why_no_task
 from rota.client.tasks import AsyncTask, Task
 from rota.errors import InvalidName
-from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
-from rota.registry import default_registry, written_at
+from rota.tasks.declaration import fault_in_rate_key, showing, signature_of, why_no_task
+from rota.tasks.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
+from rota.tasks.registry import default_registry, written_at
 
 if TYPE_CHECKING:
-    from rota.client.periodic import Periodic
     from rota.schedules.schedule import Schedule
+    from rota.tasks.periodic import Periodic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,12 +93,12 @@ def task(
 def _periodic_of(given: ScheduleArguments) -> "tuple[Periodic, ...]":
     if not any(name in given for name in ScheduleArguments.__annotations__):
         return ()
-    from rota.client.periodic import declared  # noqa: PLC0415
+    from rota.tasks.periodic import declared  # noqa: PLC0415
 
     return declared(given)
 
 
 def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tuple[Schedule, ...]":
-    from rota.client.periodic import schedules_of  # noqa: PLC0415
+    from rota.tasks.periodic import schedules_of  # noqa: PLC0415
 
     return schedules_of(made, periodic)

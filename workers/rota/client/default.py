@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
-from rota.client.settings import ClientSettings
 from rota.durations import positive_seconds
 from rota.habits import OF_CONFIGURE, fault_in_option
 from rota.soft_limit import time_limit_deferred
+from rota.tasks.fleet_settings import ClientSettings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from rota.client.aio import AsyncClient, AsyncHandle
-    from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.status import Handle, TaskStatus
     from rota.client.telling import ProgressOption
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
     from rota.server.durability import Durability
+    from rota.tasks.call import Call
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rota.client.declarable import showing
 from rota.client.default import default_async_client, default_client
 from rota.client.flow.filling import MapOptions, MapPlan
+from rota.tasks.declaration import showing
 
 if TYPE_CHECKING:
     from rota.client.aio.flow.handles import AsyncGroupHandle

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rota.client.arguments import check_arguments, check_key
-from rota.client.call import Call, why_no_call
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.habits import nearest
-from rota.options import (
+from rota.protocol.body import Body, encode_body
+from rota.protocol.names import fault_in_name
+from rota.protocol.store import FRONT, NewTask
+from rota.tasks.arguments import check_arguments, check_key
+from rota.tasks.call import Call, why_no_call
+from rota.tasks.options import (
     TaskOptions,
     Unique,
     check_boolean,
@@ -23,13 +26,10 @@ from rota.options import (
     check_unique,
     not_negative_seconds,
 )
-from rota.protocol.body import Body, encode_body
-from rota.protocol.names import fault_in_name
-from rota.protocol.store import FRONT, NewTask
-from rota.registry import Registry
+from rota.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    from rota.client.typed import TypedArguments
+    from rota.tasks.typed import TypedArguments
 
 H = TypeVar("H")
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from rota.client import settings
 from rota.client.client import Client
 from rota.client.interception import NO_SERVER, interception
 from rota.client.on_commit import OnCommit
-from rota.client.settings import ClientSettings
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.durability import Durability, level_of
+from rota.tasks import fleet_settings as settings
+from rota.tasks.fleet_settings import ClientSettings
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient

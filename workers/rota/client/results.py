@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from rota.client.arguments import Misfit
 from rota.client.status import State, TaskStatus
 from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
-from rota.registry import default_registry
+from rota.tasks.arguments import Misfit
+from rota.tasks.registry import default_registry
 
 
 def result_of(status: TaskStatus, kept: bytes | None) -> Any:

@@ -4,18 +4,18 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.arguments import check_arguments
-from rota.client.periodic import Periodic, dumped
 from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.schedules import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
-from rota.registry import default_registry
 from rota.schedules.advancing import body_of
 from rota.schedules.schedule import Schedule
 from rota.schedules.status import FoundSchedule, ScheduleStatus, Times, read_schedule
 from rota.schedules.text import encode_schedule
+from rota.tasks.arguments import check_arguments
+from rota.tasks.periodic import Periodic, dumped
+from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.client import Client

@@ -8,27 +8,27 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
-from rota.client.call import CALL_OPTIONS, Call, CallOptions, advice_on_options, fault_in_call_options, plain_call
-from rota.client.declarable import showing, signature_of
 from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidArguments, RotaError
 from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
-from rota.options import TaskOptions
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
-from rota.rates import key_of
-from rota.registry import default_registry
 from rota.soft_limit import time_limit_deferred
+from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, advice_on_options, fault_in_call_options, plain_call
+from rota.tasks.declaration import showing, signature_of
+from rota.tasks.options import TaskOptions
+from rota.tasks.rates import key_of
+from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
     from rota.client.status import Handle
-    from rota.client.typed import TypedArguments
     from rota.schedules.schedule import Schedule
+    from rota.tasks.typed import TypedArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,13 +158,13 @@ class Task(KnowsHabits, Generic[P, R], habits=OF_A_TASK):
     def read_annotations(self) -> "TypedArguments | None":
         """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
         with time_limit_deferred:  # as in `default_client`
-            from rota.client.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+            from rota.tasks.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
     def described(self, place: int | str) -> tuple[str, str]:
         """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
-        from rota.client.typed import described  # noqa: PLC0415 - as above
+        from rota.tasks.typed import described  # noqa: PLC0415 - as above
 
         return described(self.function, self._signature, place)
 

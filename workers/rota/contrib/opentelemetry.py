@@ -20,18 +20,18 @@ from rota import __version__
 from rota.client.aio.client import AsyncClient
 from rota.client.aio.flow.doing import AsyncFlows
 from rota.client.aio.flow.methods import AsyncFlowing
-from rota.client.call import Call, many
 from rota.client.client import Client
 from rota.client.consumer.task import ClaimedTask
 from rota.client.flow.doing import Flows
 from rota.client.flow.methods import Flowing
 from rota.client.flow.values import Chain, Group
 from rota.client.prepare import carried
-from rota.current import CurrentTask
 from rota.errors import Cancelled, Retry
-from rota.hooks import around_task, default_hooks
 from rota.protocol.entry import Kind
-from rota.registry import default_registry
+from rota.tasks.call import Call, many
+from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import around_task, default_hooks
+from rota.tasks.registry import default_registry
 
 _SYSTEM: Final = {"messaging.system": "rota"}
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from rota.client.call import Call
 from rota.client.prepare import prepare
 from rota.durations import MICROSECONDS, Duration, seconds, utc_datetime
-from rota.options import TaskOptions
 from rota.protocol.body import decode_body
 from rota.protocol.entry import Kind
 from rota.protocol.store import FRONT, NewTask
-from rota.registry import default_registry
+from rota.tasks.call import Call
+from rota.tasks.options import TaskOptions
+from rota.tasks.registry import default_registry
 from rota.testing.terms import IN_TESTS
 from rota.worker.prepare import Preparer, Runnable
 

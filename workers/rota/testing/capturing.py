@@ -12,7 +12,7 @@ from rota.client.default import default_client
 from rota.client.status import State
 from rota.protocol.entry import Kind
 from rota.protocol.store import NewTask
-from rota.registry import default_registry
+from rota.tasks.registry import default_registry
 from rota.testing.books import Books, KeptTask
 from rota.testing.calls import CapturedCall, Expected, WantedCalls, captured_call, said_of
 from rota.testing.clock import CaptureClock

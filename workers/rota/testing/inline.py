@@ -12,17 +12,17 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.results import result_of
-from rota.client.settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
 from rota.client.status import State, status_of
 from rota.durations import MICROSECONDS
 from rota.errors import ResultNotStored, TaskDead
-from rota.hooks import default_hooks
 from rota.protocol.body import decode_body
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import ThrottleWord
-from rota.registry import default_registry
-from rota.retry import DeadReason
 from rota.soft_limit import SoftLimit, soft_limit
+from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
+from rota.tasks.hooks import default_hooks
+from rota.tasks.registry import default_registry
+from rota.tasks.retry_rules import DeadReason
 from rota.testing.books import OWNER, Books, KeptTask
 from rota.testing.limits import is_in_main_thread, limit_enforced
 from rota.testing.terms import IN_TESTS

@@ -5,10 +5,10 @@ from typing import Final
 
 from rota.protocol.schedules import occurrence_id
 from rota.protocol.store import NewTask
-from rota.registry import default_registry
 from rota.schedules.advancing import body_of
 from rota.schedules.occurrences import Occurrence, occurrences
 from rota.schedules.schedule import Schedule
+from rota.tasks.registry import default_registry
 
 _MOST: Final = 10_000
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rota.child.settings import TaskOverride
-from rota.client.settings import DEFAULT_TIME_LIMIT_SECONDS
+from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

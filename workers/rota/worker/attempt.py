@@ -10,10 +10,8 @@ from typing import Final
 
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
-from rota.current import CurrentTask
 from rota.durations import utc_datetime
 from rota.errors import Retry
-from rota.hooks import AttemptFailure
 from rota.protocol.body import texts_in
 from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
@@ -21,6 +19,8 @@ from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
 from rota.protocol.outcome import DONE, DeadOutcome, Done, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
 from rota.soft_limit import soft_limit
+from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import AttemptFailure
 from rota.worker.prepare import Runnable, Unfit
 from rota.worker.times import NOT_BEGUN, Times
 

@@ -7,9 +7,9 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_task import Verdict
 from rota.child.slots import Slot
 from rota.errors import TimeLimit
-from rota.options import TaskOptions
 from rota.protocol.outcome import RetryOutcome
-from rota.retry import decide
+from rota.tasks.options import TaskOptions
+from rota.tasks.retry_rules import decide
 
 _ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late

@@ -8,14 +8,14 @@ from typing import Any, assert_never
 
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
-from rota.client.arguments import kept_result
 from rota.errors import Cancelled
-from rota.hooks import Hooks
 from rota.protocol.ends import ran_by
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import NotRunnable, error_line
 from rota.protocol.outcome import DONE, CancelledOutcome, Expired, RetryOutcome
-from rota.retry import GiveUp, decide
+from rota.tasks.arguments import kept_result
+from rota.tasks.hooks import Hooks
+from rota.tasks.retry_rules import GiveUp, decide
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.claims import Claimed

@@ -11,11 +11,11 @@ from rota.child.life import NANOSECONDS
 from rota.child.settings import TaskOverride
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
-from rota.options import TaskOptions, effective_options, fault_in_options
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.ends import ran_by
 from rota.protocol.epitaph import NotRunnable
-from rota.registry import Registry
+from rota.tasks.options import TaskOptions, effective_options, fault_in_options
+from rota.tasks.registry import Registry
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task

@@ -8,17 +8,17 @@ from rota.child.settings import WorkerSettings
 from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.client.default import inherit_from_fleet
-from rota.client.settings import ClientSettings
-from rota.current import current_task
 from rota.errors import NoCurrentTask
-from rota.hooks import default_hooks
 from rota.protocol.store import Store
 from rota.protocol.tiers import pack_tiers
-from rota.registry import default_registry
 from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
+from rota.tasks.current import current_task
+from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.hooks import default_hooks
+from rota.tasks.registry import default_registry
 from rota.telemetry import log, log_foreign
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from rota.client import settings
 from rota.client.aio.connections import Connections
 from rota.client.aio.flow.methods import AsyncFlowing
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.portions import in_portions
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.client import Client
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
@@ -30,9 +28,11 @@ from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
-from rota.registry import default_registry
 from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
+from rota.tasks import fleet_settings as settings
+from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
+from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer

@@ -11,10 +11,10 @@ from rota.client.prepare import require_name
 from rota.client.results import result_of
 from rota.client.status import TaskStatus, status_of
 from rota.durations import Duration
-from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
+from rota.tasks.options import check_queue
 
 T = TypeVar("T")
 

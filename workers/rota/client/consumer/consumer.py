@@ -29,9 +29,9 @@ from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, ThrottleWord, TurnReply, TurnWord
 from rota.protocol.store import RateAsked, Turn
-from rota.registry import default_registry
 from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError
+from rota.tasks.registry import default_registry
 
 T = TypeVar("T")
 

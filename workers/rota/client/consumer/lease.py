@@ -18,13 +18,13 @@ from rota.client.consumer.wakeup import Wakeup
 from rota.client.reply_list import ReplyList
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, Uncertain
-from rota.options import check_queue
 from rota.protocol.command import RunCommand
 from rota.protocol.epitaph import error_line
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import Address
+from rota.tasks.options import check_queue
 
 T = TypeVar("T")
 

@@ -10,12 +10,9 @@ from random import random
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, assert_never
 
-from rota.client.arguments import kept_result
 from rota.client.consumer.lease import LOG
-from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, InvalidArguments, LeaseLost, Retry
-from rota.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds
 from rota.protocol.body import Body, BodyError, decode_body, texts_in
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
@@ -33,12 +30,15 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.replies import Claim
 from rota.protocol.store import RateAsked
-from rota.registry import Registry
-from rota.retry import GiveUp, decide
+from rota.tasks.arguments import kept_result
+from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB
+from rota.tasks.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds
+from rota.tasks.registry import Registry
+from rota.tasks.retry_rules import GiveUp, decide
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task
-    from rota.client.typed import TypedArguments
+    from rota.tasks.typed import TypedArguments
 
 _UNDECLARED: Final = TaskOptions()
 

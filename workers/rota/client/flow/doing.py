@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from rota.client.call import Call
 from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
 from rota.client.flow.handles import ChainHandle, GroupHandle
@@ -37,6 +36,7 @@ from rota.protocol.command import FollowSteps, Steps, ask, follow
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import Store
+from rota.tasks.call import Call
 
 if TYPE_CHECKING:
     from rota.client.client import Client

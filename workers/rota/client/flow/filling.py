@@ -7,7 +7,6 @@ from inspect import isroutine
 from itertools import islice
 from typing import Any, Final, TypedDict
 
-from rota.client.call import Call, why_no_call
 from rota.client.failures import Denied
 from rota.client.flow.sending import Checks, Filling, FlowTerms, group_ended
 from rota.client.flow.values import Chain, check_group
@@ -19,6 +18,7 @@ from rota.errors import RotaError, ServerFull, Unavailable, Uncertain
 from rota.habits import OF_MAP, fault_in_option
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.store import BATCH
+from rota.tasks.call import Call, why_no_call
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
 """What is to be sent, or waited for, whose answer it is sent; it is thrown what sending raises."""

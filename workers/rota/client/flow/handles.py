@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.call import Call
 from rota.client.flow.group_status import GroupStatus
 from rota.client.flow.values import Chain
 from rota.client.status import Handle, State, TaskStatus
@@ -12,6 +11,7 @@ from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
+from rota.tasks.call import Call
 
 if TYPE_CHECKING:
     from rota.client.client import Client

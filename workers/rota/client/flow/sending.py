@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.call import Call, why_no_call
 from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
@@ -19,7 +18,8 @@ from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
-from rota.registry import Registry, default_registry
+from rota.tasks.call import Call, why_no_call
+from rota.tasks.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.call import Call, why_no_call
 from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
 from rota.client.prepare import require_name
 from rota.habits import OF_A_FLOW, KnowsHabits
-from rota.registry import default_registry
+from rota.tasks.call import Call, why_no_call
+from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient

@@ -8,7 +8,7 @@ from django.core import checks
 from django.utils.module_loading import module_has_submodule
 
 from rota.contrib.django import databases, settings
-from rota.hooks import around_task
+from rota.tasks.hooks import around_task
 
 TASKS_MODULE: Final = "tasks"
 

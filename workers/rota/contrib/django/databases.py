@@ -8,8 +8,8 @@ from asgiref.sync import SyncToAsync
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from rota.current import CurrentTask
-from rota.registry import default_registry
+from rota.tasks.current import CurrentTask
+from rota.tasks.registry import default_registry
 
 
 def on_commit(send: Callable[[], None]) -> None:

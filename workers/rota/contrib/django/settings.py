@@ -12,13 +12,13 @@ from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - as D
 import rota
 from rota.client.prepare import require_name
 from rota.client.resolve import resolve
-from rota.client.settings import ClientSettings
 from rota.contrib.django.databases import on_commit
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
-from rota.options import check_boolean
 from rota.server.address import parse_address
 from rota.server.durability import level_of
+from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.options import check_boolean
 
 
 def _check_text(value: Any, name: str) -> str:

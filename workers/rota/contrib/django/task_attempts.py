@@ -18,9 +18,9 @@ from rota.contrib.django.tasks_framework import (
     task_finished,
     task_started,
 )
-from rota.current import CurrentTask, current_task
-from rota.hooks import on_dead
-from rota.options import TaskOptions
+from rota.tasks.current import CurrentTask, current_task
+from rota.tasks.hooks import on_dead
+from rota.tasks.options import TaskOptions
 
 declared: Final[dict[str, AnyTask]] = {}
 """Those of this process, by name."""

@@ -12,7 +12,6 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from rota.client.call import Call
 from rota.client.default import default_client
 from rota.client.prepare import require_name
 from rota.client.status import State
@@ -27,8 +26,9 @@ from rota.contrib.django.tasks_framework import (
     task_enqueued,
 )
 from rota.errors import ResultNotStored, Unavailable
-from rota.options import TaskOptions, check_options, check_queue
-from rota.registry import default_registry
+from rota.tasks.call import Call
+from rota.tasks.options import TaskOptions, check_options, check_queue
+from rota.tasks.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400

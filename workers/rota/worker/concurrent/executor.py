@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rota.child.slots import boottime_ns
-from rota.current import reset_running, set_running
 from rota.protocol.outcome import Expired
 from rota.protocol.replies import ThrottleWord
 from rota.soft_limit import soft_limit
+from rota.tasks.current import reset_running, set_running
 from rota.worker.attempt import Attempt
 from rota.worker.claims import Claimed
 from rota.worker.concurrent.in_hand import InHand

@@ -8,7 +8,6 @@ from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.looking import FollowAsync
 from rota.client.aio.portions import in_portions
-from rota.client.call import Call
 from rota.client.flow.doing import cancelling_group
 from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
@@ -24,6 +23,7 @@ from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import ask
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
+from rota.tasks.call import Call
 
 if TYPE_CHECKING:
     from rota.client.aio.client import AsyncClient

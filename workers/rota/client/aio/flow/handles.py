@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rota.client.aio.handle import AsyncHandle
-from rota.client.call import Call
 from rota.client.flow.group_status import GroupStatus
 from rota.client.flow.handles import PASSED
 from rota.client.flow.values import Chain
@@ -14,6 +13,7 @@ from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
+from rota.tasks.call import Call
 
 if TYPE_CHECKING:
     from rota.client.aio.client import AsyncClient

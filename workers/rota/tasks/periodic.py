@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from rota.client.arguments import check_arguments, require_collections
 from rota.durations import Duration, microseconds, unix_microseconds
 from rota.errors import DuplicateTask, InvalidArguments
 from rota.habits import OF_A_SCHEDULE, fault_in_option
-from rota.options import ScheduleArguments
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
+from rota.tasks.arguments import check_arguments, require_collections
+from rota.tasks.options import ScheduleArguments
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task

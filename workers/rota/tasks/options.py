@@ -11,11 +11,11 @@ from rota.errors import InvalidName
 from rota.habits import OF_A_DECLARATION, fault_in_option
 from rota.protocol.limits import MOST_CRASHES
 from rota.protocol.names import fault_in_queue_name
-from rota.rates import Rate, check_rate, check_rate_key, parse_rate
+from rota.tasks.rates import Rate, check_rate, check_rate_key, parse_rate
 
 if TYPE_CHECKING:
     from rota.child.settings import TaskOverride
-    from rota.client.periodic import Periodic
+    from rota.tasks.periodic import Periodic
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
 """What the `options` of a body may say."""
@@ -106,7 +106,7 @@ class TaskOptions:
 
 def check_options(given: TaskArguments) -> TaskOptions:
     """Check what a decorator was given and fill in the defaults; what makes the task periodic is left to
-    `rota.client.periodic`.
+    `rota.tasks.periodic`.
 
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
 from rota.durations import Duration
 from rota.habits import OF_A_CALL, fault_in_option
-from rota.options import TaskArguments, Unique
+from rota.tasks.options import TaskArguments, Unique
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

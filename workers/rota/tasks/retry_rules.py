@@ -13,9 +13,9 @@ from typing import Final
 from rota.backoff import doubled
 from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
-from rota.options import TaskOptions
 from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import RetryOutcome
+from rota.tasks.options import TaskOptions
 
 _NO_TERMINAL: Final = (
     "BdbQuit: a breakpoint was reached, and workers have no terminal to debug in: call the function in a terminal, or "

@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from rota.client.annotations import is_model
-from rota.client.arguments import Misfit, step
 from rota.protocol.body import encode_json
 from rota.protocol.epitaph import error_line
+from rota.tasks.annotations import is_model
+from rota.tasks.arguments import Misfit, step
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # of a fault that msgspec finds
 _NAIVE: Final = (

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rota.client.arguments import step
+from rota.tasks.arguments import step
 
 RESULT: Final = "return"
 _JSON: Final = {None, NoneType, Any, object, bool, int, float, str, list, dict, Literal}

@@ -1,7 +1,7 @@
 """Arguments and results are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
 
 Allowed are None, bool, int, float (finite), str, list and dict with str keys. What the annotations of a declared task
-give another type was dumped before: see `rota.client.typed`.
+give another type was dumped before: see `rota.tasks.typed`.
 """
 
 import math
@@ -16,7 +16,7 @@ from rota.protocol.outcome import Done
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task
-    from rota.client.typed import TypedArguments
+    from rota.tasks.typed import TypedArguments
 
 _KIBIBYTE = 1024
 _MILLISECONDS_A_SECOND = 1000

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Final, TypeVar
 
-from rota.rates import parameters_in
-from rota.registry import written_at
+from rota.tasks.rates import parameters_in
+from rota.tasks.registry import written_at
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rota.client.annotations import RESULT, Annotation, Parameters, annotations_of, is_plain, parameters_of, unknown_in
-from rota.client.arguments import Misfit, require_collections
 from rota.errors import InvalidArguments
 from rota.protocol.epitaph import error_line
+from rota.tasks.annotations import RESULT, Annotation, Parameters, annotations_of, is_plain, parameters_of, unknown_in
+from rota.tasks.arguments import Misfit, require_collections
 
 if TYPE_CHECKING:
-    from rota.client.converting import Converter, PydanticConverter
+    from rota.tasks.conversion import Converter, PydanticConverter
 
 _NO_MSGSPEC = "converting it takes msgspec, which is not installed: pip install msgspec"
 
@@ -41,7 +41,7 @@ class TypedArguments:
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """JSON that is the same for equal arguments, of those that the function takes."""
-        from rota.client.converting import ordered  # noqa: PLC0415 - loaded already, with the converters
+        from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])
 
@@ -110,7 +110,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
     if unknown:
         return f"there is no conversion for {unknown}"
     try:
-        from rota.client.converting import Converter  # noqa: PLC0415 - brings msgspec, which most tasks do without
+        from rota.tasks.conversion import Converter  # noqa: PLC0415 - brings msgspec, which most tasks do without
 
         return Converter(found)
     except ModuleNotFoundError as error:
@@ -123,7 +123,7 @@ def _with_pydantic(
     name: str, function: Callable[..., Any], parameter: str, annotation: Annotation
 ) -> "PydanticConverter":
     try:
-        from rota.client.converting import PydanticConverter  # noqa: PLC0415 - as above
+        from rota.tasks.conversion import PydanticConverter  # noqa: PLC0415 - as above
 
         return PydanticConverter(annotation.resolved(function))
     except ModuleNotFoundError as error:

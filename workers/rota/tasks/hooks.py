@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rota.current import CurrentTask
+from rota.tasks.current import CurrentTask
 
 
 @dataclass(frozen=True, slots=True)
