@@ -7,10 +7,12 @@ it was at them. So a number is that of the script alone, and few tasks are neede
 from collections.abc import Sequence
 
 from benchmarks.place import Place
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done, Settlement, join_settlements, pack_settlement
-from rota.protocol.replies import Claim
-from rota.protocol.store import BATCH, Announced, NewTask, Store, Turn
+from rota.protocol.store import BATCH, Store
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Claim, Turn
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rota.protocol.groups import Into, NewMember, Opening, follow_text
+from rota.protocol.groups import Into, Opening
+from rota.protocol.new_tasks import NewMember, NewTask, follow_text
 from rota.protocol.outcome import DONE, Settlement, plain_lines
-from rota.protocol.replies import Claim
-from rota.protocol.store import BATCH, NewTask, Turn
+from rota.protocol.store import BATCH
 from rota.protocol.tiers import pack_limits
+from rota.protocol.turns import Claim, Turn
 from support.protocol import ACCOUNT, Fleet, one_tier
 from support.servers import Server, server_binaries
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DONE, Settlement, plain_lines
-from rota.protocol.replies import Claim
-from rota.protocol.store import BATCH, Announced, NewTask, Store, Turn
+from rota.protocol.store import BATCH, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
+from rota.protocol.turns import Claim, Turn
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions

@@ -11,7 +11,7 @@ import rota
 from benchmarks.contender import AT_ONCE, EVERYTHING, OWN_PYTHON, Contender, OnPython
 from benchmarks.place import Place
 from benchmarks.running import Running
-from rota.protocol.limits import DEFAULT_ENDED_KEEP
+from rota.protocol.tiers import DEFAULT_ENDED_KEEP
 
 NAMESPACE = "bench"
 ANSWER_SECONDS = 10.0

@@ -10,8 +10,8 @@ from typing import Any
 from rota.client.accounts import AttemptAccount
 from rota.client.status import TaskStatus
 from rota.printable import printable
+from rota.protocol.ends import CRASHED, FAILED, LOST
 from rota.protocol.entry import Kind
-from rota.protocol.epitaph import CRASHED, FAILED, LOST
 from rota.protocol.progress import progress_row, progress_words
 
 

@@ -87,7 +87,7 @@ def declared_schedules() -> list[tuple[str, str]]:
     found = [schedule for task in default_registry for schedule in task.schedules]
     if not found:
         return []
-    from rota.schedules.text import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
+    from rota.schedules.schedule import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
 
     return [(schedule.name, encode_schedule(schedule).decode()) for schedule in found]
 

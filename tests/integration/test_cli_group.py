@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rota.protocol.groups import Into, NewMember
+from rota.protocol.groups import Into
+from rota.protocol.new_tasks import NewMember
 from rota.protocol.outcome import DeadOutcome, Done
 from rota_supervisor.cli.app import run_app
 from support.grouping import Grouping

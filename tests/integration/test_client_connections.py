@@ -17,7 +17,8 @@ from rota.client.client import Client
 from rota.client.pool import ClientPool
 from rota.client.timed_connection import TimedConnection
 from rota.protocol.command import Command
-from rota.protocol.store import BATCH, NewTask, Store
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection

@@ -12,8 +12,9 @@ import redis
 
 import rota
 from rota.client.client import Client
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done
-from rota.protocol.store import Announced, NewTask
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet, one_tier
 from support.servers import Server

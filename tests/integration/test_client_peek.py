@@ -9,8 +9,9 @@ from rota.client.client import Client
 from rota.client.peek import MOST_LOOKED_AT, WantedTasks, find
 from rota.client.status import State
 from rota.protocol.command import follow
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome
-from rota.protocol.store import BATCH, NewTask
+from rota.protocol.store import BATCH
 from support.protocol import Fleet, one_tier
 
 SERVING = one_tier("q", "r")

@@ -8,9 +8,8 @@ import rota
 from rota.client.client import Client
 from rota.client.status import State
 from rota.protocol.outcome import Done
-from rota.protocol.schedules import Declared, ScheduleStore
-from rota.schedules.schedule import CronRule, Schedule
-from rota.schedules.text import encode_schedule
+from rota.protocol.schedule_store import Declared, ScheduleStore
+from rota.schedules.schedule import CronRule, Schedule, encode_schedule
 from rota.tasks.registry import Registry
 from support.protocol import Fleet, one_tier
 from support.servers import Server

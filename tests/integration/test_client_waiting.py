@@ -18,8 +18,8 @@ from rota.client.status import State
 from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Unavailable, WaitTimeout
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
-from rota.protocol.replies import Claim
 from rota.protocol.store import Blame
+from rota.protocol.turns import Claim
 from support.protocol import Fleet, one_tier
 from support.servers import Server
 from support.waiting import until

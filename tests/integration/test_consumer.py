@@ -14,7 +14,8 @@ import pytest
 import rota
 from rota.client.client import Client
 from rota.contrib.opentelemetry import processing
-from rota.protocol.store import Announced, Blame, Store
+from rota.protocol.nodes import Announced
+from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import QueueShare
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink

@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rota.child.signals import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
-from rota.protocol.store import NewTask, Store
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m

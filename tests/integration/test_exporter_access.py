@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from rota.protocol.store import NewTask, Store
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from support.browser import LEADS_HERE, TabOpener

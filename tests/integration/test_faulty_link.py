@@ -9,7 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from rota.protocol.store import NewTask, Store
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ConnectionLost

@@ -11,9 +11,9 @@ import pytest
 
 from rota.child.settings import LogSettings
 from rota.child.slot_memory import SlotMemory
-from rota.protocol.replies import TurnWord
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn, TurnWord
 from rota.protocol.wire import command, pack
 from rota.server.address import parse_address
 from rota.server.connection import DEFAULT_OPTIONS, ConnectionOptions

@@ -14,8 +14,9 @@ from rota.child.slots import boottime_ns
 from rota.child.wait import Waiter
 from rota.client.consumer.wakeup import Doorbells, Wakeup
 from rota.protocol.keys import Keys
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of
+from rota.protocol.turns import Turn
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.worker.bell import Bell

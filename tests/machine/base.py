@@ -14,13 +14,11 @@ from model.conditions import Hours, Rule
 from model.grouping import GroupModel
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from rota.protocol.command import Command
-from rota.protocol.condition import Condition, text_of_hours
-from rota.protocol.nodes import heartbeat_of
+from rota.protocol.nodes import Announced, heartbeat_of
 from rota.protocol.outcome import Outcome
-from rota.protocol.replies import Claim
-from rota.protocol.schedules import Kept
-from rota.protocol.store import Announced, RateAsked
-from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.schedule_store import Kept
+from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers, text_of_hours
+from rota.protocol.turns import Claim, RateAsked
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from support.clock import TimedFleet
@@ -91,11 +89,11 @@ PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERV
 ALWAYS: Final = Rule("return true", lambda _: True)
 
 
-def wired(name: str, condition: Hours | Rule) -> Condition:
+def wired(name: str, condition: Hours | Rule) -> QueueCondition:
     """The condition as the product has it."""
     if isinstance(condition, Rule):
-        return Condition(name, "lua", condition.text)
-    return Condition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
+        return QueueCondition(name, "lua", condition.text)
+    return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
 
 
 @dataclass

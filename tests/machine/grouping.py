@@ -13,9 +13,9 @@ from machine.working import OUTCOMES, VERBS
 from model.grouping import Member, Target
 from model.groups import Chain
 from model.items import New
-from rota.protocol.groups import Added, CancelledGroup, HealedMembers, Into, NewMember, follow_text
+from rota.protocol.groups import Added, CancelledGroup, HealedMembers, Into
 from rota.protocol.groups import Opening as GroupOpening
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import NewMember, NewTask, follow_text
 from support.protocol import body_of
 
 DUES = st.sampled_from(["", "", "", "^", "+1000000", "+1000000^", "@1"])

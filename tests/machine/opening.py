@@ -8,7 +8,7 @@ from machine.dying import Dying
 from machine.polling import FORGET_SECONDS
 from model.conditions import Hours, Rule
 from rota.protocol.outcome import DONE
-from rota.protocol.replies import TurnReply
+from rota.protocol.turns import TurnReply
 
 MOST_TURNS = 12
 NEVER = Rule("return false", lambda _: False)

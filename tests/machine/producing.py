@@ -7,8 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from machine.base import ANSWERED, DELIVERIES, HOLD_MS, QUEUES, SECOND_US, UNIQUE_KEYS, Machine
 from model.items import Bare, New
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import Enqueued, NewTask
 from support.protocol import body_of
 
 DUES = st.sampled_from(["", "", "", "^", "+1000000^", "+0", "+1", "+1000000", "+20000000", "+3600000000", "@1"])

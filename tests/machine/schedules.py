@@ -5,10 +5,9 @@ from hypothesis.stateful import rule
 
 from machine.base import ANSWERED, DELIVERIES, LEASE_US, QUEUES, SECOND_US
 from machine.working import Working
-from rota.protocol.schedules import Declared, DeclareWord, Kept, ScheduleStore, read_record
-from rota.schedules.advancing import advance, body_of
-from rota.schedules.schedule import EveryRule, Missed, Overlap, Schedule
-from rota.schedules.text import decode_schedule, encode_schedule
+from rota.protocol.schedule_store import Declared, DeclareWord, Kept, ScheduleStore, read_record
+from rota.schedules.occurrences import advance, body_of
+from rota.schedules.schedule import EveryRule, Missed, Overlap, Schedule, decode_schedule, encode_schedule
 from support.protocol import LEASE_MS
 
 AHEAD_US = 25 * SECOND_US

@@ -6,7 +6,7 @@ from hypothesis.stateful import precondition, rule
 from machine.base import DELIVERIES, RATES_OF_TASKS, Worker
 from machine.working import Working
 from rota.protocol.outcome import Expired
-from rota.protocol.replies import Claim, Throttled, ThrottleWord
+from rota.protocol.turns import Claim, Throttled, ThrottleWord
 
 PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 """How long after it asked a task may start, in microseconds."""

@@ -37,8 +37,8 @@ from rota.protocol.outcome import (
     Settlement,
     plain_lines,
 )
-from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.tiers import pack_limits
+from rota.protocol.turns import Claim, TurnReply, TurnWord
 from support.protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
 
 OUTCOMES: dict[str, Outcome] = {

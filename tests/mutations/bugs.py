@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rota.protocol.command import Command
-from rota.protocol.replies import TurnReply
 from rota.protocol.scripts import Script, sha1_of
-from rota.protocol.store import Blame, Store, Turn
+from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.turns import Turn, TurnReply
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost, Refused
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rota.client.sender import Batch, Sender
     from rota.poller.adopting import AdoptingClassic
     from rota.protocol.entry import Entry
-    from rota.protocol.schedules import Declared
+    from rota.protocol.schedule_store import Declared
     from rota.server.connection import Connection
     from rota.telemetry.queue_labels import QueueLabels
     from rota.worker.attempt import Attempt

@@ -18,8 +18,9 @@ import redis
 from rota.protocol.keys import Keys
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome, Settlement, join_settlements, pack_settlement
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota_supervisor.cli.app import run_app

@@ -4,8 +4,8 @@ import json
 
 from rota.child.life import EXIT_ORPHANED
 from rota.child.slots import Phase
-from rota.protocol.store import Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
 from support.child_harness import ChildHarness

@@ -9,7 +9,7 @@ import redis
 
 from rota.child.settings import ServerSettings
 from rota.child.slots import Phase
-from rota.protocol.classic import ClassicSource
+from rota.protocol.replies import ClassicSource
 from support.child_harness import ChildHarness
 from support.masters import ON_ONE_SERVER
 from support.waiting import until

@@ -8,8 +8,9 @@ from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
 from rota.child.settings import TaskOverride
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
-from rota.protocol.store import Blame, Turn
+from rota.protocol.store import Blame
 from rota.protocol.tiers import pack_tiers
+from rota.protocol.turns import Turn
 from support.child_harness import Child, ChildHarness, settings_for
 from support.waiting import until
 

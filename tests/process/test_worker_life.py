@@ -10,8 +10,9 @@ import pytest
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
-from rota.protocol.store import Blame, Turn
+from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn
 from rota.protocol.wire import Packed
 from support.child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
 from support.faulty_link import FaultyLink

@@ -13,7 +13,8 @@ from rota.child.signals import WAKE_SIGNAL
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.body import Body, encode_body
-from rota.protocol.store import Blame, NewTask
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from support.child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for

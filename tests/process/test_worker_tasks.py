@@ -6,8 +6,9 @@ import signal
 import pytest
 
 from rota.child.slots import Phase
-from rota.protocol.store import Blame, Turn
+from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
 from support.child_harness import ChildHarness, settings_for

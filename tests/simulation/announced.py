@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.protocol.condition import Condition
-from rota.protocol.store import Announced
+from rota.protocol.nodes import Announced
+from rota.protocol.tiers import QueueCondition
 from rota.protocol.views import ClosedQueue
 
 SHUT: Final = "return false"
@@ -37,7 +37,7 @@ class Announcements:
         self.domains = {name: ends for name, ends in self.domains.items() if ends > now}
         return len(self.nodes)
 
-    def look_at_closed(self, now: int, until: int, conditions: Iterable[Condition]) -> tuple[ClosedQueue, ...]:
+    def look_at_closed(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
         """Define these, and see which queues nobody may claim from."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}

@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
-from rota.protocol.condition import Condition
-from rota.protocol.replies import AnnounceReply, Renewed, Retired, Swept
-from rota.protocol.schedules import Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
+from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.protocol.scripts import Script
-from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
-from rota.protocol.tiers import NO_TIERS
+from rota.protocol.store import Blame, Store
+from rota.protocol.tiers import NO_TIERS, QueueCondition
 from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
@@ -98,7 +98,9 @@ class Calls(Store):
 
         return _call(execute)
 
-    def look_at_closed(self, ttl_ms: int, conditions: Iterable[Condition] = ()) -> Command[tuple[ClosedQueue, ...]]:
+    def look_at_closed(
+        self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
+    ) -> Command[tuple[ClosedQueue, ...]]:
         def execute(server: Server) -> tuple[ClosedQueue, ...]:
             return server.announced.look_at_closed(server.now_us, server.now_us + ttl_ms * 1000, conditions)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rota.protocol.schedules import DeclareWord, RemoveWord
+from rota.protocol.schedule_store import DeclareWord, RemoveWord
 from simulation.announced import Announcements
 
 MICROSECONDS: Final = 1_000_000

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rota.schedules.text import encode_schedule
+from rota.schedules.schedule import encode_schedule
 from rota_supervisor.config.model import ConditionConfig, Config, QueueConfig, ScheduleConfig
 from rota_supervisor.config.resolve import pattern_domains
 from rota_supervisor.config.schedules import schedules_in_force

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
-from rota.protocol.limits import DEFAULT_CRASH_LIMIT
+from rota.protocol.tiers import DEFAULT_CRASH_LIMIT
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.master.core.backoff import TOLERATED
 from simulation.checks import SLACK_SECONDS

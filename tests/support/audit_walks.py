@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from rota.protocol.audit_walk import Seen, find_unplaced
 from rota.protocol.command import Command
 from rota.protocol.replies import RestoreWord
+from rota.protocol.walks import Seen, find_unplaced
 from support.protocol import Fleet
 
 

@@ -1,9 +1,9 @@
 """A driver of groups and chains for protocol tests."""
 
-from rota.protocol.groups import Added, GroupState, Into, NewMember, Opening, follow_text
+from rota.protocol.groups import Added, GroupState, Into, Opening
+from rota.protocol.new_tasks import NewMember, NewTask, follow_text
 from rota.protocol.outcome import Outcome
-from rota.protocol.replies import Claim
-from rota.protocol.store import NewTask
+from rota.protocol.turns import Claim
 from support.protocol import Fleet, body_of, one_tier
 
 

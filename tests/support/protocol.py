@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 import redis
 
 from rota.protocol.command import Command
-from rota.protocol.ends import Run, account_of, ran_by
+from rota.protocol.ends import RunAccount, account_of, ran_by
+from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.outcome import DONE, Outcome, Settlement, join_settlements, pack_settlement, plain_lines
-from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
-from rota.protocol.store import Blame, NewTask, Store, Turn
+from rota.protocol.replies import Promoted, Retired
+from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Claim, Turn, TurnReply
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection
@@ -23,7 +25,7 @@ T = TypeVar("T")
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
 HELD_US = 5_000  # a start so near is waited for with the task in hand: IN_HAND of throttle.lua
-RUN = Run(1_700_000_000_000_000, 2_500_000, 77, "work")
+RUN = RunAccount(1_700_000_000_000_000, 2_500_000, 77, "work")
 ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """What a worker tells of a run."""
 

@@ -3,18 +3,9 @@
 import dataclasses
 
 from rota.protocol.command import Command
-from rota.protocol.schedules import (
-    Kept,
-    NewOccurrence,
-    PutWord,
-    Record,
-    ScheduleStore,
-    occurrence_id,
-    read_record,
-)
-from rota.schedules.advancing import Advance, advance, body_of
-from rota.schedules.schedule import EveryRule, Schedule
-from rota.schedules.text import decode_schedule, encode_schedule
+from rota.protocol.schedule_store import Kept, NewOccurrence, PutWord, Record, ScheduleStore, occurrence_id, read_record
+from rota.schedules.occurrences import Advance, advance, body_of
+from rota.schedules.schedule import EveryRule, Schedule, decode_schedule, encode_schedule
 from support.protocol import SECOND_US, Fleet
 
 AHEAD_US = 5 * SECOND_US

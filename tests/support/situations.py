@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.names import served_as
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done, Release, RetryOutcome
-from rota.protocol.patterns import served_as
-from rota.protocol.replies import Claim
-from rota.protocol.store import Announced, NewTask, Store
-from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.store import Store
+from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers, text_of_hours
+from rota.protocol.turns import Claim
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, body_of
@@ -113,11 +114,11 @@ class Situation:
         with_patterns = tuple(domain for domain in self.domains if domain.has_patterns)
         announced = Announced(domains=with_patterns)
         self.fleet.run(self.fleet.store.announce("node", b"{}", _DAY_MS, self.queues, announced))
-        conditions = [Condition(name, "lua", text) for name, text in _CONDITIONS.items() if text]
+        conditions = [QueueCondition(name, "lua", text) for name, text in _CONDITIONS.items() if text]
         now = self.fleet.clock_us
         for name, start in ((_OPEN, now), (_SHUT, now + _HOUR_US)):
             hours = text_of_hours(now + 3 * _HOUR_US, [(start, start + _HOUR_US)])
-            conditions.append(Condition(name, "hours", hours))
+            conditions.append(QueueCondition(name, "hours", hours))
         self.fleet.run(self.fleet.store.look_at_closed(_DAY_MS, conditions))
 
     def _steps(self) -> list[Callable[[], None]]:

@@ -1,6 +1,6 @@
 """The walk's set of what it has seen: it forgets nothing, and is as small as it says."""
 
-from rota.protocol.audit_walk import Sketch
+from rota.protocol.walks import Sketch
 
 MEMBERS = 20_000
 

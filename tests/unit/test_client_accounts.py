@@ -6,7 +6,7 @@ import pytest
 
 from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.client.status import status_of
-from rota.protocol.epitaph import FAILED, Account, read_accounts
+from rota.protocol.ends import FAILED, Account, read_accounts
 from rota.protocol.views import TaskState
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -9,8 +9,8 @@ from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, 
 from rota.client.status import State, TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry
-from rota.protocol.order import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
+from rota.protocol.turns import ClaimOrder, EntryInOrder, QueueInOrder
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW = unix_microseconds(AT, "now")

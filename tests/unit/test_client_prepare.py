@@ -11,7 +11,7 @@ import pytest
 import rota
 from rota.client.prepare import prepare
 from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import NewTask
 from rota.tasks.call import Call
 from rota.tasks.registry import default_registry
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rota.protocol.condition import MOST_CHARACTERS
+from rota.protocol.tiers import MOST_CONDITION_CHARACTERS
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.hours import Hours, OpenTimes, intervals, longest_closed, parse_hours
 
@@ -194,7 +194,7 @@ def test_a_chunk_is_sent_without_its_comments_and_line_for_line(text: str, sent:
         ("if true then " * 40 + "end " * 40, "more than 20 levels in each other"),
         ("local a = 1 " * 101, "expected at most 100 locals"),
         ("return math.max(" + "1, " * 60 + "1)", "expected at most 50 arguments, got 61"),
-        ("return 1" + " + 1" * MOST_CHARACTERS, f"expected at most {MOST_CHARACTERS} characters"),
+        ("return 1" + " + 1" * MOST_CONDITION_CHARACTERS, f"expected at most {MOST_CONDITION_CHARACTERS} characters"),
         ("return \x1b1", '"\\u001b" is nothing'),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rota.child.settings import poller_settings_from_json, settings_to_json
-from rota.protocol.classic import ClassicSource
+from rota.protocol.replies import ClassicSource
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Flags, Sources, load_config
 from rota_supervisor.config.model import Config

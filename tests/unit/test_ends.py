@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.ends import Run, account_of, parse_ended, ran_by
+from rota.protocol.ends import RunAccount, account_of, parse_ended, ran_by
 
 ENTRY = b"id-1 mail i 1 2 0 1 0 0 C"
 _names = st.from_regex(r"[A-Za-z0-9_.:-]{1,128}", fullmatch=True).filter(lambda name: name != "-")
@@ -15,13 +15,13 @@ _times = st.integers(1, 9_000_000_000_000_000)
 def test_what_was_told_of_a_run_is_read_again(start_us: int, run_us: int, pid: int, name: str, why: str) -> None:
     record = b"done 7 node:1:2 " + ENTRY + account_of(start_us, run_us, ran_by(pid, name), why)
     ended = parse_ended(record)
-    assert ended.run == Run(start_us, run_us, pid, name, " ".join(why.split()).encode(errors="replace").decode())
+    assert ended.run == RunAccount(start_us, run_us, pid, name, " ".join(why.split()).encode(errors="replace").decode())
     assert (ended.how, ended.at_us, ended.owner, ended.entry.text, ended.earlier) == ("done", 7, "node:1:2", ENTRY, ())
 
 
 def test_the_attempts_before_follow_in_lines_and_a_task_that_waited_has_no_owner() -> None:
     ended = parse_ended(b"cancelled 7 - " + ENTRY + b' 0 0 0 -\n{"reason":"failed"}\n{"reason":"crashed"}')
-    assert (ended.owner, ended.run) == ("", Run())
+    assert (ended.owner, ended.run) == ("", RunAccount())
     assert ended.earlier == (b'{"reason":"failed"}', b'{"reason":"crashed"}')
 
 

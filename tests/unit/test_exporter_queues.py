@@ -11,7 +11,7 @@ import pytest
 from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
-from rota.protocol.schedules import Page
+from rota.protocol.schedule_store import Page
 from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost

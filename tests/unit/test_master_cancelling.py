@@ -10,8 +10,9 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot, TaskTimes
 from rota.child.slots import Phase, Slot
-from rota.protocol.replies import CancelOrder, parse_order, parse_renewed
-from rota.protocol.store import Announced, Store
+from rota.protocol.nodes import Announced
+from rota.protocol.replies import CancelOrder, parse_cancel_order, parse_renewed
+from rota.protocol.store import Store
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ServerError
 from rota.telemetry import events
@@ -145,11 +146,11 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
 
 
 def test_an_order_says_who_holds_which_task_and_what_is_none_is_refused() -> None:
-    assert parse_order(b"- id 1 node:8:1") == CancelOrder(OWNER, "id", 1, None)
-    assert parse_order(b"1500 id 1 node:8:1") == CancelOrder(OWNER, "id", 1, 1.5)
+    assert parse_cancel_order(b"- id 1 node:8:1") == CancelOrder(OWNER, "id", 1, None)
+    assert parse_cancel_order(b"1500 id 1 node:8:1") == CancelOrder(OWNER, "id", 1, 1.5)
     for raw in (b"", b"x", b"- id 1", b"x id 1 node:8:1", b"- id x node:8:1"):
         with pytest.raises(ValueError, match=r"unpack|invalid literal"):
-            parse_order(raw)
+            parse_cancel_order(raw)
 
 
 class _Line:

@@ -4,8 +4,7 @@ from typing import Final
 
 import pytest
 
-from rota.schedules.schedule import EveryRule, Schedule
-from rota.schedules.text import encode_schedule
+from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config, ScheduleConfig
 from rota_supervisor.control.port import RequestKind

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rota.protocol.command import Command
-from rota.protocol.schedules import Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota_supervisor.master.effects.declaring import Declaring

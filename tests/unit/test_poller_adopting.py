@@ -18,8 +18,8 @@ from rota.poller.adopting import (
 from rota.poller.listening import Listening, prefixes_of
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty
-from rota.protocol.classic import AdoptedClassic, ClassicSource, FromSource
 from rota.protocol.command import Command
+from rota.protocol.replies import AdoptedClassic, ClassicSource, FromSource
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused

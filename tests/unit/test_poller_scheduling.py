@@ -14,10 +14,9 @@ from rota.poller.round import Duty
 from rota.poller.scheduling import LOOK_SECONDS, STANDBY_LOOK_SECONDS, Scheduling
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
-from rota.protocol.schedules import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
 from rota.protocol.store import Store
-from rota.schedules.schedule import EveryRule, Schedule
-from rota.schedules.text import encode_schedule
+from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import label_values, metrics

@@ -4,7 +4,7 @@ import pytest
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
-from rota.protocol.patterns import served_as
+from rota.protocol.names import served_as
 from rota.telemetry import metrics as m
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.config.model import Config

@@ -9,7 +9,7 @@ import rota
 from rota.child.settings import TaskOverride
 from rota.client.tasks import Task
 from rota.protocol.entry import parse_entry
-from rota.protocol.store import RateAsked
+from rota.protocol.turns import RateAsked
 from rota.tasks.declaration import fault_in_rate_key
 from rota.tasks.options import TaskOptions, check_options, effective_options
 from rota.tasks.rates import Rate

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from rota.protocol.schedules import OCCURRENCES_A_CALL, Record, occurrence_id, read_record
-from rota.schedules.advancing import Advance, advance
+from rota.protocol.schedule_store import OCCURRENCES_A_CALL, Record, occurrence_id, read_record
+from rota.schedules.occurrences import Advance, advance
 from rota.schedules.schedule import EveryRule, Schedule
 
 SECOND_US = 1_000_000

@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 
 from rota.durations import MICROSECONDS
-from rota.protocol.schedules import Kept, Page, Record
-from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
-from rota.schedules.status import FoundSchedule, ScheduleStatus, read_schedule, rows_of
-from rota.schedules.text import encode_schedule
+from rota.protocol.schedule_store import Kept, Page, Record
+from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule, encode_schedule
+from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, read_schedule, rows_of
 
 NOW_US = 1_795_361_618_500_000  # 2026-11-22 15:33:38.5 UTC
 SECOND = NOW_US - NOW_US % MICROSECONDS

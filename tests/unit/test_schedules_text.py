@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rota.durations import MICROSECONDS
-from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule
-from rota.schedules.text import decode_schedule, encode_schedule
+from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule, decode_schedule, encode_schedule
 
 PLAIN = Schedule("nightly", "report", CronRule("0 3 * * *"), "default")
 FULL = Schedule(

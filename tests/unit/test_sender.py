@@ -10,7 +10,7 @@ from rota.client.answers import Answer, Answered, NotAccepted, Unanswered, Uncon
 from rota.client.sender import Batch, Cut, Sender, Sending
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import NewTask
 
 BATCH = 125  # tasks a call
 ROUND = 32 * BATCH

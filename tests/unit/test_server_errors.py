@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from rota.protocol.command import Command
-from rota.protocol.store import Blame, Store, Turn
+from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.turns import Turn
 from rota.server.server_errors import (
     REASON_PROTOCOL,
     ConnectionLost,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rota.child.slot_task import TaskInSlot, Verdict
 from rota.errors import TimeLimit
-from rota.protocol.limits import DEFAULT_CRASH_LIMIT, MOST_CRASHES
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
 from rota.protocol.replies import Retired
+from rota.protocol.tiers import DEFAULT_CRASH_LIMIT, MOST_CRASHES
 from rota.protocol.wire import NOTHING
 from rota.tasks.options import TaskOptions, check_options
 from rota.telemetry import events

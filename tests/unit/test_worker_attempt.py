@@ -20,11 +20,11 @@ from rota.client.tasks import Task
 from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
+from rota.protocol.ends import read_accounts
 from rota.protocol.entry import parse_entry
-from rota.protocol.epitaph import read_accounts
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
-from rota.protocol.replies import ThrottleWord
 from rota.protocol.store import Store
+from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
 from rota.tasks.current import CurrentTask, current_task
 from rota.tasks.hooks import AttemptFailure, Hooks

@@ -7,8 +7,9 @@ import pytest
 from rota.child.life import NANOSECONDS
 from rota.child.wait import Waiter, Woken
 from rota.protocol.keys import Keys
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.turns import Turn
 from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, PARK_SECONDS, Connection
 from rota.server.server_errors import ConnectionLost
 from rota.server.session import NO_REPLY

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.protocol.entry import parse_entry
-from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on
 
 CLAIMING_NOTHING = [mode for mode in Mode if mode is not Mode.WORKING]

@@ -2,9 +2,8 @@
 
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
-from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS
+from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, UNRECALLED_US, InFlight
 from rota.worker.times import Anchor
 from support.protocol import ACCOUNT

@@ -5,7 +5,7 @@ import pytest
 from rota.child.settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.client.tasks import Task
-from rota.protocol.epitaph import NotRunnable
+from rota.protocol.ends import NotRunnable
 from rota.tasks.options import TaskOptions, check_options
 from rota.tasks.registry import Registry
 from rota.worker.prepare import Preparer, Runnable, Unfit

@@ -13,7 +13,7 @@ from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
-from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.telemetry import log
 from rota.telemetry.metrics import (
     CLAIMS,

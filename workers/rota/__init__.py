@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     )
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
-    from rota.schedules.status import ScheduleStatus
+    from rota.schedules.schedule_status import ScheduleStatus
     from rota.tasks.call import Call
     from rota.tasks.current import CurrentTask, current_task
     from rota.tasks.hooks import AttemptFailure, around_task, on_dead, on_failure, on_worker_start, on_worker_stop
@@ -184,7 +184,7 @@ _HOMES = {
     "client.peek": ("QueuedTask",),
     "tasks.periodic": ("Cron", "Every"),
     "client.queues": ("QueueCounts",),
-    "schedules.status": ("ScheduleStatus",),
+    "schedules.schedule_status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.declaring": ("task",),

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from rota.protocol.audit_walk import find_unplaced
 from rota.protocol.replies import RestoreWord
 from rota.protocol.store import BATCH, Store
+from rota.protocol.walks import find_unplaced
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output

@@ -2,7 +2,7 @@
 
 import click
 
-from rota.protocol.patterns import is_pattern
+from rota.protocol.names import is_pattern
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import Imports, probe_imports
 from rota_supervisor.config import schedules as of_file

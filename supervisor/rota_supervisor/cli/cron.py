@@ -10,9 +10,9 @@ import click
 from rota.client.schedules import all_schedules, find_schedule, require_found, run_schedule_now
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.command import follow
-from rota.protocol.schedules import PauseWord, ScheduleStore
+from rota.protocol.schedule_store import PauseWord, ScheduleStore
 from rota.schedules.schedule import fault_in_schedule_name
-from rota.schedules.status import FoundSchedule, ScheduleStatus
+from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import ExitCode, Failure

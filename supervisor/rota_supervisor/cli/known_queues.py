@@ -9,10 +9,10 @@ from typing import Final
 
 from rota.protocol.command import follow
 from rota.protocol.keys import Keys, fault_of_lane
-from rota.protocol.patterns import is_pattern, served_as
-from rota.protocol.queue_walk import look_further
+from rota.protocol.names import is_pattern, served_as
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
+from rota.protocol.walks import look_further
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused

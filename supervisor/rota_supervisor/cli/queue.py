@@ -8,10 +8,9 @@ import click
 
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
-from rota.protocol.names import fault_in_queue_name
-from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
-from rota.protocol.queue_walk import look_further
+from rota.protocol.names import fault_in_pattern, fault_in_queue_name, is_pattern, served_as
 from rota.protocol.views import QueueState
+from rota.protocol.walks import look_further
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.known_queues import find_strays, warn_of_strays, warn_of_unknown
 from rota_supervisor.cli.queue_explain import explain

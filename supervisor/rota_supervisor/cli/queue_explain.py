@@ -9,7 +9,7 @@ from rota.client.explain import explain as explaining
 from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
-from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
+from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_show import require_known
 from rota_supervisor.exits import ExitCode, Failure

@@ -19,9 +19,9 @@ import psutil
 from rota.durations import in_seconds, in_words
 from rota.printable import printable
 from rota.protocol.progress import progress_words
-from rota.protocol.schedules import ScheduleStore
+from rota.protocol.schedule_store import ScheduleStore
 from rota.protocol.store import Store
-from rota.schedules.status import rows_of
+from rota.schedules.schedule_status import rows_of
 from rota_supervisor.cli import command, master, output, sources
 from rota_supervisor.exits import Failure
 from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died

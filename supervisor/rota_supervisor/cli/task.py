@@ -15,7 +15,7 @@ from rota.client.status import status_of
 from rota.durations import positive_milliseconds
 from rota.protocol.command import follow
 from rota.protocol.replies import CancelWord
-from rota.protocol.task_walk import find_task
+from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
 from rota_supervisor.cli.task_list import list_tasks

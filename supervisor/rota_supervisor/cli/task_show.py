@@ -8,7 +8,7 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.durations import in_words
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name
-from rota.protocol.task_walk import find_task
+from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_run import find_run
 from rota_supervisor.exits import ExitCode, Failure

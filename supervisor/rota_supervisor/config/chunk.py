@@ -10,7 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from rota.printable import printable
-from rota.protocol.condition import MOST_CHARACTERS
+from rota.protocol.tiers import MOST_CONDITION_CHARACTERS
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
@@ -62,8 +62,8 @@ def check_chunk(text: str) -> str:
         tokens.insert(0, _Token("name", "return", 1, 1))
     _Parser(tokens).parse()
     sent = _joined(tokens)
-    if len(sent) > MOST_CHARACTERS:
-        raise ValueError(f"expected at most {MOST_CHARACTERS} characters without comments, got {len(sent)}")
+    if len(sent) > MOST_CONDITION_CHARACTERS:
+        raise ValueError(f"expected at most {MOST_CONDITION_CHARACTERS} characters without comments, got {len(sent)}")
     return sent
 
 

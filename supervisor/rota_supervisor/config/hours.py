@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rota.printable import printable
-from rota.protocol.condition import Interval
+from rota.protocol.tiers import Interval
 from rota_supervisor.config.faults import suggestion
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
 from rota.child.slot_layout import MOST_PLACES
-from rota.protocol.limits import (
+from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
     DEFAULT_FORGET_SECONDS,

@@ -9,10 +9,9 @@ from typing import Any, TypedDict
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
-from rota.protocol.classic import ClassicSource
-from rota.protocol.condition import Condition, text_of_hours
-from rota.protocol.patterns import is_pattern
-from rota.protocol.tiers import Domain, QueueShare, domain_of
+from rota.protocol.names import is_pattern
+from rota.protocol.replies import ClassicSource
+from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.rates import NO_RATE, parse_rate
 from rota_supervisor.config.chunk import check_chunk
@@ -111,15 +110,15 @@ def _share(config: Config, name: str) -> QueueShare:
     return QueueShare(name, queue.weight, queue.cap, *rate, queue.condition)
 
 
-def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[Condition]:
+def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
     """The conditions as scripts take them, when it is `now_us` by Redis's clock."""
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
-def _condition(name: str, condition: ConditionConfig, now_us: int) -> Condition:
+def _condition(name: str, condition: ConditionConfig, now_us: int) -> QueueCondition:
     if condition.lua:
-        return Condition(name, "lua", check_chunk(condition.lua))
-    return Condition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
+        return QueueCondition(name, "lua", check_chunk(condition.lua))
+    return QueueCondition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:

@@ -12,7 +12,7 @@ from rota.child.slots import MASTER_SLOT, Phase
 from rota.durations import utc_datetime
 from rota.protocol.groups import GroupState
 from rota.protocol.nodes import Node, NodeReport
-from rota.protocol.schedules import Page
+from rota.protocol.schedule_store import Page
 from rota.protocol.store import Store
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition
@@ -160,7 +160,7 @@ def _group(found: GroupState) -> Json:
 def _schedules(found: Page) -> list[Json]:
     if not found.total:
         return []
-    from rota.schedules.status import rows_of  # noqa: PLC0415 - a fleet without schedules does without
+    from rota.schedules.schedule_status import rows_of  # noqa: PLC0415 - a fleet without schedules does without
 
     return rows_of(found)
 

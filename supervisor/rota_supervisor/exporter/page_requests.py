@@ -19,7 +19,7 @@ from rota.protocol.command import Command, RunCommand, Steps, ask, follow
 from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
-from rota.protocol.task_walk import find_task
+from rota.protocol.walks import find_task
 from rota.telemetry import events, log
 from rota_supervisor.control_line import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings

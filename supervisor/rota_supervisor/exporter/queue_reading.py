@@ -20,10 +20,10 @@ from rota.protocol import store, views
 from rota.protocol.command import RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import Groups
-from rota.protocol.patterns import is_pattern
-from rota.protocol.queue_walk import look_further
-from rota.protocol.schedules import Page, ScheduleStore
+from rota.protocol.names import is_pattern
+from rota.protocol.schedule_store import Page, ScheduleStore
 from rota.protocol.views import QueueState
+from rota.protocol.walks import look_further
 from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings

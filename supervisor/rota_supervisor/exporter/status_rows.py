@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from rota.child.slots import Phase
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.patterns import is_pattern
+from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_row
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m

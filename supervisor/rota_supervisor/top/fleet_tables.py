@@ -8,7 +8,7 @@ from typing import Final
 from rota.client.peek import QueuedTask
 from rota.client.status import State
 from rota.durations import in_words
-from rota.protocol.patterns import is_pattern
+from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_words
 from rota_supervisor.exporter.queue_headlines import lateness
 from rota_supervisor.layout import Role

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.protocol.schedules import ScheduleStore
+from rota.protocol.schedule_store import ScheduleStore
 from support.grouping import Grouping
 from support.protocol import Fleet
 from support.schedule_pollers import Pollers

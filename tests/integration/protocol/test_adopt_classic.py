@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from rota.protocol.classic import AdoptedClassic, ClassicSource
+from rota.protocol.replies import AdoptedClassic, ClassicSource
 from support.protocol import SECOND_US, Fleet, body_of, one_tier
 
 YEAR_SECONDS: Final = 365 * 86_400

@@ -3,9 +3,11 @@
 import pytest
 
 from rota.protocol.entry import CrashKind, parse_entry
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import Done, Expired, Outcome, Release, RetryOutcome, Settlement
-from rota.protocol.replies import Claim, Retired
-from rota.protocol.store import Blame, NewTask
+from rota.protocol.replies import Retired
+from rota.protocol.store import Blame
+from rota.protocol.turns import Claim
 from support.protocol import Fleet, body_of, one_tier, pack_settlements
 
 Q = one_tier("q")

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done
-from rota.protocol.replies import TurnReply
-from rota.protocol.store import Announced, Turn
-from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
+from rota.protocol.tiers import QueueCondition, QueueShare, domain_of, pack_limits, pack_tiers, text_of_hours
+from rota.protocol.turns import Turn, TurnReply
 from rota.protocol.views import ClosedQueue, QueueState
 from rota.protocol.wire import Packed
 from rota_supervisor.config.chunk import FUNCTIONS, GIVEN, check_chunk
@@ -21,21 +20,21 @@ SHARE = QueueShare("q", condition=NAME)
 SERVING = tiers([SHARE, QueueShare("other")])
 
 
-def define(fleet: Fleet, *conditions: Condition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
+def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
     """What masters do at each round."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
     return fleet.run(fleet.store.look_at_closed(ttl_ms, conditions))
 
 
-def lua(text: str) -> Condition:
-    return Condition(NAME, "lua", text)
+def lua(text: str) -> QueueCondition:
+    return QueueCondition(NAME, "lua", text)
 
 
-def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> Condition:
+def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
     """Open from and to so many minutes from now on."""
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
-    return Condition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
+    return QueueCondition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
 
 
 def turn(fleet: Fleet, serving: Packed = SERVING, limit: int = 10) -> TurnReply:
@@ -123,7 +122,7 @@ def test_an_error_closes_its_own_queue_and_is_told(fleet: Fleet, text: str, said
 
 
 def test_a_condition_that_no_master_defines_is_closed(fleet: Fleet) -> None:
-    define(fleet, Condition("another", "lua", "return true"))
+    define(fleet, QueueCondition("another", "lua", "return true"))
     fleet.push("a")
     assert not turn(fleet).claims
     assert state(fleet).condition_error == "no master has defined it"

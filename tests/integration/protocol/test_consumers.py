@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.protocol.store import Announced
+from rota.protocol.nodes import Announced
 from rota.protocol.tiers import QueueShare
 from support.foreign import NUMBERS
 from support.protocol import LEASE_MS, Fleet, one_tier

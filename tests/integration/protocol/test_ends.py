@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from rota.protocol.command import follow
-from rota.protocol.ends import Ended, Run
+from rota.protocol.ends import Ended, RunAccount
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
-from rota.protocol.store import Announced, Blame
-from rota.protocol.task_walk import find_task
+from rota.protocol.store import Blame
 from rota.protocol.views import TaskState
+from rota.protocol.walks import find_task
 from rota.protocol.wire import pack
 from support.protocol import RUN, Fleet, one_tier
 
@@ -84,7 +85,7 @@ def test_a_task_that_is_cancelled_while_it_waits_ends_then(fleet: Fleet, due: st
     fleet.run(fleet.store.cancel("a"))
     ended = end_of(fleet, "a")
     assert (status(fleet, "a").state, ended.how, ended.owner) == ("cancelled", "cancelled", "")
-    assert (ended.entry.queue, ended.run) == ("q", Run(name="work"))
+    assert (ended.entry.queue, ended.run) == ("q", RunAccount(name="work"))
     fleet.turn(fleet.register(), Q)  # drops what stands in a lane: its end is not another
     assert end_of(fleet, "a") == ended
 
@@ -110,7 +111,7 @@ def test_a_purge_is_remembered_but_not_of_what_had_been_cancelled(fleet: Fleet) 
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.purge("q"))
     assert [end_of(fleet, task_id).how for task_id in ("a", "b")] == ["cancelled", "purged"]
-    assert end_of(fleet, "b").run == Run(name="work")
+    assert end_of(fleet, "b").run == RunAccount(name="work")
 
 
 def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
@@ -327,7 +328,7 @@ def test_no_account_of_one_end_tells_of_another(fleet: Fleet, verb: str, account
     told = pack((first.entry.text, verb, account, "", second.entry.text, "done", " 1 2 3 work", ""))
     fleet.run(fleet.store.retire_exited(owner, Blame(), told))
     assert [status(fleet, task_id).state for task_id in "abc"] == [verb, "unknown", "done"]
-    assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (Run(), Run(1, 2, 3, "work"))
+    assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (RunAccount(), RunAccount(1, 2, 3, "work"))
 
 
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:

@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
+from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask
 from rota.protocol.wire import pack
 from rota.server.server_errors import PushedBack, ServerError
 from support.protocol import Fleet, body_of, one_tier

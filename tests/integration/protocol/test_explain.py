@@ -6,10 +6,9 @@ import pytest
 
 from rota.protocol.entry import Entry
 from rota.protocol.nodes import NodeReport, heartbeat_of
-from rota.protocol.order import ClaimOrder
 from rota.protocol.outcome import Done
-from rota.protocol.replies import Claim
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Claim, ClaimOrder
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.foreign import TEXTS

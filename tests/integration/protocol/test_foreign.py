@@ -8,9 +8,9 @@ import redis
 
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Done
-from rota.protocol.replies import TurnWord
 from rota.protocol.store import Blame
 from rota.protocol.tiers import NO_TIERS, QueueShare
+from rota.protocol.turns import TurnWord
 from support.clock import TimedFleet
 from support.foreign import NUMBERS, TEXTS
 from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers

@@ -2,9 +2,8 @@
 
 import pytest
 
+from rota.protocol.new_tasks import FRONT, Enqueued, NewTask
 from rota.protocol.outcome import RetryOutcome
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import FRONT, NewTask
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, body_of, one_tier
 

@@ -2,20 +2,10 @@
 
 import pytest
 
-from rota.protocol.groups import (
-    AddWord,
-    CancelledGroup,
-    GroupEnd,
-    GroupPhase,
-    Into,
-    NewMember,
-    Opening,
-    Room,
-    follow_text,
-)
+from rota.protocol.groups import AddWord, CancelledGroup, GroupEnd, GroupPhase, Into, Opening, Room
+from rota.protocol.new_tasks import Enqueued, NewMember, NewTask, follow_text
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome
-from rota.protocol.replies import CancelWord, Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.replies import CancelWord
 from rota.server.server_errors import ServerError
 from support.grouping import Grouping
 from support.protocol import body_of

@@ -1,9 +1,9 @@
 """Claims about the overview where there are more queues than one call looks at, and queues of patterns."""
 
 from rota.protocol.command import follow
-from rota.protocol.queue_walk import look_further
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.views import Overview, QueueState
+from rota.protocol.walks import look_further
 from rota_supervisor.exporter.queue_reading import QueueLook
 from support.protocol import Fleet, body_of
 from support.waiting import until

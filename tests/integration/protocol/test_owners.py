@@ -3,11 +3,12 @@
 import pytest
 
 from rota.protocol.entry import CrashKind, Kind, parse_entry
-from rota.protocol.nodes import heartbeat_of
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced, heartbeat_of
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
-from rota.protocol.replies import Claim, TurnWord
-from rota.protocol.store import ALL_HELD, FIRST_HELD, Announced, Blame, NewTask
+from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.tiers import Domain, QueueShare
+from rota.protocol.turns import Claim, TurnWord
 from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 

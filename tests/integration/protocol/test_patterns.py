@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done, Release
-from rota.protocol.replies import Claim, TurnWord
-from rota.protocol.store import Announced, NewTask
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Claim, TurnWord
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.foreign import Place, plant

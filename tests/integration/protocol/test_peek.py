@@ -2,8 +2,9 @@
 
 import pytest
 
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
-from rota.protocol.store import BATCH, NewTask
+from rota.protocol.store import BATCH
 from rota.protocol.views import Peeked
 from support.protocol import Fleet, one_tier
 

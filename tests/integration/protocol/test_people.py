@@ -2,9 +2,10 @@
 
 import pytest
 
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import CancelOrder, CancelWord, parse_order
-from rota.protocol.store import Announced, NewTask
+from rota.protocol.replies import CancelOrder, CancelWord, parse_cancel_order
 from support.protocol import Fleet, body_of, one_tier
 
 Q = one_tier("q")
@@ -42,7 +43,7 @@ def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) 
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.cancel("b", kill_after_ms=1500))
     orders = fleet.keys.orders("host:with:colons")
-    assert [parse_order(str(raw).encode()) for raw in fleet.redis.lrange(orders, 0, -1)] == [
+    assert [parse_cancel_order(str(raw).encode()) for raw in fleet.redis.lrange(orders, 0, -1)] == [
         CancelOrder(owner, "a", one.entry.ready_us, None),
         CancelOrder(owner, "b", other.entry.ready_us, 1.5),
     ]

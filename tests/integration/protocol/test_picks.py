@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rota.protocol.condition import Condition
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome, Settlement
-from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Announced, NewTask, Turn
-from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
@@ -122,7 +122,7 @@ def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
     for fleet, picks in zip(fleets, (1, MOST), strict=True):
         with_patterns = tuple(domain for domain in domains if domain.has_patterns)
         fleet.run(fleet.store.announce("node", b"{}", TTL_MS, [], Announced(domains=with_patterns)))
-        fleet.run(fleet.store.look_at_closed(TTL_MS, [Condition("few", "lua", "return running < 4")]))
+        fleet.run(fleet.store.look_at_closed(TTL_MS, [QueueCondition("few", "lua", "return running < 4")]))
         fill(fleet)
         found.append((claimed_by(fleet, pack_tiers(domains), picks), left_in(fleet)))
     assert found[0] == found[1]

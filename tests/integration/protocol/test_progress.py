@@ -13,9 +13,9 @@ from rota.protocol.outcome import (
     Settlement,
     pack_settlement,
 )
-from rota.protocol.replies import Claim
 from rota.protocol.store import Blame
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.turns import Claim
 from rota.protocol.wire import Packed
 from support.protocol import Fleet, one_tier
 

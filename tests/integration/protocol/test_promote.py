@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
-from rota.protocol.store import NewTask
 from support.protocol import SECOND_US, Fleet, body_of, one_tier
 
 Q = one_tier("q")

@@ -7,9 +7,8 @@ import pytest
 
 from model.items import slack_us
 from rota.protocol.outcome import DONE
-from rota.protocol.replies import ThrottleWord
-from rota.protocol.store import RateAsked
 from rota.protocol.tiers import QueueShare
+from rota.protocol.turns import RateAsked, ThrottleWord
 from rota.tasks.rates import Rate, parse_rate
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, tiers

@@ -1,7 +1,7 @@
 """Claims about a recall: what it settles, what it gives back, and what it leaves alone."""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
-from rota.protocol.replies import Claim
+from rota.protocol.turns import Claim
 from support.protocol import Fleet, one_tier, pack_settlements
 
 Q = one_tier("q")

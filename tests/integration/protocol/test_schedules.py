@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import redis
 
-from rota.protocol.schedules import (
+from rota.protocol.schedule_store import (
     Declared,
     DeclareWord,
     NewOccurrence,
@@ -15,8 +15,7 @@ from rota.protocol.schedules import (
     ScheduleStore,
     read_record,
 )
-from rota.schedules.schedule import EveryRule, Schedule
-from rota.schedules.text import encode_schedule
+from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.server_errors import Refused
 from support.protocol import SECOND_US, Fleet
 from support.schedule_pollers import AHEAD_US, ALONE, TICK, Pollers, put

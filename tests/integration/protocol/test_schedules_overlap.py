@@ -4,8 +4,8 @@ import pytest
 
 from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import CancelWord
-from rota.protocol.schedules import RunWord, ScheduleStore
-from rota.schedules.advancing import body_of
+from rota.protocol.schedule_store import RunWord, ScheduleStore
+from rota.schedules.occurrences import body_of
 from support.protocol import SECOND_US, Fleet, one_tier
 from support.schedule_pollers import ALONE, TICK, Pollers, overdue, put
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import CancelledOutcome, Done, Release
-from rota.protocol.store import BATCH, Announced, NewTask
+from rota.protocol.store import BATCH
 from rota.protocol.task_events import EventsPage
 from support.protocol import RUN, Fleet, body_of, one_tier
 

@@ -7,9 +7,9 @@ import pytest
 
 from model.items import slack_us
 from rota.protocol.entry import Kind
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
-from rota.protocol.replies import Claim, Throttled, ThrottleWord
-from rota.protocol.store import NewTask, RateAsked
+from rota.protocol.turns import Claim, RateAsked, Throttled, ThrottleWord
 from support.clock import TimedFleet
 from support.protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 

@@ -4,9 +4,9 @@ import pytest
 
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome, Settlement
-from rota.protocol.replies import TurnWord
-from rota.protocol.store import Blame, Turn
+from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, pack_limits
+from rota.protocol.turns import Turn, TurnWord
 from rota.protocol.wire import Packed
 from rota.server.server_errors import Refused
 from support.protocol import SECOND_US, Fleet, body_of, one_tier, pack_settlements, tiers

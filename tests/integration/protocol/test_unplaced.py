@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from rota.protocol.audit_walk import Sketch
 from rota.protocol.command import Command
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, RestoreWord
-from rota.protocol.store import BATCH, NewTask
+from rota.protocol.store import BATCH
+from rota.protocol.walks import Sketch
 from support.audit_walks import restore, walk
 from support.protocol import Fleet, body_of, one_tier
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rota.protocol.classic import ClassicSource
+from rota.protocol.replies import ClassicSource
 from rota.protocol.tiers import Domain, QueueShare
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT
+from rota.protocol.ends import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT
 
 _MOST: Final = 1e12  # seconds
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)

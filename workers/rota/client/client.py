@@ -25,10 +25,10 @@ from rota.durations import Duration, positive_seconds
 from rota.errors import RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask, Store
-from rota.protocol.task_walk import look_back
+from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.store import Store
 from rota.protocol.views import TaskState
+from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles, parse_address
 from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred

@@ -20,11 +20,10 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.durations import utc_datetime
 from rota.protocol.command import Steps, ask
 from rota.protocol.nodes import Node
-from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
-from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
-from rota.protocol.task_walk import find_task
+from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.views import Overview, QueueState
+from rota.protocol.walks import find_task, look_further
 from rota.protocol.wire import Packed
 
 _MOST_LOOKED_AT: Final = 10_000  # of a lane, for the place of one task

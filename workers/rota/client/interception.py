@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from rota.client.open_waits import GroupQuestion, WaitQuestion
     from rota.protocol.command import Command
     from rota.protocol.groups import Room
-    from rota.protocol.replies import Enqueued
-    from rota.protocol.store import NewTask
+    from rota.protocol.new_tasks import Enqueued, NewTask
     from rota.protocol.views import TaskState
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.protocol.command import Command, Steps, ask
-from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import BATCH, Store
-from rota.protocol.task_walk import find_task
+from rota.protocol.turns import DEFAULT_CLAIMS
+from rota.protocol.walks import find_task
 from rota.server.address import Address
 from rota.tasks.options import check_queue
 

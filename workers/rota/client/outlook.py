@@ -10,8 +10,8 @@ from typing import Final
 from rota.client.status import State, TaskStatus
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.entry import Entry, Kind
-from rota.protocol.order import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
+from rota.protocol.turns import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.views import QueueState
 
 DELAYED_LANE: Final = "delayed"

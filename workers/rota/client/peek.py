@@ -8,11 +8,11 @@ from rota.client.accounts import AttemptAccount, attempts_of
 from rota.client.status import State
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.command import Steps, ask
-from rota.protocol.epitaph import read_epitaph
+from rota.protocol.ends import read_epitaph
 from rota.protocol.progress import Progress, read_progress
-from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import PeekedTask
+from rota.protocol.walks import look_further
 
 T = TypeVar("T")
 

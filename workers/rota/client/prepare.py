@@ -14,7 +14,7 @@ from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.habits import nearest
 from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
-from rota.protocol.store import FRONT, NewTask
+from rota.protocol.new_tasks import FRONT, NewTask
 from rota.tasks.arguments import check_arguments, check_key
 from rota.tasks.call import Call, why_no_call
 from rota.tasks.options import (

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from rota.durations import MICROSECONDS
 from rota.protocol.command import Steps, ask
-from rota.protocol.queue_walk import look_further
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
+from rota.protocol.walks import look_further
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.protocol.command import FollowSteps, Steps, ask
-from rota.protocol.schedules import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
-from rota.schedules.advancing import body_of
-from rota.schedules.schedule import Schedule
-from rota.schedules.status import FoundSchedule, ScheduleStatus, Times, read_schedule
-from rota.schedules.text import encode_schedule
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
+from rota.schedules.occurrences import body_of
+from rota.schedules.schedule import Schedule, encode_schedule
+from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
 from rota.tasks.arguments import check_arguments
 from rota.tasks.periodic import Periodic, dumped
 from rota.tasks.registry import default_registry

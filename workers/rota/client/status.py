@@ -9,9 +9,8 @@ from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.durations import Duration, utc_datetime
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.body import Body, BodyError, decode_body
-from rota.protocol.ends import PURGED, Ended
+from rota.protocol.ends import PURGED, Ended, read_accounts
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.epitaph import read_accounts
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState

@@ -15,7 +15,7 @@ from rota.errors import InvalidArguments, RotaError
 from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.scripts import sha1_of
-from rota.protocol.store import RateAsked
+from rota.protocol.turns import RateAsked
 from rota.soft_limit import time_limit_deferred
 from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, advice_on_options, fault_in_call_options, plain_call
 from rota.tasks.declaration import showing, signature_of

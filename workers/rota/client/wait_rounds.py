@@ -12,9 +12,8 @@ from rota.client.answers import Answer, Answered, NotAccepted
 from rota.client.open_waits import Goal, GroupQuestion, OpenWaits, Question, WaitAnswer, WaitQuestion
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Raw
 from rota.protocol.groups import Room
-from rota.protocol.replies import Raw
 from rota.protocol.store import Store
 from rota.protocol.views import TaskState
 

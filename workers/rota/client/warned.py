@@ -9,8 +9,8 @@ from pathlib import Path
 from rota.errors import BlockingCall, RotaWarning, UnknownTask, UnseenNamespace, UnservedQueue
 from rota.habits import nearest
 from rota.protocol.command import Steps, ask
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask, Store
+from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.store import Store
 
 _PACKAGE = str(Path(__file__).parent.parent)
 

@@ -11,8 +11,8 @@ from typing import Final
 from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
-from rota.protocol.classic import AdoptedClassic
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.replies import AdoptedClassic
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 

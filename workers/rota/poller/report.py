@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.child.board import Board
-from rota.protocol.classic import AdoptedClassic, ClassicSource
+from rota.protocol.ends import AT_MOST_ONCE
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.epitaph import AT_MOST_ONCE
-from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
+from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import events, label_values, log, metrics

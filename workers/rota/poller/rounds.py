@@ -19,8 +19,8 @@ from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
 from rota.poller.scheduling import Scheduling
 from rota.poller.walking import Adopting, Auditing, KeyWalk
+from rota.protocol.ends import LOST, Account
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.epitaph import LOST, Account
 from rota.protocol.replies import Swept
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection

@@ -14,7 +14,7 @@ from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.schedules import SCHEDULES_A_PAGE, Kept, RemoveWord, ScheduleStore, read_record
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveWord, ScheduleStore, read_record
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import PushedBack
@@ -75,8 +75,8 @@ class Scheduling(Round):
 
     def _advance(self, connection: Connection, kept: Kept) -> None:
         # Imported only here: a fleet without schedules does without time zones and what reads expressions.
-        from rota.schedules.advancing import advance  # noqa: PLC0415
-        from rota.schedules.text import decode_schedule  # noqa: PLC0415
+        from rota.schedules.occurrences import advance  # noqa: PLC0415
+        from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 
         try:
             record = read_record(kept.record)

@@ -10,11 +10,11 @@ from typing import Any, Final
 from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
-from rota.protocol.audit_walk import Sketch, Walk, find_unplaced
 from rota.protocol.command import Command
 from rota.protocol.keys import fault_of_lane, pattern_of_lists
 from rota.protocol.names import DELAYED_SUFFIX
 from rota.protocol.store import BATCH, Store
+from rota.protocol.walks import Sketch, Walk, find_unplaced
 from rota.protocol.wire import text_of
 from rota.server.connection import Connection
 

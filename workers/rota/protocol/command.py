@@ -1,16 +1,36 @@
 """One call of one script, as bytes to send and a reply to read: whoever has a connection runs it."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from rota.protocol.keys import Keys
-from rota.protocol.replies import Raw
 from rota.protocol.scripts import Script, load_script
-from rota.protocol.wire import Packed, command, pack
+from rota.protocol.wire import Packed, command, pack, text_of
 
 T = TypeVar("T")
+
+Raw = Any  # bytes | int | None | list of these, as hiredis reads them
+
+
+def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
+    """The parser of a list that has one item for each field of a value, read by these in their order."""
+
+    def parse(raw: Raw) -> T:
+        return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
+
+    return parse
+
+
+def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
+    """A list of names."""
+    return tuple(map(text_of, raw))
+
+
+def time_or_none(raw: Raw) -> int | None:
+    """Microseconds, or "" for no time."""
+    return int(raw) if raw else None
 
 
 @lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition

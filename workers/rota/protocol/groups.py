@@ -5,63 +5,14 @@ before as done. A group is any number of tasks and chains, its members, and what
 of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
-from rota.protocol.command import Command, Transitions
-from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, reply, time_or_none
+from rota.protocol.command import Command, Raw, Transitions, names_of, reply, time_or_none
+from rota.protocol.new_tasks import NOTHING_FOLLOWS, Enqueued, NewMember, parse_enqueued
 from rota.protocol.wire import Arg, pack, text_of
-
-if TYPE_CHECKING:
-    from rota.protocol.store import NewTask
-
-MOST_FOLLOWING: Final = 500  # tasks of one chain, behind the first
-NOTHING_FOLLOWS: Final = b""
-
-
-def follow_text(tasks: "Iterable[NewTask]") -> bytes:
-    """What is to follow, in this order, as text. A due of "+N" counts from the end of the one before. Raises ValueError
-    for a unique key, which nobody could be told of, and for more than MOST_FOLLOWING."""
-    items = []
-    for task in tasks:
-        if task.unique_key:
-            raise ValueError(f"what follows another task cannot be unique: {task.id}")
-        items.append(b"%b %b %b %d\n%b" % (*_header(task), len(task.body), task.body))
-    if len(items) > MOST_FOLLOWING:
-        raise ValueError(f"{len(items)} tasks are to follow one another: at most {MOST_FOLLOWING} can")
-    return b"".join(items)
-
-
-def followers_of(text: bytes) -> "Iterator[NewTask]":
-    """The tasks that `follow_text` wrote down."""
-    from rota.protocol.store import NewTask  # noqa: PLC0415 - it is made of this module too
-
-    while text:
-        header, _, rest = text.partition(b"\n")
-        task_id, queue, due, size = text_of(header).split(" ")
-        yield NewTask(task_id, queue, rest[: int(size)], "" if due == "-" else due)
-        text = rest[int(size) :]
-
-
-def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
-    return task.id.encode(), task.queue.encode(), task.due.encode() or b"-"
-
-
-class NewMember(NamedTuple):
-    """A task with what follows it, by `follow_text`: a chain, or with nothing behind it one task, of a group."""
-
-    task: "NewTask"
-    following: bytes = NOTHING_FOLLOWS
-
-    @property
-    def id(self) -> str:
-        return self.task.id
-
-    @property
-    def size(self) -> int:
-        return len(self.task.body) + len(self.following)
 
 
 class Opening(NamedTuple):

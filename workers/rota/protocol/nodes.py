@@ -5,9 +5,14 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rota.protocol.command import Raw, reply
 from rota.protocol.entry import MICROSECONDS, Kind
-from rota.protocol.replies import Raw
-from rota.protocol.tiers import Domain, tier_words
+from rota.protocol.tiers import (
+    DEFAULT_ENDED_KEEP,
+    Domain,
+    QueueShare,
+    tier_words,
+)
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
@@ -161,3 +166,27 @@ def _read_report(said: Any) -> NodeReport:
     told = said if isinstance(said, dict) else {}
     found = {name: read(told[name]) for name, read in _READ.items() if name in told}
     return NodeReport(**{name: value for name, value in found.items() if value is not None})
+
+
+class Announced(NamedTuple):
+    """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
+    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
+    that have patterns: by these is found whom a queue of a pattern wakes."""
+
+    ends: int = DEFAULT_ENDED_KEEP
+    events: int = 0
+    shares: tuple[QueueShare, ...] = ()
+    domains: tuple[Domain, ...] = ()
+
+
+NOTHING_SAID = Announced()
+
+
+class AnnounceReply(NamedTuple):
+    """What a master learns at its heartbeat: how many `nodes` are alive, and whether queues may be closed to claims."""
+
+    nodes: int
+    any_closed: bool
+
+
+parse_announce = reply(AnnounceReply, int, bool)

@@ -5,158 +5,23 @@ shape is a bug on our side, or no answer of ours. It surfaces as an error of its
 the server: see `rota.server.server_errors.read_reply`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
+from rota.protocol.command import Raw, names_of, reply, time_or_none
 from rota.protocol.entry import Entry, parse_entry
+from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import text_of
-
-T = TypeVar("T")
-
-Raw = Any  # bytes | int | None | list of these, as hiredis reads them
-
-
-def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
-    """The parser of a list that has one item for each field of a value, read by these in their order."""
-
-    def parse(raw: Raw) -> T:
-        return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
-
-    return parse
-
-
-def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
-    """A list of names."""
-    return tuple(map(text_of, raw))
 
 
 def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
     return tuple(map(parse_entry, raw))
 
 
-def time_or_none(raw: Raw) -> int | None:
-    """Microseconds, or "" for no time."""
-    return int(raw) if raw else None
-
-
 def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
     return zip(raw[::2], raw[1::2], strict=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """What became of one enqueued item.
-
-    `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
-    key, else "". `unserved`: accepted, though no running master serves the queue. `unseen`: accepted, though there was
-    never a fleet in this namespace.
-    """
-
-    duplicate: bool = False
-    holder: str = ""
-    unserved: bool = False
-    unseen: bool = False
-
-
-_ACCEPTED = Enqueued()  # nearly every answer
-_ENQUEUED = {
-    "ok": _ACCEPTED,
-    "unserved": Enqueued(unserved=True),
-    "unseen": Enqueued(unseen=True),
-    "duplicate": Enqueued(duplicate=True),
-}
-
-
-def parse_enqueued(raw: Raw) -> list[Enqueued]:
-    """One word an item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
-    return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
-
-
-def _parse_enqueued_word(text: str) -> Enqueued:
-    word, _, holder = text.partition(" ")
-    if word == "held":
-        return Enqueued(duplicate=True, holder=holder)
-    if word not in _ENQUEUED:
-        raise ValueError(f"enqueue answered {text!r}")
-    return _ENQUEUED[word]
-
-
-class TurnWord(StrEnum):
-    """`ok`: here is what you hold now (perhaps nothing). `plenty`: this, and so much is left that you may claim ahead.
-    `again`: entries you hold and did not name. `lost`: you are no longer registered. `more`: work was bounded, or the
-    turn came too late to claim: call again at once with the same tokens. `alone`: an entry that you hold, or that is
-    next, has to run alone: listen at no doorbell, and ask again when a task of yours has ended."""
-
-    OK = "ok"
-    PLENTY = "plenty"
-    AGAIN = "again"
-    LOST = "lost"
-    MORE = "more"
-    ALONE = "alone"
-
-
-class Claim(NamedTuple):
-    """An entry now held, with its task's body."""
-
-    entry: Entry
-    body: bytes
-
-
-class TurnReply(NamedTuple):
-    """What a turn returns.
-
-    `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry through, 0 when
-    none holds one back, or all picks were used. `stale`: texts of settled entries that were no longer held.
-    `dropped`: entries ended at the claim because they had been cancelled while they waited. `alone`: the entry that
-    has to run alone, for the next turn to name.
-    """
-
-    word: TurnWord
-    now_us: int
-    wait_us: int
-    stale: tuple[bytes, ...]
-    claims: tuple[Claim, ...]
-    dropped: tuple[Entry, ...]
-    alone: bytes = b""
-
-
-_TURN_WORDS: Final = {word.value.encode(): word for word in TurnWord}
-
-
-def parse_turn(raw: Raw) -> TurnReply:
-    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
-    has to run alone, if any."""
-    word, now, wait, stale, pairs, dropped, *alone = raw
-    claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
-    ended = tuple(map(parse_entry, dropped))
-    return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), claims, ended, *alone)
-
-
-_claim_of: Final = partial(tuple.__new__, Claim)  # as with entries: a claim brings a hundred
-
-
-class ThrottleWord(StrEnum):
-    """`start`: it may. `throttled`: it is out of its owner's hands until its turn comes. `late`: that would be too late
-    for it. `gone`: its owner does not hold it, or it was cancelled."""
-
-    START = "start"
-    THROTTLED = "throttled"
-    LATE = "late"
-    GONE = "gone"
-
-
-class Throttled(NamedTuple):
-    """What a task with a rate of its own is to do. `us`: in how many microseconds it may start, or until when (Redis
-    time) it is delayed; else 0."""
-
-    word: ThrottleWord
-    us: int
-
-
-parse_throttled = reply(Throttled, lambda word: ThrottleWord(text_of(word)), int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +56,6 @@ class Renewed:
 parse_renewed = reply(Renewed, names_of, frozenset)
 
 
-class AnnounceReply(NamedTuple):
-    """What a master learns at its heartbeat: how many `nodes` are alive, and whether queues may be closed to claims."""
-
-    nodes: int
-    any_closed: bool
-
-
-parse_announce = reply(AnnounceReply, int, bool)
-
-
 class CancelOrder(NamedTuple):
     """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `ready_us` is its
     entry's: another task of the same id is not meant. `kill_after_seconds`: after that its process is killed, None for
@@ -212,7 +67,7 @@ class CancelOrder(NamedTuple):
     kill_after_seconds: float | None
 
 
-def parse_order(raw: bytes) -> CancelOrder:
+def parse_cancel_order(raw: bytes) -> CancelOrder:
     """`MILLISECONDS-or-- ID READY OWNER`. Raises ValueError for anything else."""
     kill_after, task_id, ready, owner = text_of(raw).split(" ", 3)
     return CancelOrder(owner, task_id, int(ready), None if kill_after == "-" else int(kill_after) / 1000)
@@ -317,3 +172,53 @@ class Bounded:
 
 
 parse_bounded = reply(Bounded, int, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: texts
+    of entries it holds that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones
+    where none does."""
+
+    registered: bool
+    cancelled: frozenset[bytes]
+    shares: tuple[QueueShare, ...]
+
+
+class ClassicSource(NamedTuple):
+    """A key to take from. `queue`: where its items go, "" where each says itself. `task`: what each item is the one
+    argument of, "" where each says itself."""
+
+    key: str
+    queue: str = ""
+    task: str = ""
+
+
+class FromSource(NamedTuple):
+    """What one call took from a source, what it left there, and what is wrong with the source ("": nothing)."""
+
+    taken: int
+    left: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedClassic:
+    """What was taken from sources, in their order. `on_duty`: whether this poller is the one that listens for the
+    fleet. `next_due_us`: of what waits in sorted sets. `more`: there is more to take now. `dead`: queue and reason of
+    each item that is dead at once."""
+
+    now_us: int
+    on_duty: bool
+    next_due_us: int | None
+    more: bool
+    sources: tuple[FromSource, ...]
+    dead: tuple[tuple[str, str], ...]
+
+
+def _of_sources(raw: Raw) -> tuple[FromSource, ...]:
+    thirds = zip(raw[::3], raw[1::3], raw[2::3], strict=True)
+    return tuple(FromSource(int(taken), int(left), text_of(fault)) for taken, left, fault in thirds)
+
+
+parse_adopted_classic = reply(AdoptedClassic, int, bool, time_or_none, bool, _of_sources, pairs_of_texts)

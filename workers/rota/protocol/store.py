@@ -3,91 +3,93 @@
 A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 
-Those that only look are in `rota.protocol.looks`, those by which people step in in `rota.protocol.operations`, those of
-groups and chains in `rota.protocol.groups`.
+The transitions of groups and chains are in `rota.protocol.groups`, those of schedules in
+`rota.protocol.schedule_store`.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from rota.protocol import order, replies, views
-from rota.protocol.classic import AdoptedClassic, ClassicSource, parse_adopted_classic
-from rota.protocol.command import Command
-from rota.protocol.condition import Condition
+from rota.protocol.command import Command, Raw, Transitions, names_of
 from rota.protocol.entry import CrashKind
 from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
-from rota.protocol.limits import DEFAULT_CRASH_LIMIT, DEFAULT_ENDED_KEEP, DEFAULT_FORGET_SECONDS, DEFAULT_LOSS_LIMIT
-from rota.protocol.looks import Looks
-from rota.protocol.operations import Operations
+from rota.protocol.new_tasks import Enqueued, NewTask, parse_enqueued
+from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply, Node, parse_announce, parse_nodes
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
-from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
+from rota.protocol.replies import (
+    AdoptedClassic,
+    AdoptedScheduled,
+    Attended,
+    Bounded,
+    CancelWord,
+    ClassicSource,
+    Promoted,
+    Renewed,
+    RestoreWord,
+    Retired,
+    Swept,
+    parse_adopted_classic,
+    parse_adopted_scheduled,
+    parse_bounded,
+    parse_cancel,
+    parse_promoted,
+    parse_renewed,
+    parse_restored,
+    parse_retired,
+    parse_swept,
+)
+from rota.protocol.task_events import EventsPage, parse_events
+from rota.protocol.tiers import (
+    DEFAULT_CRASH_LIMIT,
+    DEFAULT_FORGET_SECONDS,
+    DEFAULT_LOSS_LIMIT,
+    NO_TIERS,
+    QueueCondition,
+    read_share,
+    settings_of,
+    settings_of_domain,
+)
+from rota.protocol.turns import (
+    NOBODY,
+    ClaimOrder,
+    RateAsked,
+    Throttled,
+    Turn,
+    TurnReply,
+    parse_order,
+    parse_throttled,
+    parse_turn,
+)
+from rota.protocol.views import (
+    Audit,
+    Bodies,
+    ClosedQueue,
+    Consumers,
+    DeadPage,
+    Lists,
+    Overview,
+    Peeked,
+    Standing,
+    TaskState,
+    parse_audit,
+    parse_bodies,
+    parse_closed,
+    parse_consumers,
+    parse_dead_page,
+    parse_lists,
+    parse_overview,
+    parse_peeked,
+    parse_standing,
+    parse_status,
+    parse_waited,
+)
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 BATCH = 500  # no script works on more things than this in one call
-FRONT = "^"  # behind a due: for the head of its lane
+
+
 PROGRESS_BATCH = 250  # a look and a write for each
-
-
-class NewTask(NamedTuple):
-    """A task as enqueue takes it.
-
-    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds; FRONT behind it for
-    the head of its lane, where of one call the last stands first.
-    `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task. `foreign`: the name of a task that
-    is not declared in this process, or in its main module alone; not sent.
-    """
-
-    id: str
-    queue: str
-    body: bytes
-    due: str = ""
-    unique_key: str = ""
-    hold_ms: int = 0
-    foreign: str = ""
-
-    @property
-    def size(self) -> int:
-        return len(self.body)
-
-    @property
-    def how(self) -> str:
-        """When it is due and what it holds, as one argument of a script: "" for nearly every task."""
-        return f"{self.due} {self.hold_ms} {self.unique_key}" if self.due or self.unique_key else ""
-
-
-class RateAsked(NamedTuple):
-    """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
-    at last by Redis time, None for whenever."""
-
-    entry: bytes
-    name: str
-    interval_us: int
-    burst: int
-    latest_us: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
-    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
-    `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
-    `outcome.plain_lines` in place of its settlement.
-    `held` None: all claims were answered, so there is nothing held to be told of. `picks`: how often a queue is chosen;
-    with more than one each takes one entry, as so many turns would. `alone`: that of the answer before, the entry for
-    which this worker empties its hands; then it names what it holds. `claim_by_us`: from this Redis time on nothing is
-    claimed, and `more` is the answer; 0 for none, and where what is held is named."""
-
-    limit: int
-    held: Sequence[str] | None = ()
-    tokens: Sequence[str] = ()
-    settlements: Packed = NOTHING
-    limits: Packed = NO_LIMITS
-    plain: Sequence[bytes] = ()
-    picks: int = 1
-    alone: bytes = b""
-    claim_by_us: int = 0
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -114,29 +116,105 @@ class Blame:
     crash: CrashKind | None = CrashKind.CRASH
 
 
-@dataclass(frozen=True, slots=True)
-class Attended:
-    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: texts
-    of entries it holds that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones
-    where none does."""
+class Looks(Transitions):
+    """What is asked about one namespace."""
 
-    registered: bool
-    cancelled: frozenset[bytes]
-    shares: tuple[QueueShare, ...]
+    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[Overview]:
+        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
+        return self._command("overview", pack((cursor, *queues)), parse_overview)
+
+    def status(self, task_id: str, looked_at: int = 0) -> Command[TaskState]:
+        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head, and through the memory
+        of ends for some milliseconds: `TaskState.looked_at` says where to go on."""
+        return self._command("status", pack((task_id, looked_at)), parse_status)
+
+    def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
+        """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:
+        it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
+        args = (word for question in asked for word in question)
+        return self._command("wait", pack((client, *args)), parse_waited)
+
+    def consumers(self) -> Command[Consumers]:
+        """The consumers: at most BATCH of them."""
+        return self._command("consumers", NOTHING, parse_consumers)
+
+    def dead_page(self, offset: int, count: int) -> Command[DeadPage]:
+        """A page of the dead set, latest first; `count` up to BATCH."""
+        return self._command("dead", pack((offset, count)), parse_dead_page)
+
+    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
+        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
+        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
+        return self._command("peek", pack((place, queue, task, offset, count)), parse_peeked)
+
+    def nodes(self) -> Command[list[Node]]:
+        """The nodes whose masters live, or lived until a moment ago, at most BATCH of them."""
+        return self._command("nodes", NOTHING, parse_nodes)
+
+    def events(self, place: str, count: int) -> Command[EventsPage]:
+        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
+        return self._command("events", pack((place, count)), parse_events)
+
+    def audit(self) -> Command[Audit]:
+        """The books of the namespace."""
+        return self._command("audit", NOTHING, parse_audit)
+
+    def lists(self) -> Command[Lists]:
+        """The lists in which tasks stand."""
+        return self._command("lists", NOTHING, parse_lists)
+
+    def standing(self, lists: Sequence[str], read: int) -> Command[Standing]:
+        """Up to BATCH ids that stand in these lists, behind the `read` ones at the tail of the first."""
+        return self._command("standing", pack((read, *lists)), parse_standing)
+
+    def bodies(self, cursor: str) -> Command[Bodies]:
+        """A portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
+        return self._command("bodies", pack((cursor,)), parse_bodies)
+
+    def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
+        """Of up to BATCH ids those of live tasks that are not delayed, dead or in flight."""
+        return self._command("unplaced", pack(ids), list)
 
 
-class Announced(NamedTuple):
-    """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
-    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
-    that have patterns: by these is found whom a queue of a pattern wakes."""
+class Operations(Transitions):
+    """What people do about the tasks and queues of one namespace."""
 
-    ends: int = DEFAULT_ENDED_KEEP
-    events: int = 0
-    shares: tuple[QueueShare, ...] = ()
-    domains: tuple[Domain, ...] = ()
+    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[CancelWord]:
+        """End a waiting task; have a running one told, and its process killed if it has not ended so much later."""
+        kill_after = "-" if kill_after_ms is None else kill_after_ms
+        return self._command("cancel", pack((task_id, kill_after)), parse_cancel)
 
+    def pause(self, queue: str) -> Command[int]:
+        """Stop claims from a queue; 1 when it was not paused before."""
+        return self._command("pause", pack((queue,)), int)
 
-NOTHING_SAID = Announced()
+    def resume(self, queue: str) -> Command[int]:
+        """Let claims go on and ring; 1 when the queue was paused."""
+        return self._command("resume", pack((queue,)), int)
+
+    def purge(self, queue: str) -> Command[Bounded]:
+        """End up to BATCH ready tasks of a queue."""
+        return self._command("purge", pack((queue,)), parse_bounded)
+
+    def purge_dead(self, ids: Sequence[str]) -> Command[int]:
+        """Forget up to BATCH dead tasks; returns how many there were."""
+        return self._command("purge_dead", pack(ids), int)
+
+    def revive(self, ids: Sequence[str]) -> Command[int]:
+        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; returns how many."""
+        return self._command("revive", pack(ids), int)
+
+    def trim(self, max_age_us: int, max_count: int) -> Command[Bounded]:
+        """Forget up to BATCH dead tasks that are too old or too many."""
+        return self._command("trim", pack((max_age_us, max_count)), parse_bounded)
+
+    def heal(self, cursor: str) -> Command[str]:
+        """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
+        return self._command("heal", pack((cursor,)), text_of)
+
+    def restore(self, ids: Sequence[str]) -> Command[list[RestoreWord]]:
+        """Put back up to BATCH live tasks that were found to stand nowhere."""
+        return self._command("restore", pack(ids), parse_restored)
 
 
 class Store(Looks, Operations, Dependents):
@@ -144,16 +222,16 @@ class Store(Looks, Operations, Dependents):
 
     # Producing
 
-    def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
+    def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[Enqueued]]:
         """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same."""
         args: list[Arg] = [nonce]
         for task in tasks:
             args += (task.id, task.queue, task.how, task.body)
-        return self._command("enqueue", pack(args), replies.parse_enqueued)
+        return self._command("enqueue", pack(args), parse_enqueued)
 
     # Working
 
-    def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
+    def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         with several `turn.picks` one entry of as many; `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone]
@@ -161,13 +239,13 @@ class Store(Looks, Operations, Dependents):
         args += (len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
-        return self._command("turn", packed, replies.parse_turn)
+        return self._command("turn", packed, parse_turn)
 
-    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.ClaimOrder]:
-        """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[ClaimOrder]:
+        """The next `count` claims, up to `MOST_CLAIMS`, of workers that serve these tiers; and how it is with
         their queues that have entries, and with `queue`."""
-        turn = self.turn(order.NOBODY, tiers, Turn(limit=1))
-        return self._command("explain", turn.args + pack((queue, count)), order.parse_order)
+        turn = self.turn(NOBODY, tiers, Turn(limit=1))
+        return self._command("explain", turn.args + pack((queue, count)), parse_order)
 
     def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
         """Settle what a worker finished before the entry that it runs, and give back what it claimed behind that;
@@ -180,25 +258,25 @@ class Store(Looks, Operations, Dependents):
         when the owner does not hold it: then nothing may be started."""
         return self._command("begin", pack((owner, entry)), bytes)
 
-    def throttle(self, owner: str, asked: RateAsked) -> Command[replies.Throttled]:
+    def throttle(self, owner: str, asked: RateAsked) -> Command[Throttled]:
         """Ask whether a task with a rate of its own may start; if not, it is delayed until its turn comes."""
         entry, name, interval_us, burst, latest_us = asked
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
-        return self._command("throttle", args, replies.parse_throttled)
+        return self._command("throttle", args, parse_throttled)
 
-    def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
+    def promote(self, limit: int = BATCH) -> Command[Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""
-        return self._command("promote", pack((limit,)), replies.parse_promoted)
+        return self._command("promote", pack((limit,)), parse_promoted)
 
     # Owning
 
     def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
         """Begin a life for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
-        return self._command("register", pack((lease_ms, *places)), replies.names_of)
+        return self._command("register", pack((lease_ms, *places)), names_of)
 
-    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[replies.Renewed]:
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
         """Extend the leases of up to 100 owners."""
-        return self._command("renew", pack((lease_ms, *owners)), replies.parse_renewed)
+        return self._command("renew", pack((lease_ms, *owners)), parse_renewed)
 
     def carry_progress(self, told: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
         """Keep what up to PROGRESS_BATCH running tasks say of their progress: owner, entry and what it says of each;
@@ -207,35 +285,31 @@ class Store(Looks, Operations, Dependents):
 
     def retire_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
-    ) -> Command[replies.Retired]:
+    ) -> Command[Retired]:
         """End an owner whose process is gone: settle what it had finished, give back the rest."""
         return self._retire(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
-    def retire_expired(self, owner: str, blame: Blame) -> Command[replies.Retired]:
+    def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:
         """End the life of an owner whose lease ran out; `alive` when it has not, or grace is on."""
         return self._retire(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
-    def _retire(
-        self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed
-    ) -> Command[replies.Retired]:
+    def _retire(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Retired]:
         limits = blame.crash_limit, blame.loss_limit
         args: list[Arg] = [owner, reason, *limits, blame.loss_epitaph, crash or "", len(blame.ran)]
         for task_id, epitaph in blame.ran:
             args += (task_id, epitaph)
-        return self._command("retire", pack(args) + rest, replies.parse_retired)
+        return self._command("retire", pack(args) + rest, parse_retired)
 
-    def sweep(
-        self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
-    ) -> Command[replies.Swept]:
+    def sweep(self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS) -> Command[Swept]:
         """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that are empty for so
         long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
         walks."""
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
-        return self._command("sweep", args, replies.parse_swept)
+        return self._command("sweep", args, parse_swept)
 
-    def adopt_scheduled(self, members: Sequence[bytes]) -> Command[replies.AdoptedScheduled]:
+    def adopt_scheduled(self, members: Sequence[bytes]) -> Command[AdoptedScheduled]:
         """Adopt up to BATCH bare items of the delayed set."""
-        return self._command("adopt_scheduled", pack(members), replies.parse_adopted_scheduled)
+        return self._command("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
         """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
@@ -252,26 +326,26 @@ class Store(Looks, Operations, Dependents):
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_SAID
-    ) -> Command[replies.AnnounceReply]:
+    ) -> Command[AnnounceReply]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
             args += (domain.name, settings_of_domain(domain))
-        return self._command("announce", pack([*args, *queues]), replies.parse_announce)
+        return self._command("announce", pack([*args, *queues]), parse_announce)
 
     def look_at_closed(
-        self, ttl_ms: int, conditions: Iterable[Condition] = ()
-    ) -> Command[tuple[views.ClosedQueue, ...]]:
+        self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
+    ) -> Command[tuple[ClosedQueue, ...]]:
         """Define conditions, good for `ttl_ms`, and keep since when queues are closed; returns those that are."""
         args: list[Arg] = [ttl_ms, *(word for each in conditions for word in each)]
-        return self._command("conditions", pack(args), views.parse_closed)
+        return self._command("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
         """Extend the lease of a consumer, and say which queues it serves."""
 
-        def parse(raw: replies.Raw) -> Attended:
+        def parse(raw: Raw) -> Attended:
             registered, cancelled, settings = raw
             shares = tuple(map(read_share, queues, settings)) if registered else ()
             return Attended(bool(registered), frozenset(cancelled), shares)

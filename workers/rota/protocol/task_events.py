@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.replies import Raw
+from rota.protocol.command import Raw
 from rota.protocol.wire import shown, text_of
 
 _PLACE: Final = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)

@@ -1,11 +1,38 @@
-"""The tiers of queues that a turn serves, as values and as the scripts take them: see rota/lua/shared/tiers.lua."""
+"""What the scripts are given of the configuration: the tiers of queues that a turn serves (rota/lua/shared/tiers.lua),
+the conditions by which queues open and close (rota/lua/shared/condition.lua), and limits with their defaults."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
-from rota.protocol.patterns import fits, is_pattern
+from rota.protocol.names import fits, is_pattern
 from rota.protocol.scripts import sha1_of
 from rota.protocol.wire import Packed, pack
+
+DEFAULT_CRASH_LIMIT: Final = 3
+MOST_CRASHES: Final = 1000  # that a task may be allowed
+DEFAULT_LOSS_LIMIT: Final = 5
+DEFAULT_ENDED_KEEP: Final = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
+MOST_ENDED_KEEP: Final = 1_000_000
+DEFAULT_FORGET_SECONDS: Final = 300.0  # after which an empty queue of a pattern leaves nothing
+
+MOST_CONDITION_CHARACTERS = 2000  # of a chunk: compiling one takes the server some 30 ns a character
+Interval = tuple[int, int]
+"""From when to when something is open, Unix time in microseconds; the end is no part of it."""
+
+
+class QueueCondition(NamedTuple):
+    """A condition by its name. `text` of the kind `hours`: see `text_of_hours`; of the kind `lua`: the chunk."""
+
+    name: str
+    kind: Literal["hours", "lua"]
+    text: str
+
+
+def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
+    """When something is open, in order, as far as that is known."""
+    return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
+
 
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from rota.protocol.command import Raw, reply
 from rota.protocol.ends import Ended, parse_ended
 from rota.protocol.entry import Kind
-from rota.protocol.replies import Raw, reply
 from rota.protocol.wire import shown, text_of
 
 

@@ -1,16 +1,22 @@
-"""When a schedule is due. Pure: whoever reckons from the same schedule and instants gets the same, on any node."""
+"""When a schedule is due, and what a poller does next about it, based on its record and Redis time. Pure: every node
+gets the same result from the same schedule and instants."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 from itertools import count, islice, takewhile
 from typing import Final, NamedTuple, assert_never
 from zlib import crc32
 
 from rota.durations import MICROSECONDS
+from rota.protocol.body import Body, encode_body
+from rota.protocol.schedule_store import OCCURRENCES_A_CALL, NewOccurrence, Record, occurrence_id
 from rota.schedules.cron import far_enough_back, times_after
 from rota.schedules.schedule import CronRule, EveryRule, Schedule
 
 MOST_MISSED: Final = 1000
 LATE_US: Final = 30 * MICROSECONDS
+MOST_AHEAD: Final = 100
+"""So many occurrences that jitter puts off can be taken back."""
 
 
 class Occurrence(NamedTuple):
@@ -116,3 +122,54 @@ def _jitter_us(schedule: Schedule, at_us: int) -> int:
     if not schedule.jitter_us:
         return 0
     return crc32(f"{schedule.name} {at_us}".encode()) * schedule.jitter_us >> 32
+
+
+class Advance(NamedTuple):
+    """Enqueue these, and keep that record; `missed` occurrences are not made up for."""
+
+    occurrences: tuple[NewOccurrence, ...]
+    record: Record
+    missed: int
+
+
+def advance(schedule: Schedule, record: Record, now_us: int, ahead_us: int) -> Advance:
+    """Deal with all occurrences up to `ahead_us` behind now, or with as many as a call takes."""
+    reckoning = reckon(schedule, record.passed_us, now_us)
+    coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
+    found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))
+    taken = found[:OCCURRENCES_A_CALL]
+    passed_us = max([record.passed_us, *(each.at_us for each in taken)])
+    if len(found) == len(taken):
+        passed_us = max(passed_us, now_us)
+    following = next_occurrence(schedule, passed_us)
+    becomes = dataclasses.replace(
+        record,
+        passed_us=passed_us,
+        last_us=_last(record, taken, now_us),
+        next_us=None if following is None else following.at_us,
+        ahead_us=_ahead(schedule, record, taken, now_us),
+    )
+    return Advance(tuple(_new(schedule, each) for each in taken), becomes, reckoning.left_out)
+
+
+def _known(record: Record, taken: Iterable[Occurrence]) -> list[int]:
+    return [*record.ahead_us, *(each.at_us for each in taken)]
+
+
+def _last(record: Record, taken: Iterable[Occurrence], now_us: int) -> int:
+    return max([record.last_us, *(at_us for at_us in _known(record, taken) if at_us <= now_us)])
+
+
+def _ahead(schedule: Schedule, record: Record, taken: Iterable[Occurrence], now_us: int) -> tuple[int, ...]:
+    waiting = [at_us for at_us in _known(record, taken) if at_us + schedule.jitter_us > now_us]
+    return tuple(waiting[-MOST_AHEAD:])
+
+
+def _new(schedule: Schedule, occurrence: Occurrence) -> NewOccurrence:
+    task_id = occurrence_id(schedule.name, occurrence.at_us)
+    return NewOccurrence(task_id, occurrence.due_us, body_of(schedule, task_id))
+
+
+def body_of(schedule: Schedule, task_id: str) -> bytes:
+    """The body of a task that a schedule enqueues."""
+    return encode_body(Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs)))

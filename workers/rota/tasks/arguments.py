@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
-from rota.protocol.epitaph import error_line
+from rota.protocol.ends import error_line
 from rota.protocol.outcome import Done
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rota.protocol.body import encode_json
-from rota.protocol.epitaph import error_line
+from rota.protocol.ends import error_line
 from rota.tasks.annotations import is_model
 from rota.tasks.arguments import Misfit, step
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.habits import OF_A_DECLARATION, fault_in_option
-from rota.protocol.limits import MOST_CRASHES
 from rota.protocol.names import fault_in_queue_name
+from rota.protocol.tiers import MOST_CRASHES
 from rota.tasks.rates import Rate, check_rate, check_rate_key, parse_rate
 
 if TYPE_CHECKING:

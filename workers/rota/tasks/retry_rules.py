@@ -13,7 +13,7 @@ from typing import Final
 from rota.backoff import doubled
 from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
-from rota.protocol.epitaph import error_line
+from rota.protocol.ends import error_line
 from rota.protocol.outcome import RetryOutcome
 from rota.tasks.options import TaskOptions
 

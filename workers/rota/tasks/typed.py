@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import InvalidArguments
-from rota.protocol.epitaph import error_line
+from rota.protocol.ends import error_line
 from rota.tasks.annotations import RESULT, Annotation, Parameters, annotations_of, is_plain, parameters_of, unknown_in
 from rota.tasks.arguments import Misfit, require_collections
 

@@ -6,7 +6,7 @@ only grows is counted for a pattern as a whole.
 
 from collections.abc import Callable, Iterable
 
-from rota.protocol.patterns import STAR, is_pattern
+from rota.protocol.names import STAR, is_pattern
 
 
 class QueueLabels:

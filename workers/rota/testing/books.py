@@ -12,9 +12,9 @@ from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body
 from rota.protocol.ends import parse_ended, ran_by
 from rota.protocol.entry import Entry, Kind
+from rota.protocol.new_tasks import FRONT, Enqueued, NewTask
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
-from rota.protocol.replies import CancelWord, Enqueued
-from rota.protocol.store import FRONT, NewTask
+from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
 
 if TYPE_CHECKING:

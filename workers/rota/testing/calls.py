@@ -9,7 +9,7 @@ from rota.client.prepare import prepare
 from rota.durations import MICROSECONDS, Duration, seconds, utc_datetime
 from rota.protocol.body import decode_body
 from rota.protocol.entry import Kind
-from rota.protocol.store import FRONT, NewTask
+from rota.protocol.new_tasks import FRONT, NewTask
 from rota.tasks.call import Call
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry

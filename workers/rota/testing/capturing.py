@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 from rota.client.default import default_client
 from rota.client.status import State
 from rota.protocol.entry import Kind
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import NewTask
 from rota.tasks.registry import default_registry
 from rota.testing.books import Books, KeptTask
 from rota.testing.calls import CapturedCall, Expected, WantedCalls, captured_call, said_of

@@ -8,18 +8,8 @@ from typing import Final, NamedTuple
 
 from rota.client.open_waits import GroupQuestion
 from rota.client.status import State
-from rota.protocol.groups import (
-    Added,
-    AddWord,
-    CancelledGroup,
-    GroupPhase,
-    GroupState,
-    Predecessor,
-    Room,
-    followers_of,
-)
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.groups import Added, AddWord, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
+from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.wire import text_of
 from rota.testing.books import Accepted, Books, KeptTask
 

@@ -17,7 +17,7 @@ from rota.durations import MICROSECONDS
 from rota.errors import ResultNotStored, TaskDead
 from rota.protocol.body import decode_body
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
-from rota.protocol.replies import ThrottleWord
+from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import SoftLimit, soft_limit
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.hooks import default_hooks

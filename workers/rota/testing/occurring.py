@@ -3,10 +3,9 @@
 from itertools import islice, takewhile
 from typing import Final
 
-from rota.protocol.schedules import occurrence_id
-from rota.protocol.store import NewTask
-from rota.schedules.advancing import body_of
-from rota.schedules.occurrences import Occurrence, occurrences
+from rota.protocol.new_tasks import NewTask
+from rota.protocol.schedule_store import occurrence_id
+from rota.schedules.occurrences import Occurrence, body_of, occurrences
 from rota.schedules.schedule import Schedule
 from rota.tasks.registry import default_registry
 

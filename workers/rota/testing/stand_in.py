@@ -11,8 +11,7 @@ from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
 from rota.protocol.groups import Room
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.views import TaskState
 from rota.protocol.wire import unpack
 from rota.testing.books import Accepted, Books

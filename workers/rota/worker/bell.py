@@ -14,8 +14,8 @@ from rota.child.wait import Waiter, Woken
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys
-from rota.protocol.replies import TurnReply
 from rota.protocol.tiers import Domain
+from rota.protocol.turns import TurnReply
 from rota.protocol.wire import command, pack
 from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SECONDS, Connection, unanswered
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 from rota.child.life import NANOSECONDS
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
-from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS, pack_limits
+from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.turns import TurnReply, TurnWord
 
 
 class Step(Enum):

@@ -9,7 +9,7 @@ from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
-from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
+from rota.protocol.turns import ThrottleWord, TurnReply, TurnWord
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log

@@ -9,9 +9,8 @@ from typing import Any, assert_never
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.errors import Cancelled
-from rota.protocol.ends import ran_by
+from rota.protocol.ends import NotRunnable, error_line, ran_by
 from rota.protocol.entry import Entry
-from rota.protocol.epitaph import NotRunnable, error_line
 from rota.protocol.outcome import DONE, CancelledOutcome, Expired, RetryOutcome
 from rota.tasks.arguments import kept_result
 from rota.tasks.hooks import Hooks

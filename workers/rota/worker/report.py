@@ -9,7 +9,7 @@ from rota.child.settings import WorkerSettings
 from rota.errors import Cancelled, Retry
 from rota.protocol import outcome as outcomes
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
-from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.turns import TurnReply, TurnWord
 from rota.telemetry import events, log, metrics, recorder
 from rota.telemetry.log_lines import Fields, Form
 from rota.worker.attempt import NO_TASK, Attempt

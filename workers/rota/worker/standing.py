@@ -7,8 +7,8 @@ from rota.child.life import EXIT_DRAINED, EXIT_LOST, NANOSECONDS, Fence, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, Slot
 from rota.protocol.command import Command
-from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
+from rota.protocol.turns import Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 from rota.telemetry import events, log
 from rota.worker.bell import Bell

@@ -20,8 +20,8 @@ from rota.child.slots import boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
-from rota.protocol.replies import ThrottleWord
 from rota.protocol.store import Store
+from rota.protocol.turns import ThrottleWord
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.worker.attempt import Attempt

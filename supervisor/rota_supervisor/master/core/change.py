@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rota.child.settings import settings_to_json
-from rota.protocol.patterns import served_as
+from rota.protocol.names import served_as
 from rota_supervisor.config import resolve, show
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rota.child import life
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
-from rota.protocol.epitaph import CRASHED
+from rota.protocol.ends import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text

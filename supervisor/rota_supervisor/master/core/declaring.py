@@ -6,8 +6,8 @@ generation before it again when it is refused.
 
 from collections.abc import Mapping
 
-from rota.protocol.schedules import Declared
-from rota.schedules.text import encode_schedule
+from rota.protocol.schedule_store import Declared
+from rota.schedules.schedule import encode_schedule
 from rota_supervisor.config.schedules import schedules_in_force
 from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Declarations, MasterState

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from rota.child.slot_task import UNKNOWN_TASK, Verdict
+from rota.protocol.ends import AT_MOST_ONCE, CRASHED
 from rota.protocol.entry import Entry
-from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED
 from rota.protocol.outcome import join_settlements, pack_settlement
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed

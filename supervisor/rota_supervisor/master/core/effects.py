@@ -5,10 +5,10 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
 from rota.child.slot_task import TaskInSlot
-from rota.protocol.nodes import NodeReport
+from rota.protocol.nodes import Announced, NodeReport
 from rota.protocol.outcome import Settlement
-from rota.protocol.schedules import Declared
-from rota.protocol.store import FIRST_HELD, Announced, Blame
+from rota.protocol.schedule_store import Declared
+from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
 from rota.telemetry.definition import CounterDefinition, GaugeDefinition

@@ -7,8 +7,8 @@ from typing import Final
 
 from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
+from rota.protocol.nodes import Announced
 from rota.protocol.outcome import settlements_in
-from rota.protocol.store import Announced
 from rota.protocol.tiers import Domain
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m

@@ -4,8 +4,8 @@ which left it in its slot."""
 from collections.abc import Iterator
 
 from rota.child.slot_task import TaskInSlot, Verdict
+from rota.protocol.ends import TIME_LIMIT
 from rota.protocol.entry import MICROSECONDS, parse_entry
-from rota.protocol.epitaph import TIME_LIMIT
 from rota.protocol.outcome import DeadOutcome, RetryOutcome, Settlement
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m

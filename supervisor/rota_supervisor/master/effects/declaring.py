@@ -7,7 +7,7 @@ one node. Else a sweep finds out, two leases later, whether somebody declares it
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from rota.protocol.schedules import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log

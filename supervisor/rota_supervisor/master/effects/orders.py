@@ -14,7 +14,7 @@ from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot
-from rota.protocol.replies import CancelOrder, parse_order
+from rota.protocol.replies import CancelOrder, parse_cancel_order
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import ServerError
@@ -69,7 +69,7 @@ class Orders:
 
     def _take_in(self, raw: bytes) -> None:
         try:
-            order = parse_order(raw)
+            order = parse_cancel_order(raw)
         except ValueError:  # somebody else wrote it
             return
         if not self._report(order):

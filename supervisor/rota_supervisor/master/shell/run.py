@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rota.protocol.schedules import ScheduleStore
+from rota.protocol.schedule_store import ScheduleStore
 from rota.redaction import redact
 from rota.telemetry import events, log
 from rota_supervisor.config.faults import ConfigError

@@ -13,8 +13,8 @@ from rota.durations import Duration
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.protocol.command import Steps
-from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.store import BATCH, Store
+from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.server.address import Address
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.looking import FollowAsync
 from rota.client.schedules import ScheduleSteps
-from rota.protocol.schedules import PutWord
-from rota.schedules.status import ScheduleStatus, Times
+from rota.protocol.schedule_store import PutWord
+from rota.schedules.schedule_status import ScheduleStatus, Times
 from rota.tasks.periodic import Periodic
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
-from rota.protocol.replies import Claim, ThrottleWord, TurnReply, TurnWord
-from rota.protocol.store import RateAsked, Turn
+from rota.protocol.turns import Claim, RateAsked, ThrottleWord, Turn, TurnReply, TurnWord
 from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError
 from rota.tasks.registry import default_registry

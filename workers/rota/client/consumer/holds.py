@@ -17,8 +17,8 @@ from rota.errors import LeaseLost, Unavailable, Uncertain
 from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, join_settlements, pack_settlement
-from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Store
+from rota.protocol.turns import Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 
 _FIRST_PAUSE_SECONDS: Final = 0.05

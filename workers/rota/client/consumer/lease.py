@@ -19,7 +19,7 @@ from rota.client.reply_list import ReplyList
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import RunCommand
-from rota.protocol.epitaph import error_line
+from rota.protocol.ends import error_line
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed

@@ -14,9 +14,8 @@ from rota.client.consumer.lease import LOG
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, InvalidArguments, LeaseLost, Retry
 from rota.protocol.body import Body, BodyError, decode_body, texts_in
-from rota.protocol.ends import account_of, ran_by
+from rota.protocol.ends import FAILED, Account, NotRunnable, account_of, error_line, ran_by, traceback_text
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
 from rota.protocol.outcome import (
     DONE,
     CancelledOutcome,
@@ -28,8 +27,7 @@ from rota.protocol.outcome import (
     RetryOutcome,
     Settlement,
 )
-from rota.protocol.replies import Claim
-from rota.protocol.store import RateAsked
+from rota.protocol.turns import Claim, RateAsked
 from rota.tasks.arguments import kept_result
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB
 from rota.tasks.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds

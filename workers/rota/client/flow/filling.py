@@ -16,7 +16,8 @@ from rota.client.sender import Sending
 from rota.client.telling import ProgressOption, Tell
 from rota.errors import RotaError, ServerFull, Unavailable, Uncertain
 from rota.habits import OF_MAP, fault_in_option
-from rota.protocol.groups import NewMember, Room
+from rota.protocol.groups import Room
+from rota.protocol.new_tasks import NewMember
 from rota.protocol.store import BATCH
 from rota.tasks.call import Call, why_no_call
 

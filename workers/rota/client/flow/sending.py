@@ -15,9 +15,9 @@ from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import ClientWarnings
 from rota.errors import GroupEnded, RotaError, Unavailable
 from rota.protocol.command import Command
-from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask, Store
+from rota.protocol.groups import Added, AddWord, Into, Opening
+from rota.protocol.new_tasks import Enqueued, NewMember, NewTask, follow_text, followers_of
+from rota.protocol.store import Store
 from rota.tasks.call import Call, why_no_call
 from rota.tasks.registry import Registry, default_registry
 

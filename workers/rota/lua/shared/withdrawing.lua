@@ -1,7 +1,7 @@
 -- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
 -- with: ticket
 
--- As `occurrence_id` of rota/protocol/schedules.py: Unix seconds, with a fraction if need be.
+-- As `occurrence_id` of rota/protocol/schedule_store.py: Unix seconds, with a fraction if need be.
 local function occurrence_id(name, at)
   return name .. ':' .. (string.gsub(string.format('%.6f', at / 1000000), '%.?0+$', ''))
 end

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rota.child.slots import boottime_ns
 from rota.protocol.outcome import Expired
-from rota.protocol.replies import ThrottleWord
+from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
 from rota.tasks.current import reset_running, set_running
 from rota.worker.attempt import Attempt

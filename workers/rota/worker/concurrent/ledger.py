@@ -5,8 +5,7 @@ Each task it runs has a place. Outcomes stay until an answer names them, as with
 
 from dataclasses import dataclass, field
 
-from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Turn
+from rota.protocol.turns import Turn, TurnReply, TurnWord
 from rota.worker.claims import NAMED_EVERY_NS, Outcomes
 
 

@@ -22,7 +22,7 @@ from rota.child.wait import Orphaned
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
-from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.server.address import address_of
 from rota.server.link import Outages
 from rota.server.server_errors import ServerError

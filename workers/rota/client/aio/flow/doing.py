@@ -21,8 +21,8 @@ from rota.client.telling import telling
 from rota.durations import Duration
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import ask
-from rota.protocol.groups import NewMember, Room
-from rota.protocol.replies import Enqueued
+from rota.protocol.groups import Room
+from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.tasks.call import Call
 
 if TYPE_CHECKING:

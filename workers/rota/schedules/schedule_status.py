@@ -6,11 +6,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.schedules import Kept, Page, Record, read_record
+from rota.protocol.schedule_store import Kept, Page, Record, read_record
 from rota.protocol.wire import shown
 from rota.schedules.occurrences import next_occurrence, occurrences
-from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source
-from rota.schedules.text import decode_schedule
+from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source, decode_schedule
 
 Times = list[datetime]
 

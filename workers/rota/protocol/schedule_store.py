@@ -11,9 +11,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Raw
 from rota.protocol.keys import Keys
-from rota.protocol.replies import Raw
 from rota.protocol.scripts import load_script
 from rota.protocol.wire import Arg, pack, text_of
 

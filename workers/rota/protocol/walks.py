@@ -1,15 +1,76 @@
-"""The search for tasks that live and stand nowhere, so that nobody would ever run them.
+"""Walks: looks at the whole namespace that take several calls, each of a script that works on at most 500 things.
 
-A walk beside the fleet: each step is a call of a script that only looks, at most 500 things each, and whoever makes the
-calls chooses their pace. Tasks move meanwhile, so what a walk has not seen is a suspicion. Suspects are looked for a
-second time, in all places, and those are named that are in none of them then either.
+`find_task` looks for one id, however many ends are remembered; `look_further` looks at all queues; `find_unplaced`
+looks for live tasks that are in no place, so that nobody would ever run them. Tasks move during a walk, so a task that
+`find_unplaced` has not seen is a suspect. It looks for suspects a second time, in all places, and returns those that
+are in none of them then either.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Raw, Steps, ask
 from rota.protocol.store import BATCH, Store
+from rota.protocol.views import Overview, TaskState
+
+PENDING = "pending"
+_UNKNOWN = "unknown"
+
+
+def find_task(store: Store, task_id: str) -> Steps[TaskState]:
+    """Where an id stands. Looks through the whole memory of ends, a portion at a time."""
+    found = yield from ask(store.status(task_id))
+    return (yield from look_back(store, task_id, found))
+
+
+def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
+    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest; or
+    what it follows, if it is not known otherwise."""
+    further = found
+    while further.looked_at:
+        further = yield from ask(store.status(task_id, further.looked_at))
+    if further.ended or found.state != _UNKNOWN:
+        return further if further.ended else found
+    if follows := (yield from _predecessor(store, task_id)):
+        return replace(found, state=PENDING, follows=follows)
+    # Its turn may have come while the chains and groups were looked through.
+    return (yield from ask(_readable(store.status(task_id), found)))
+
+
+def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskState]:
+    """Have a reply that cannot be read, where something foreign is among the ends, count as `otherwise`."""
+
+    def parse(raw: Raw) -> TaskState:
+        try:
+            return status.parse(raw)
+        except ValueError:
+            return otherwise
+
+    return replace(status, parse=parse)
+
+
+def _predecessor(store: Store, task_id: str) -> Steps[str]:
+    """What a task follows that is not enqueued yet; "" if it follows nothing."""
+    found = yield from ask(store.pending(task_id, ""))
+    while found.cursor:
+        found = yield from ask(store.pending(task_id, found.cursor))
+    return found.name
+
+
+def _never() -> bool:
+    return False
+
+
+def look_further(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
+    """Return a first portion with all that follow, or with those that were looked at when `is_enough`: then there are
+    `more`."""
+    rows, last = {row.queue: row for row in overview.queues}, overview
+    while last.more and not is_enough():
+        last = yield from ask(store.overview((), last.cursor))
+        rows.update((row.queue, row) for row in last.queues)
+    return replace(overview, queues=tuple(rows.values()), cursor=last.cursor)
+
 
 Walk = Generator[Command[Any], Any, list[bytes]]
 """Yields calls, is sent the answer of each, and returns ids in the end."""
