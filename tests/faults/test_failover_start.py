@@ -12,6 +12,7 @@ import pytest
 import rota
 from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
+from rota.server.aio_streams import Opener
 from rota.server.connection import ConnectionOptions, connect
 from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
@@ -100,7 +101,7 @@ def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, 
     connection = connect(parse_address(misled), ConnectionOptions())
     connection.close()
     assert connection.address.port == primary
-    assert asyncio.run(_role(AioConnection(parse_address(misled), "rota:test"))) == b"master"
+    assert asyncio.run(_role(AioConnection(Opener(parse_address(misled), "rota:test")))) == b"master"
     with rota.Client(misled, namespace) as client:
         client.enqueue("note", queue="default", id="b")
     alone = misled.partition(",")[0] + f"/{SERVICE}"
@@ -111,7 +112,7 @@ def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, 
 def test_a_first_sentinel_that_is_silent_costs_its_own_step_however_short_the_patience(service: Sentinels) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
-        impatient = AioConnection(parse_address(url), "rota:test", lambda: SENTINEL_SECONDS / 2)
+        impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
         assert asyncio.run(_role(impatient)) == b"master"
 
 
@@ -121,7 +122,7 @@ def test_all_kinds_of_connections_find_the_primary(service: Sentinels, namespace
     assert connection.address.port == service.primary().port
     assert connection.execute("ROLE")[0] == b"master"
     connection.close()
-    assert asyncio.run(_role(AioConnection(address, "rota:test"))) == b"master"
+    assert asyncio.run(_role(AioConnection(Opener(address, "rota:test")))) == b"master"
     with rota.Client(service.url, namespace) as client:
         assert client.enqueue("note", queue="default", id="a").id == "a"
         assert client.status("a").state == "ready"

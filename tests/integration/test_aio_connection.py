@@ -14,6 +14,7 @@ import pytest
 from rota.protocol.store import Store
 from rota.server.address import Address, parse_address
 from rota.server.aio_connection import AioConnection, ConnectionWatch
+from rota.server.aio_streams import Opener
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from support.servers import Server, free_port
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch: ConnectionWatch | None = None) -> T:
     async def main() -> T:
-        connection = AioConnection(address, "rota:test", watch=watch)
+        connection = AioConnection(Opener(address, "rota:test"), watch=watch)
         try:
             return await use(connection)
         finally:
@@ -49,7 +50,7 @@ def test_a_name_that_is_refused_does_not_matter(server: Server) -> None:
         rules = ["on", ">secret", "+@all", "-client|setname", "~*"]
         await connection.execute("ACL", "SETUSER", "nameless", *rules)
         nameless = dataclasses.replace(parse_address(server.url), username="nameless", password="secret")
-        other = AioConnection(nameless, "rota:other")
+        other = AioConnection(Opener(nameless, "rota:other"))
         answer: bytes = await other.execute("ECHO", "a")
         await other.close()
         return answer
@@ -71,7 +72,7 @@ def test_a_cut_connection_is_told_and_made_anew_by_the_next_command(server: Serv
 
     async def use(connection: AioConnection) -> bytes:
         own = await connection.execute("CLIENT", "ID")
-        other = AioConnection(parse_address(server.url), "rota:other")
+        other = AioConnection(Opener(parse_address(server.url), "rota:other"))
         await other.execute("CLIENT", "KILL", "ID", own)
         await other.close()
         with pytest.raises(ConnectionLost):
@@ -120,7 +121,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 
         silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        connection = AioConnection(Address(port=port), "rota:test", lambda: 0.2)
+        connection = AioConnection(Opener(Address(port=port), "rota:test"), lambda: 0.2)
         with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
             await connection.execute("PING")
         await swallowed.wait()
@@ -145,7 +146,7 @@ def test_who_answers_each_time_within_the_patience_is_connected_to() -> None:
     async def main() -> bytes:
         slow = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = slow.sockets[0].getsockname()[1]
-        connection = AioConnection(Address(port=port), "rota:test", lambda: patience_seconds)
+        connection = AioConnection(Opener(Address(port=port), "rota:test"), lambda: patience_seconds)
         said: bytes = await connection.execute("PING")
         await connection.close()
         await over.wait()
@@ -160,7 +161,7 @@ def test_the_patience_is_asked_for_anew_by_each_command(server: Server) -> None:
 
     async def main() -> None:
         nonlocal patience
-        connection = AioConnection(parse_address(server.url), "rota:test", lambda: patience)
+        connection = AioConnection(Opener(parse_address(server.url), "rota:test"), lambda: patience)
         await connection.execute("PING")
         patience = 0.2
         with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
@@ -209,7 +210,7 @@ def test_a_resolver_that_hangs_takes_one_thread_and_holds_nobody_at_the_end(monk
     monkeypatch.setattr(socket, "getaddrinfo", hang)
 
     async def main() -> None:
-        connection = AioConnection(Address(host="redis.example"), "rota:test", lambda: 0.1)
+        connection = AioConnection(Opener(Address(host="redis.example"), "rota:test"), lambda: 0.1)
         for _ in range(3):
             with pytest.raises(ConnectionLost, match="took longer"):
                 await connection.execute("PING")

@@ -22,6 +22,7 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection
+from rota.server.endpoint import UrlEndpoint
 from rota.server.session import Session
 from support.protocol import Fleet, body_of
 from support.servers import Server
@@ -274,7 +275,7 @@ def test_client_and_fleet_understand_a_url_alike(
     tcp = server.url.replace("redis://", f"redis://{credentials}").rpartition("/")[0] + "/3"
     for url in (tcp, f"unix://{credentials}{server.socket_path}?db=3"):
         ours = where(parse_address(url))
-        pool = ClientPool(url, 5.0)
+        pool = ClientPool(UrlEndpoint(url), 5.0)
         with borrowed(pool) as connection:
             theirs = fields(connection.ask(command((pack(("CLIENT", "INFO")),))))
         pool.close()

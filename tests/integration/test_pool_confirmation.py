@@ -11,6 +11,7 @@ from rota.client.answers import Answered, Exchange, Unanswered
 from rota.client.pool import ClientPool
 from rota.protocol.store import Store
 from rota.server.durability import Confirmation
+from rota.server.endpoint import UrlEndpoint
 
 WAIT = Confirmation("wait", 1, 3.0)
 DONE = b":1\r\n"
@@ -65,7 +66,7 @@ def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
 ) -> None:
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
-    pool = ClientPool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
+    pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}"), 5.0)
     pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))  # by a connection that is new it would send texts
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()

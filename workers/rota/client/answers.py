@@ -12,7 +12,6 @@ from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 from rota.client.failures import is_denial, unavailable
 from rota.errors import ServerFull, Unavailable, Uncertain
 from rota.protocol.command import Command
-from rota.redaction import redact
 from rota.server.durability import Confirmation
 from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
 
@@ -76,10 +75,10 @@ def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
 
 
 class Judge:
-    """Takes replies, and the errors in their place, for answers of the server at a URL."""
+    """Takes replies, and the errors in their place, for answers of the server that messages call `shown`."""
 
-    def __init__(self, url: str) -> None:
-        self._shown_url = redact(url)
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
 
     def judge(self, command: Command[T], reply: object) -> Answer[T]:
         """What became of a command."""
@@ -87,23 +86,23 @@ class Judge:
             try:
                 return Answered(read_reply(command, reply))
             except Refused as error:
-                return Unanswered(f"{self._shown_url} answered something else: {error}")
+                return Unanswered(f"{self._shown} answered something else: {error}")
         if reply.reason == "oom":
-            return NotAccepted(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {reply}"))
+            return NotAccepted(ServerFull(f"{self._shown} takes no more tasks, its memory is full: {reply}"))
         if reply.is_reply:
-            return NotAccepted(unavailable(f"{self._shown_url} refused: {_why(reply)}", reply))
-        return Unanswered(f"{self._shown_url} did not answer: {reply}")
+            return NotAccepted(unavailable(f"{self._shown} refused: {_why(reply)}", reply))
+        return Unanswered(f"{self._shown} did not answer: {reply}")
 
     def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
         """The same answers, in the light of what came to the command that waits for their confirmation."""
         if isinstance(reply, ServerError) and not reply.is_reply:  # sent again, they may be confirmed yet
-            lost = Unanswered(f"{self._shown_url} confirmed nothing: {reply}")
+            lost = Unanswered(f"{self._shown} confirmed nothing: {reply}")
             return [lost if isinstance(answer, Answered) else answer for answer in answers]
         lack = f"the server says {_why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
         if not lack:
             return answers
         why = (
-            f"{self._shown_url} has accepted the tasks and not confirmed them: within {asked.seconds:g} s, {lack} "
+            f"{self._shown} has accepted the tasks and not confirmed them: within {asked.seconds:g} s, {lack} "
             f"(durability = {asked.durability!r})"
         )
         return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
@@ -111,12 +110,12 @@ class Judge:
     def no_connection(self, error: Exception) -> Unavailable:
         """Nothing was sent."""
         why = _why(error).removeprefix("no connection to ")  # from there on a connection says the same
-        return unavailable(f"no connection to {self._shown_url}: {why}", error)
+        return unavailable(f"no connection to {self._shown}: {why}", error)
 
     def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
         """The server refused to be asked for a confirmation."""
         needs = "" if is_denial(error) else _NEEDS
-        what = f"{self._shown_url} cannot do what durability = {asked.durability!r} asks for"
+        what = f"{self._shown} cannot do what durability = {asked.durability!r} asks for"
         return Unavailable(f"{what}: {_why(error)}{needs}")
 
 

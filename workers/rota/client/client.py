@@ -29,8 +29,9 @@ from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
-from rota.server.address import TlsFiles, parse_address
+from rota.server.address import TlsFiles
 from rota.server.durability import Durability, confirmation, level_of
+from rota.server.endpoint import Endpoint, UrlEndpoint
 from rota.soft_limit import time_limit_deferred
 from rota.tasks import fleet_settings as settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
@@ -79,14 +80,14 @@ class Client(Flowing):
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._address = parse_address(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
-        self._pool = ClientPool(redis_url, self._timeout_seconds, self._address.tls_files)
-        self._access = Access(self._address, self._timeout_seconds, self._pool, self._store)
+        self._endpoint: Endpoint = UrlEndpoint(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
+        self._pool = ClientPool(self._endpoint, self._timeout_seconds)
+        self._access = Access(self._endpoint, self._timeout_seconds, self._pool, self._store)
         self._waiting = Waiting(self._access)
-        failover = self._address.sentinels is not None
+        failover = self._endpoint.has_failover
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited)
-        self._warned = ClientWarnings(namespace, self._address.place)
+        self._warned = ClientWarnings(namespace, self._endpoint.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
     def __enter__(self) -> Self:
@@ -185,7 +186,7 @@ class Client(Flowing):
         """The consumer of these terms, which were checked. Raises Unavailable or Uncertain."""
         from rota.client.consumer import Consumer, Lines  # noqa: PLC0415 - as above
 
-        return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
+        return Consumer(Lines(self._store, self._run, self._endpoint, self._timeout_seconds), terms)
 
     @property
     def schedules(self) -> "Schedules":

@@ -21,7 +21,7 @@ from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
-from rota.server.address import Address
+from rota.server.endpoint import Endpoint
 from rota.server.server_errors import Refused, ServerError, read_reply
 from rota.soft_limit import time_limit_deferred
 
@@ -149,12 +149,12 @@ class TaskEvents(Iterator[TaskEvent]):
     time was over, or does not let this user ask. A forked child goes on by a connection of its own.
     """
 
-    def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
+    def __init__(self, endpoint: Endpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
         """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
         nothing will be, or Unavailable."""
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
-        self._address = address
+        self._endpoint = endpoint
         self._connection: TimedConnection | None = None
         self._pid = os.getpid()
         self._backoff = events_backoff()
@@ -225,7 +225,7 @@ class TaskEvents(Iterator[TaskEvent]):
                     self.close()
                     self._pid = os.getpid()
                 if self._connection is None:
-                    self._connection = TimedConnection(self._address, self._seconds + PARK_SECONDS, until)
+                    self._connection = TimedConnection(self._endpoint, self._seconds + PARK_SECONDS, until)
                 self._connection.allow(until)
                 return self._connection.ask(data)
         except ServerError as error:

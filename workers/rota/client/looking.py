@@ -18,7 +18,7 @@ from rota.protocol.replies import CancelWord
 from rota.protocol.store import BATCH, Store
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.walks import find_task
-from rota.server.address import Address
+from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
     """What only looks. `_follow` sends each command once, all by one deadline, and raises Unavailable or Uncertain."""
 
     _store: Store
-    _address: Address
+    _endpoint: Endpoint
     _timeout_seconds: float
     _warned: ClientWarnings
 
@@ -91,7 +91,7 @@ class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
         self._warned.of_blocking()
         if interception.interceptor is not None:
             self._follow(ask(self._store.events("$", BATCH)))  # raises: it answers no such question
-        return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
+        return TaskEvents(self._endpoint, self._timeout_seconds, self._store, wanted)
 
 
 # What is asked, for clients that block and those that do not.

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.timed_connection import TimedConnection
 from rota.protocol.command import Command
-from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
 from rota.server.durability import Confirmation
+from rota.server.endpoint import Endpoint
 from rota.server.server_errors import REASON_NETWORK, ConnectionLost, ServerError, UnknownScript
 
 T = TypeVar("T")
@@ -22,11 +22,11 @@ T = TypeVar("T")
 class ClientPool:
     """Connections to one server, or one primary. Thread-safe; a forked child makes connections of its own."""
 
-    def __init__(self, url: str, timeout_seconds: float, tls_files: TlsFiles = NO_TLS_FILES) -> None:
-        """Connects at the first use. Raises ValueError for a URL that is none."""
-        self._address = parse_address(url, tls_files)
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+        """Connects at the first use."""
+        self._endpoint = endpoint
         self._seconds = timeout_seconds
-        self._judge = Judge(url)
+        self._judge = Judge(endpoint.shown)
         self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed
         self._kept: list[TimedConnection] = []  # idle
         self._tried: Confirmation | None = None
@@ -85,7 +85,7 @@ class ClientPool:
 
     def _connect(self, deadline: float) -> TimedConnection:
         try:
-            connection = TimedConnection(self._address, self._seconds, deadline)
+            connection = TimedConnection(self._endpoint, self._seconds, deadline)
         except ServerError as error:
             raise self._judge.no_connection(error) from error
         self._all.add(connection)

@@ -9,8 +9,8 @@ from rota.client.timed_connection import TimedConnection
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH
 from rota.protocol.wire import command, pack, text_of
-from rota.server.address import Address
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, unanswered
+from rota.server.endpoint import Endpoint
 from rota.server.server_errors import ServerError
 from rota.server.session import NO_REPLY
 
@@ -21,9 +21,9 @@ class ReplyList:
     `silent_at`: when an answer is overdue (monotonic); inf when it is not parked.
     """
 
-    def __init__(self, address: Address, timeout_seconds: float, key: str) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float, key: str) -> None:
         """Connects when it is first parked."""
-        self._address = address
+        self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection: TimedConnection | None = None
         # The LPOP is answered with the BLPOP: whatever came at once is told at once.
@@ -39,7 +39,7 @@ class ReplyList:
         """Begin to listen. Raises Unavailable."""
         try:
             if self._connection is None:
-                self._connection = TimedConnection(self._address, self._timeout_seconds)
+                self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
             self._connection.send(self._parking)
         except ServerError as error:
             raise self._lost(error) from error

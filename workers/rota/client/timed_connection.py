@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from rota.server.address import Address
-from rota.server.connection import ConnectionOptions, connect, wait_for
+from rota.server.connection import ConnectionOptions, wait_for
+from rota.server.endpoint import Endpoint
 from rota.server.server_errors import REASON_NETWORK, ConnectionLost
 
 _NAME: Final = "rota:client"
@@ -19,12 +19,12 @@ class TimedConnection:
     address that is tried, what sentinels are asked, the handshakes, the greeting, and each answer. The look-up of a
     host's name alone is bound by resolv.conf. `is_known`: there was an exchange by it already."""
 
-    def __init__(self, address: Address, seconds: float, deadline: float = math.inf) -> None:
+    def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
         """Connect; no step takes more than so many seconds. Raises ServerError."""
         self.is_known = False
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
-        self._connection = connect(address, ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
+        self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
         self.send = self._connection.send
         self.receive = self._connection.receive
         self.try_receive = self._connection.try_receive

@@ -25,7 +25,7 @@ from rota.client.reply_list import ReplyList
 from rota.client.wait_rounds import CLOSED, Answers, WaitRounds, answered
 from rota.errors import Unavailable
 from rota.protocol.store import Store
-from rota.server.address import Address
+from rota.server.endpoint import Endpoint
 
 _RINGS: Final = 4096
 _FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
@@ -35,7 +35,7 @@ _FAILED: Final = "the client's waiting thread failed (standard error has its tra
 class Access:
     """How a client reaches its server."""
 
-    address: Address
+    endpoint: Endpoint
     timeout_seconds: float
     pool: ClientPool
     store: Store
@@ -100,7 +100,7 @@ class WaitingThread(Thread):
         self._mail = _Mail(first)
         self._access = access
         self._rounds = WaitRounds(access.store)
-        self._replies = ReplyList(access.address, access.timeout_seconds, self._rounds.key)
+        self._replies = ReplyList(access.endpoint, access.timeout_seconds, self._rounds.key)
 
     @property
     def trouble(self) -> str:

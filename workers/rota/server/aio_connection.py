@@ -11,9 +11,7 @@ from typing import Any, Final, TypeVar
 from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import Address
-from rota.server.aio_streams import AioStreams, Opener
-from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS
+from rota.server.aio_streams import AioStreams, StreamOpener
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 
 T = TypeVar("T")
@@ -36,17 +34,15 @@ class AioConnection:
 
     def __init__(
         self,
-        address: Address,
-        name: str,
+        opener: StreamOpener,
         seconds: Callable[[], float] = lambda: 5.0,
         watch: ConnectionWatch | None = None,
     ) -> None:
         """`seconds`: how long an answer may take, and a connection too; a search for the primary has its own bound."""
-        self._address = address
+        self._opener = opener
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
         self._lock = asyncio.Lock()
-        self._opener = Opener(address, name)
         self._streams: AioStreams | None = None
 
     @property
@@ -90,23 +86,14 @@ class AioConnection:
     async def _ask(self, data: bytes) -> Any:
         try:
             if self._streams is None:
-                self._streams = await _within(self._seconds_to_connect(), self._opener.open())
+                self._streams = await _within(self._opener.patience(self._seconds()), self._opener.open())
             return await _within(self._seconds(), self._streams.ask(data))
         except OSError as error:
             self._drop()
-            raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
+            raise ConnectionLost(f"no connection to {self._opener.place}: {error}", REASON_NETWORK) from error
         except (ConnectionLost, asyncio.CancelledError):  # a reply may still come and must not answer the next command
             self._drop()
             raise
-
-    def _seconds_to_connect(self) -> float:
-        """A bound of its own: else a link whose answers all come in time might never be connected over."""
-        sentinels = self._address.sentinels
-        if sentinels is None:
-            return self._seconds()
-        # A sentinel that is silent costs its own step and no more, however short the patience with the server
-        # is: the next search begins with it again, so one bound for all would never let it be passed over.
-        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     def _drop(self) -> None:
         if self._streams is not None:

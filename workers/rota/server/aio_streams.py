@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 import socket
 import threading
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rota.protocol.wire import command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address
-from rota.server.sentinel import Question, search
+from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -57,6 +57,23 @@ class AioStreams:
                 self._writer.transport.abort()  # it would wait for the server's goodbye, which may never come
 
 
+class StreamOpener(Protocol):
+    """An opener of connections over asyncio."""
+
+    @property
+    def place(self) -> str:
+        """The server in error messages."""
+        ...
+
+    def patience(self, seconds: float) -> float:
+        """Return how long opening a connection may take when an answer may take so many seconds."""
+        ...
+
+    async def open(self) -> AioStreams:
+        """Return a connection that was greeted. Raises ServerError or OSError."""
+        ...
+
+
 class Opener:
     """Opens connections to a server, or to the primary that its sentinels name."""
 
@@ -64,9 +81,20 @@ class Opener:
         self._address = address
         self._name = name
         self._resolver = Resolver()
+        self.place = address.place
+
+    def patience(self, seconds: float) -> float:
+        """Return how long a connection may take: a bound of its own, since a link whose answers all come in time might
+        else never be connected over."""
+        sentinels = self._address.sentinels
+        if sentinels is None:
+            return seconds
+        # A sentinel that is silent costs its own step and no more, however short the patience with the server
+        # is: the next search begins with it again, so one bound for all would never let it be passed over.
+        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     async def open(self) -> AioStreams:
-        """A connection that was greeted. Raises ServerError or OSError."""
+        """Return a connection that was greeted. Raises ServerError or OSError."""
         if self._address.sentinels is None:
             return await self._open(self._address)
         searching = search(self._address)

@@ -26,6 +26,7 @@ from rota.protocol.store import Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
+from rota.server.aio_streams import Opener
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
@@ -222,9 +223,9 @@ class RedisWatch:
             load_script(name)
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
         address = address_of(resolve.server_settings(state.config))
-        self.connection = AioConnection(address, "rota:master", self._patience, watch)
+        self.connection = AioConnection(Opener(address, "rota:master"), self._patience, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience(), waiting)
+        self.parked = AioConnection(Opener(address, "rota:orders"), lambda: PARK_SECONDS + self._patience(), waiting)
         self._doubted = asyncio.Event()
 
     def _patience(self) -> float:

@@ -28,7 +28,8 @@ from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
-from rota.server.address import TlsFiles, parse_address
+from rota.server.address import TlsFiles
+from rota.server.aio_endpoint import AioEndpoint, AioUrlEndpoint
 from rota.server.durability import Durability, confirmation, level_of
 from rota.tasks import fleet_settings as settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
@@ -71,16 +72,17 @@ class AsyncClient(AsyncFlowing):
         namespace that is none, or TypeError for an `on_commit` that takes no callback."""
         self.namespace = require_name("namespace", namespace)
         self._url = redis_url
-        self._address = parse_address(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
+        self._tls_files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
+        self._endpoint: AioEndpoint = AioUrlEndpoint(redis_url, self._tls_files)
         self._max_payload_kb = max_payload_kb
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         self._store = Store(namespace)
-        failover = self._address.sentinels is not None
+        failover = self._endpoint.has_failover
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(
             self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
         )
-        self._warned = ClientWarnings(namespace, self._address.place)
+        self._warned = ClientWarnings(namespace, self._endpoint.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
         self._connections: Connections | None = None
 
@@ -170,9 +172,9 @@ class AsyncClient(AsyncFlowing):
             self.namespace,
             max_payload_kb=self._max_payload_kb,
             timeout_seconds=self._timeout_seconds,
-            redis_tls_ca=self._address.tls_files.ca,
-            redis_tls_cert=self._address.tls_files.cert,
-            redis_tls_key=self._address.tls_files.key,
+            redis_tls_ca=self._tls_files.ca,
+            redis_tls_cert=self._tls_files.cert,
+            redis_tls_key=self._tls_files.key,
         )
         return AsyncConsumer(blocking, terms)
 
@@ -213,7 +215,7 @@ class AsyncClient(AsyncFlowing):
     def _here(self) -> Connections:
         there = self._connections
         if there is None or there.is_over:
-            there = self._connections = Connections(self._url, self._address, self._timeout_seconds, self._store)
+            there = self._connections = Connections(self._endpoint, self._timeout_seconds, self._store)
         elif there.loop is not asyncio.get_running_loop():
             raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
         return there

@@ -6,18 +6,18 @@ import os
 from rota.client.aio.pool import AioPool
 from rota.client.aio.waiting import AioWaiting
 from rota.protocol.store import Store
-from rota.server.address import Address
+from rota.server.aio_endpoint import AioEndpoint
 
 
 class Connections:
     """Those of one client, made in the loop that runs."""
 
-    def __init__(self, url: str, address: Address, seconds: float, store: Store) -> None:
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store) -> None:
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
-        self.pool = AioPool(url, seconds, address.tls_files)
-        self.confirming = AioPool(url, seconds, address.tls_files)  # WAIT holds up what comes behind it
-        self.waiting = AioWaiting(address, seconds, store, self.pool)
+        self.pool = AioPool(endpoint, seconds)
+        self.confirming = AioPool(endpoint, seconds)  # WAIT holds up what comes behind it
+        self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
     @property
     def is_over(self) -> bool:

@@ -10,8 +10,8 @@ from rota.client.failures import Denied
 from rota.errors import EventsOff, Unavailable
 from rota.protocol.store import Store
 from rota.protocol.task_events import TaskEvent
-from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
+from rota.server.aio_endpoint import AioEndpoint
 from rota.server.server_errors import ServerError
 
 
@@ -21,11 +21,11 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
     `async with` has it stand at its place at once; without that it does so at the first event.
     """
 
-    def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
         """Raises ValueError for a place that is none."""
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
-        self._connection = AioConnection(address, "rota:events", lambda: seconds + PARK_SECONDS)
+        self._connection = AioConnection(endpoint.opener("rota:events"), lambda: seconds + PARK_SECONDS)
         self._backoff = events_backoff()
         self._is_at_its_place = False
 

@@ -15,7 +15,7 @@ from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.protocol.command import Steps
 from rota.protocol.store import BATCH, Store
 from rota.protocol.turns import DEFAULT_CLAIMS
-from rota.server.address import Address
+from rota.server.aio_endpoint import AioEndpoint
 
 if TYPE_CHECKING:
     from rota.client.explain import Explanation
@@ -34,7 +34,7 @@ class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):
 
     namespace: str
     _store: Store
-    _address: Address
+    _endpoint: AioEndpoint
     _timeout_seconds: float
 
     @abstractmethod
@@ -76,4 +76,4 @@ class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := interception.interceptor) is not None:
             interceptor.run(self.namespace, self._store.events("$", BATCH))  # raises: it answers no such question
-        return AsyncTaskEvents(self._address, self._timeout_seconds, self._store, wanted)
+        return AsyncTaskEvents(self._endpoint, self._timeout_seconds, self._store, wanted)

@@ -9,8 +9,7 @@ from rota.client.aio.line import Line
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.wait_rounds import CLOSED
 from rota.protocol.command import Command
-from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
-from rota.server.aio_streams import Opener
+from rota.server.aio_endpoint import AioEndpoint
 from rota.server.durability import Confirmation
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
 
@@ -23,11 +22,11 @@ _CLOSED: Final = ConnectionLost(CLOSED, REASON_NETWORK)
 class AioPool:
     """One connection to a server, or a primary, for one event loop."""
 
-    def __init__(self, url: str, timeout_seconds: float, tls_files: TlsFiles = NO_TLS_FILES) -> None:
-        """Connects at the first use. Raises ValueError for a URL that is none."""
-        self._opener = Opener(parse_address(url, tls_files), _NAME)
+    def __init__(self, endpoint: AioEndpoint, timeout_seconds: float) -> None:
+        """Connects at the first use."""
+        self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
-        self._judge = Judge(url)
+        self._judge = Judge(endpoint.shown)
         self._line: Line | None = None
         self._opening: asyncio.Task[Line | Exception] | None = None
         self._tried: Confirmation | None = None

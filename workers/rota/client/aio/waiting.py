@@ -15,8 +15,8 @@ from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import text_of
-from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
+from rota.server.aio_endpoint import AioEndpoint
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
 from rota.server.server_errors import ServerError
 
@@ -50,13 +50,13 @@ class AioWait:
 class AioWaiting:
     """The waits of one client in one event loop."""
 
-    def __init__(self, address: Address, seconds: float, store: Store, pool: AioPool) -> None:
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, pool: AioPool) -> None:
         self._store = store
         self._seconds = seconds
         self._pool = pool
         self._rounds = WaitRounds(store)
         self._bell = asyncio.Event()
-        self._connection = AioConnection(address, _NAME, lambda: PARK_SECONDS + GRACE_SECONDS)
+        self._connection = AioConnection(endpoint.opener(_NAME), lambda: PARK_SECONDS + GRACE_SECONDS)
         self._parked: asyncio.Task[list[str] | Unavailable] | None = None
         self._serving: asyncio.Task[None] | None = None
 

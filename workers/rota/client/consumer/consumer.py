@@ -28,7 +28,7 @@ from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.turns import Claim, RateAsked, ThrottleWord, Turn, TurnReply, TurnWord
-from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
+from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions
 from rota.server.server_errors import ServerError
 from rota.tasks.registry import default_registry
 
@@ -236,7 +236,7 @@ class Consumer(Iterator[LeasedTask]):
         if self._connection is None:
             most = self._lines.timeout_seconds
             options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)
-            self._connection = connect(self._lines.address, options)
+            self._connection = self._lines.endpoint.connect(options)
         return self._connection
 
     def _disconnect(self) -> None:

@@ -23,7 +23,7 @@ from rota.protocol.ends import error_line
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
-from rota.server.address import Address
+from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue
 
 T = TypeVar("T")
@@ -72,12 +72,12 @@ class OwnerLife:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """How a consumer reaches the server: `run` from any thread, and at `address` by connections of its own, on which
-    each wait for an answer takes at most `timeout_seconds`."""
+    """How a consumer reaches the server: `run` from any thread, and connections of its own to `endpoint`, on which each
+    wait for an answer takes at most `timeout_seconds`."""
 
     store: Store
     run: RunCommand
-    address: Address
+    endpoint: Endpoint
     timeout_seconds: float
 
 
@@ -93,7 +93,7 @@ class Lease:
         self._terms = terms
         self._lost = lost
         orders = lines.store.keys.orders(self._node)
-        self._orders = ReplyList(lines.address, lines.timeout_seconds, orders)
+        self._orders = ReplyList(lines.endpoint, lines.timeout_seconds, orders)
         self._lease_ms = round(terms.lease_seconds * 1000)
         self._over = threading.Event()
         self.life = self._begin()

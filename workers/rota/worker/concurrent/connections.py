@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from rota.protocol.command import Command
 from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
+from rota.server.aio_streams import Opener
 from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
@@ -22,7 +23,7 @@ class AioLink:
     """The connection for turns, and for what is asked before a start. Nothing is repeated here."""
 
     def __init__(self, address: Address, outages: Outages) -> None:
-        self._connection = AioConnection(address, outages.name, lambda: _ANSWER_SECONDS)
+        self._connection = AioConnection(Opener(address, outages.name), lambda: _ANSWER_SECONDS)
         self._outages = outages
         self.failed = outages.failed
 
@@ -65,7 +66,7 @@ class AioBell:
     def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
         self._bell = bell
         self._outages = outages
-        self._connection = AioConnection(address, outages.name, lambda: bell.longest_seconds + GRACE_SECONDS)
+        self._connection = AioConnection(Opener(address, outages.name), lambda: bell.longest_seconds + GRACE_SECONDS)
         self._rung = rung
         self._parked: asyncio.Task[None] | None = None
 
