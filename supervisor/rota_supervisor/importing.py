@@ -21,7 +21,7 @@ from rota.tasks.registry import default_registry
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import give_memory_back
 
-_FOR_MANY_TASKS: Final = "rota.worker.concurrent.loop"
+_FOR_MANY_TASKS: Final = "rota.worker.concurrent.concurrent_loop"
 _HOST_NAME_CODEC: Final = "encodings.idna"
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
 

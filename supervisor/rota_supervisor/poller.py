@@ -4,9 +4,9 @@ import json
 import os
 import sys
 
+from rota.child.child_settings import poller_settings_from_json
 from rota.child.life import Life
-from rota.child.settings import poller_settings_from_json
-from rota.poller import run_poller
+from rota.poller.poller_loop import run_poller
 from rota_supervisor.child import enter
 from rota_supervisor.layout import DEATH_FD
 from rota_supervisor.process import show_title

@@ -26,14 +26,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rota.child.child_settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.life import EXIT_ORPHANED, Life, StartFailed, ring
-from rota.child.roster import pids_on
-from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.slot_memory import move_in
-from rota.child.slots import Phase
+from rota.child.slots import Phase, pids_on
 from rota.server.address import address_of
-from rota.telemetry import events, log
-from rota.worker.run import run_worker
+from rota.telemetry import log, log_events
+from rota.worker.worker_life import run_worker
 from rota_supervisor import child, importing, messages, process
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
@@ -138,7 +137,7 @@ def _kill_live_groups(roster: memoryview) -> None:
             with contextlib.suppress(*process.UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
-    log.logger().warning(events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)
+    log.logger().warning(log_events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)
     os.killpg(os.getpid(), signal.SIGKILL)
 
 

@@ -1,15 +1,15 @@
-"""docs/events.md and rota/telemetry/events.py say the same."""
+"""docs/events.md and rota/telemetry/log_events.py say the same."""
 
 import re
 
-from rota.telemetry import events
+from rota.telemetry import log_events
 from support.prose import ROOT
 
 _ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \|", re.MULTILINE)
 
 
 def _constants() -> dict[str, str]:
-    return {name: value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+    return {name: value for name, value in vars(log_events).items() if name.isupper() and isinstance(value, str)}
 
 
 def test_the_page_lists_every_event_once_and_no_other() -> None:

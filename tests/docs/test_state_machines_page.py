@@ -3,7 +3,7 @@
 import re
 
 from rota.protocol.groups import GroupPhase
-from rota.worker.decide import Step
+from rota.worker.loop_state import Step
 from rota_supervisor.master.core.children import ARROWS, ChildState
 from support.prose import ROOT, blocks
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from rota import Call
-from rota.telemetry.label_values import RESTART_REASONS
+from rota.telemetry.metric_labels import RESTART_REASONS
 from rota.telemetry.metrics import PROCESS_RESTARTS
 from support.fleet_readings import Scrape
 from support.fleets import Fleets, RunningFleet, running_fleet

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.child.signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
-from rota.telemetry import events
+from rota.child.child_signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.telemetry import log_events
 from rota_supervisor.__main__ import MASTER_SIGNALS
 from support.fleets import Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
@@ -92,7 +92,7 @@ def ended_in_order(fleet: RunningFleet) -> bool:
 
 def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
     """The children that ended by a signal other than SIGKILL, with which a master ends those that are not wanted."""
-    deaths = [line for event in events.DEATHS for line in fleet.log(event)]
+    deaths = [line for event in log_events.DEATHS for line in fleet.log(event)]
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
 

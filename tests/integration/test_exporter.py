@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rota.child.signals import STACK_SIGNAL
+from rota.child.child_signals import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m
-from rota.telemetry.label_values import WORKER_STATES
+from rota.telemetry.metric_labels import WORKER_STATES
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import Held, Notice
 from support.exporting import DEADLINE_SECONDS, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet

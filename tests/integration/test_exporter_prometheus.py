@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition, Writer
+from rota.telemetry.metrics import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition, Writer
 from support.exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
 from support.masters import ON_ONE_SERVER
 from support.prometheus import Prometheus, promtool, scrape_config

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.settings import LogSettings
+from rota.child.child_settings import LogSettings
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers

@@ -9,9 +9,8 @@ from typing import Final
 
 import pytest
 
-from rota.child.signals import StopSignals
+from rota.child.child_signals import StopSignals, Waiter
 from rota.child.slots import boottime_ns
-from rota.child.wait import Waiter
 from rota.client.consumer.wakeup import Doorbells, Wakeup
 from rota.protocol.keys import Keys
 from rota.protocol.store import Store
@@ -19,7 +18,7 @@ from rota.protocol.tiers import QueueShare, domain_of
 from rota.protocol.turns import Turn
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota.worker.bell import Bell
+from rota.worker.doorbells import Bell
 from support.protocol import one_tier
 from support.servers import Server
 

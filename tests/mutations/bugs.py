@@ -22,13 +22,13 @@ from rota.server.server_errors import ConnectionLost, Refused
 if TYPE_CHECKING:
     from rota.child.life import Fence
     from rota.client.sender import Batch, Sender
-    from rota.poller.adopting import AdoptingClassic
+    from rota.poller.rounds import AdoptingClassic
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import Declared
     from rota.server.connection import Connection
-    from rota.telemetry.queue_labels import QueueLabels
+    from rota.telemetry.metric_labels import QueueLabels
     from rota.worker.attempt import Attempt
-    from rota.worker.starting import Starting
+    from rota.worker.start_permission import Starting
     from rota_supervisor.config.model import Config
     from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death

@@ -155,7 +155,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "at most once: a task is called without an answer to its beginning",
-        PythonFunction("rota.worker.starting", "Starting._begin", bugs.begin_without_an_answer),
+        PythonFunction("rota.worker.start_permission", "Starting._begin", bugs.begin_without_an_answer),
         Tests("tests/faults/test_network_lost_replies.py", "to_a_beginning", r"assert .*"),
     ),
     Mutation(
@@ -252,7 +252,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "each queue of a pattern has series of its own, in every slot for ever",
-        PythonFunction("rota.telemetry.queue_labels", "QueueLabels._of", bugs.own_label),
+        PythonFunction("rota.telemetry.metric_labels", "QueueLabels._of", bugs.own_label),
         Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
     ),
     Mutation(
@@ -273,7 +273,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an item of a classic list is popped first and becomes a task then: a kill in between takes it along",
-        PythonFunction("rota.poller.adopting", "AdoptingClassic.step", bugs.adopt_in_two_steps),
+        PythonFunction("rota.poller.rounds", "AdoptingClassic.step", bugs.adopt_in_two_steps),
         Tests("tests/faults/test_adoption.py", "valkey", r"the start of every item|assert .*"),
     ),
     Mutation(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota import Client
-from rota.telemetry import events
+from rota.telemetry import log_events
 from support.masters import ON_ONE_SERVER, Mastered
 from support.processes import is_alive
 from support.waiting import until
@@ -76,7 +76,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def deaths(fleet: Mastered) -> list[dict[str, Any]]:
-    return [line for event in events.DEATHS for line in fleet.log(event)]
+    return [line for event in log_events.DEATHS for line in fleet.log(event)]
 
 
 def stack_files(pid: int) -> int:

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from rota.child.settings import ServerSettings
+from rota.child.child_settings import ServerSettings
 from rota.child.slots import Phase
 from rota.protocol.replies import ClassicSource
 from support.child_harness import ChildHarness

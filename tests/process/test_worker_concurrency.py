@@ -4,9 +4,9 @@ import functools
 import signal
 from pathlib import Path
 
+from rota.child.child_settings import TaskOverride
+from rota.child.child_signals import WAKE_SIGNAL
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
-from rota.child.settings import TaskOverride
-from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame
 from rota.protocol.tiers import pack_tiers

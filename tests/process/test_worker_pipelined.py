@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.signals import WAKE_SIGNAL
+from rota.child.child_signals import WAKE_SIGNAL
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.body import Body, encode_body

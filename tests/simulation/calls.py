@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rota.poller.report import PollerReport
+from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
 from rota.protocol.replies import Renewed, Retired, Swept

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rota.backoff import Backoff
+from rota.child.child_settings import poller_settings_from_json
 from rota.child.life import EXIT_DRAINED
-from rota.child.settings import poller_settings_from_json
-from rota.poller.listening import Listening
-from rota.poller.round import Duty
-from rota.poller.rounds import Sweeping
+from rota.poller.poller_bell import Listening
+from rota.poller.rounds import Duty, Sweeping
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role

@@ -11,7 +11,7 @@ from unittest import mock
 import msgspec
 
 from rota.child import slots
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.plan import HARD_LIMIT_GRACE_SECONDS
@@ -61,7 +61,7 @@ class _Log(log.Logger):
         self._world = world
 
     def _tell(self, event: str, fields: dict[str, Any]) -> None:
-        if event == events.FLEET_CALL_FAILED and "exc_info" in fields:
+        if event == log_events.FLEET_CALL_FAILED and "exc_info" in fields:
             raise Violation(f"a coroutine of the master failed: {fields['exc_info']!r}")
         said = " ".join(f"{name}={value}" for name, value in fields.items())
         self._world.say("log", event, said)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rota.child.settings import WorkerSettings
+from rota.child.child_settings import WorkerSettings
 from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import Verdict
 from rota_supervisor.master.core.children import Child

@@ -3,7 +3,7 @@ left."""
 
 from collections.abc import Iterator
 
-from rota.telemetry import events
+from rota.telemetry import log_events
 from soak.case import Case
 from soak.causes import DRAINS, ENDS_NODE, KILLS, MARGIN_SECONDS, Span
 from soak.evidence import Did, Logged, Quiet
@@ -23,13 +23,13 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
     """Children that ended in a way that nobody brought about: not the nemesis, not their own task, not a drain."""
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is Did.DIES}
-    for line in case.logged(*events.DEATHS):
+    for line in case.logged(*log_events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
             continue
         if not any(_may_have_killed(span, line) for span in case.causes.spans):
             who = f"{line.event} of pid {line.fields.get('child_pid')} on {line.target}"
             yield Finding(Wrong.DIED, f"{who} ({line.fields.get('words')}): no cause is on record", boot=line.boot)
-    for line in case.logged(events.FLEET_FAILED):
+    for line in case.logged(log_events.FLEET_FAILED):
         if not any(_may_have_kept_away(span, line) for span in case.causes.spans):
             words = f"the master of {line.target} gave up: {line.fields.get('error')}"
             yield Finding(Wrong.DIED, words, boot=line.boot)
@@ -54,9 +54,9 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
 
 def leases_without_cause(case: Case) -> Iterator[Finding]:
     """Leases that were lost though nothing kept their master from renewing them: as after an outage of everybody's."""
-    for line in case.logged(events.WORKER_LOST, events.TASK_RECOVERED, events.TASK_DEAD):
+    for line in case.logged(log_events.WORKER_LOST, log_events.TASK_RECOVERED, log_events.TASK_DEAD):
         owner = str(line.fields.get("owner", ""))
-        is_by_lease = line.event == events.WORKER_LOST or line.fields.get("role") == "poller"
+        is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
         if owner and is_by_lease and not _may_have_lost(case, owner, line.boot):
             words = f"{line.event} of {owner}, told on {line.target}: nothing on record can have cost it its lease"
             yield Finding(Wrong.LEASE, words, str(line.fields.get("task_id", "")), line.boot)

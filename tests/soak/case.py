@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from rota.telemetry import events
+from rota.telemetry import log_events
 from soak.causes import Causes
 from soak.evidence import Evidence, Logged
 from soak.histories import History, histories_of
@@ -31,13 +31,13 @@ class Case:
         """(task, process) of runs whose outcome was safe in the slot of the worker: it says so only then."""
         return frozenset(
             (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))
-            for line in self.logged(events.TASK_DONE, events.TASK_RETRIED, events.TASK_DEAD)
+            for line in self.logged(log_events.TASK_DONE, log_events.TASK_RETRIED, log_events.TASK_DEAD)
         )
 
     @cached_property
     def deaths(self) -> dict[str, str]:
         """Tasks that were set aside as dead, and the reason that was logged."""
-        told = self.logged(events.TASK_DEAD)
+        told = self.logged(log_events.TASK_DEAD)
         return {
             str(line.fields["task_id"]): str(line.fields.get("reason")) for line in told if "task_id" in line.fields
         }
@@ -45,7 +45,7 @@ class Case:
     @cached_property
     def _returns(self) -> dict[str, list[float]]:
         returns: dict[str, list[float]] = {}
-        for line in self.logged(events.TASK_RECOVERED):
+        for line in self.logged(log_events.TASK_RECOVERED):
             returns.setdefault(str(line.fields.get("task_id")), []).append(line.boot)
         return returns
 

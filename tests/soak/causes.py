@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from rota.telemetry import events
+from rota.telemetry import log_events
 from soak.evidence import Did, Edge, Evidence, Logged, Setup, Strike
 from soak.faults import KINDS, Fault, Place
 from soak.histories import Run
@@ -69,7 +69,9 @@ class Causes:
         self.spans = spans_of(evidence.strikes)
         self._lives = _lives_of(evidence.logged)
         self._suicides = {mark.pid: mark.boot for mark in evidence.ran if mark.what is Did.DIES}
-        self._kills = [each for each in evidence.logged if each.event in (events.WORKER_KILLED, events.WORKER_HUNG)]
+        self._kills = [
+            each for each in evidence.logged if each.event in (log_events.WORKER_KILLED, log_events.WORKER_HUNG)
+        ]
 
     def of(self, *faults: Fault) -> Iterator[Span]:
         """The faults of these kinds."""
@@ -206,7 +208,7 @@ def _joined(together: list[Span], target: str) -> Iterator[Span]:
 def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
     lives: dict[str, list[tuple[float, str]]] = {}
     for line in logged:
-        if line.event == events.FLEET_STARTING:
+        if line.event == log_events.FLEET_STARTING:
             lives.setdefault(line.target, []).append((line.boot, str(line.fields.get("node", ""))))
     return lives
 

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rota.child.settings import ServerSettings, WorkerSettings
+from rota.child.child_settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body

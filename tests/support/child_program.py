@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import rota.tasks.hooks
+from rota.child.child_settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.life import Life
-from rota.child.settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import move_in, region_at
 from rota.client.declaring import task
 from rota.errors import Dead, Retry, TimeLimit
-from rota.poller import run_poller
+from rota.poller.poller_loop import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.tasks.current import CurrentTask, current_task
-from rota.worker.run import run_worker
+from rota.worker.worker_life import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
 

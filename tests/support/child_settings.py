@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
+from rota.child.child_settings import PollerSettings, ServerSettings, WorkerSettings
 from rota.protocol.tiers import Domain
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig

@@ -8,8 +8,7 @@ from typing import Any
 import promql_parser
 import pytest
 
-from rota.telemetry.definition import HistogramDefinition
-from rota.telemetry.metrics import BY_NAME
+from rota.telemetry.metrics import BY_NAME, HistogramDefinition
 from support.alert_cases import ALERTING, ALERTS, CASES, RECORDING, RULES, cases, for_promtool, groups
 from support.dashboards import TOP
 from support.prometheus import promtool

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.settings import TaskOverride
+from rota.child.child_settings import TaskOverride
 from rota.durations import microseconds, seconds, unix_microseconds, utc_datetime
 from rota.errors import InvalidName
 from rota.tasks.options import TaskOptions, check_options, effective_options

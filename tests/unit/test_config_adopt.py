@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.settings import poller_settings_from_json, settings_to_json
+from rota.child.child_settings import poller_settings_from_json, settings_to_json
 from rota.protocol.replies import ClassicSource
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Flags, Sources, load_config

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.settings import settings_to_json, worker_settings_from_json
+from rota.child.child_settings import settings_to_json, worker_settings_from_json
 from rota.protocol.tiers import QueueShare
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.rates import Rate, parse_rate

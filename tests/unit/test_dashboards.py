@@ -11,8 +11,7 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from rota.telemetry.definition import HistogramDefinition
-from rota.telemetry.metrics import BY_NAME
+from rota.telemetry.metrics import BY_NAME, HistogramDefinition
 from support.dashboards import FOLDER, SCREEN, TOP, all_queries, boards, panels
 from support.trouble_panels import SHOWN
 from troubles.catalogue import TROUBLES

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 import pytest
 
-from rota.child.settings import ServerSettings
+from rota.child.child_settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
 from rota.protocol.schedule_store import Page

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from rota.child.settings import ServerSettings
+from rota.child.child_settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota.protocol.groups import GroupEnd, Groups
 from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition
+from rota.telemetry.metrics import CounterDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.observer import (

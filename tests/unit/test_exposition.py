@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from prometheus_client.samples import Exemplar, Sample
 
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, HistogramDefinition
+from rota.telemetry.metrics import CounterDefinition, HistogramDefinition
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.series import Samples
 

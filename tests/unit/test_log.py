@@ -20,13 +20,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rota.telemetry.log as rota_log
-from rota.child.settings import Format, LogSettings
+from rota.child.child_settings import Format, LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
-from rota.telemetry import events
+from rota.telemetry import log_events
+from rota.telemetry.log import OnceAMinute
 from rota.telemetry.log_foreign import ForeignHandler, PrintedLines
 from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, Form, JsonLines
-from rota.telemetry.once_a_minute import OnceAMinute
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def _lines(fd: int) -> list[dict[str, Any]]:
 
 def test_a_line_carries_time_level_event_and_bound_fields_first(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3)
-    rota_log.logger().info(events.TASK_DONE, task_id="a")
+    rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     (line,) = _lines(pipe[0])
     assert list(line)[:3] == ["timestamp", "level", "event"]
     assert (line["event"], line["level"], line["slot"], line["task_id"]) == ("task.done", "info", 3, "a")
@@ -52,15 +52,15 @@ def test_a_line_carries_time_level_event_and_bound_fields_first(pipe: tuple[int,
 
 def test_a_disabled_level_writes_nothing(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(level="warning"), fd=pipe[1])
-    rota_log.logger().info(events.TASK_DONE)
-    rota_log.logger().warning(events.TASK_RETRIED)
+    rota_log.logger().info(log_events.TASK_DONE)
+    rota_log.logger().warning(log_events.TASK_RETRIED)
     assert [line["event"] for line in _lines(pipe[0])] == ["task.retried"]
 
 
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
 def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, int], text_format: Format) -> None:
     rota_log.configure(LogSettings(format=text_format), fd=pipe[1])
-    rota_log.logger().error(events.TASK_DEAD, task_id="a", exc_info=ValueError("é" * 50_000))
+    rota_log.logger().error(log_events.TASK_DEAD, task_id="a", exc_info=ValueError("é" * 50_000))
     raw = os.read(pipe[0], 1 << 20)
     assert len(raw) <= LINE_BYTES
     assert raw.endswith(b"\n")
@@ -70,7 +70,7 @@ def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, in
 
 def test_hundreds_of_long_fields_still_fit_and_stay_json(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
-    rota_log.logger().info(events.TASK_DONE, **{f"field{n}": "x" * 200 for n in range(300)})
+    rota_log.logger().info(log_events.TASK_DONE, **{f"field{n}": "x" * 200 for n in range(300)})
     (line,) = _lines(pipe[0])
     assert line["event"] == "task.done"
     assert line["truncated"] is True
@@ -80,7 +80,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
     rota_log.configure(LogSettings(), fd=pipe[1])
     before = rota_log.counts().dropped
     for _ in range(200):  # a pipe holds 65,536 bytes
-        rota_log.logger().info(events.TASK_DONE, filler="x" * 1000)
+        rota_log.logger().info(log_events.TASK_DONE, filler="x" * 1000)
     assert rota_log.counts().dropped > before
     assert not fcntl.fcntl(pipe[1], fcntl.F_GETFL) & os.O_NONBLOCK, "our flag must not leak to others"
 
@@ -89,9 +89,9 @@ def test_what_others_print_into_a_redirected_log_overwrites_none_of_its_lines(tm
     shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # as `> log` opens it, without O_APPEND
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
-    rota_log.logger().info(events.TASK_DONE, task_id="a")
+    rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     os.write(shells, b"printed by a task\n")
-    rota_log.logger().info(events.TASK_DONE, task_id="b")
+    rota_log.logger().info(log_events.TASK_DONE, task_id="b")
     os.close(shells)
     first, *lines = (tmp_path / "log").read_text().splitlines()
     assert (first, lines.pop(1)) == ("printed before", "printed by a task")
@@ -102,11 +102,11 @@ def test_a_socket_as_stderr_is_written_without_blocking() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         rota_log.configure(LogSettings(), fd=ours.fileno())
-        rota_log.logger().info(events.TASK_DONE)
+        rota_log.logger().info(log_events.TASK_DONE)
         assert b"task.done" in theirs.recv(4096)
         before = rota_log.counts().dropped
         for _ in range(2000):
-            rota_log.logger().info(events.TASK_DONE, filler="x" * 1000)
+            rota_log.logger().info(log_events.TASK_DONE, filler="x" * 1000)
         assert rota_log.counts().dropped > before
 
 
@@ -115,7 +115,7 @@ def test_a_reader_that_left_is_not_our_problem() -> None:
     rota_log.configure(LogSettings(), fd=writing)
     os.close(reading)
     before = rota_log.counts().dropped
-    rota_log.logger().info(events.TASK_DONE)
+    rota_log.logger().info(log_events.TASK_DONE)
     os.close(writing)
     assert rota_log.counts().dropped == before + 1
 
@@ -124,7 +124,7 @@ _FOREIGN = """
 import logging, sys
 import rota.telemetry.log as rota_log
 from rota.telemetry import log_foreign
-from rota.child.settings import Format, LogSettings
+from rota.child.child_settings import Format, LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
 settings = LogSettings(format=sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] != "basic" else "auto")
@@ -156,7 +156,7 @@ def test_logging_as_json_brings_neither_asyncio_nor_structlog_into_the_process()
 
 def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1])
-    rota_log.logger().info(events.TASK_DONE, task_id="a")
+    rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     assert b"\x1b" not in os.read(pipe[0], 4096)
     with pytest.raises(ValueError, match="xml"):
         rota_log.configure(LogSettings(format="xml"), fd=pipe[1])  # type: ignore[arg-type]  # that is the claim
@@ -167,8 +167,8 @@ def test_a_line_for_people_is_one_line_of_a_terminal_and_begins_with_what_they_l
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **own)
     task = {"task_id": "7f3a9b1c2d4e5f60718293a4b5c6d7e8", "task": "orders.sync", "queue": "default"}
     plain = {"kind": "immediate", "attempt": 1, "outcome": "done", "promotion_lag_seconds": 0.0}
-    rota_log.logger().info(events.TASK_DONE, **task, **plain, lag_seconds=0.0031, runtime_seconds=1.204)
-    rota_log.logger().warning(events.TASK_RETRIED, **task, **plain | {"kind": "retry", "attempt": 2}, error="a b")
+    rota_log.logger().info(log_events.TASK_DONE, **task, **plain, lag_seconds=0.0031, runtime_seconds=1.204)
+    rota_log.logger().warning(log_events.TASK_RETRIED, **task, **plain | {"kind": "retry", "attempt": 2}, error="a b")
     done, retried = os.read(pipe[0], 4096).decode().splitlines()
     assert done[12:] == (
         " info     task.done      worker 3  orders.sync 7f3a9b1c2d4e5f60718293a4b5c6d7e8 lag=3.1ms runtime=1.20s"
@@ -179,7 +179,7 @@ def test_a_line_for_people_is_one_line_of_a_terminal_and_begins_with_what_they_l
 
 def test_the_slot_in_a_line_of_the_master_is_that_of_a_child(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **rota_log.of_process("master", "shop", "host"))
-    rota_log.logger().warning(events.WORKER_KILLED, child="worker", slot=4)
+    rota_log.logger().warning(log_events.WORKER_KILLED, child="worker", slot=4)
     assert os.read(pipe[0], 4096).decode().split()[3:] == ["master", "child=worker", "slot=4"]
 
 
@@ -195,7 +195,7 @@ def test_where_a_line_is_too_long_a_message_is_cut_before_the_frames_of_its_trac
     try:
         _recurse(2, message)
     except ValueError as error:
-        rota_log.logger().error(events.TASK_DEAD, task_id="a", error=f"ValueError: {error}", exc_info=error)
+        rota_log.logger().error(log_events.TASK_DEAD, task_id="a", error=f"ValueError: {error}", exc_info=error)
     (line,) = _lines(pipe[0])
     assert line["exception"].startswith("Traceback (most recent call last)")
     assert line["exception"].count("in _recurse") == 3
@@ -205,7 +205,7 @@ def test_where_a_line_is_too_long_a_message_is_cut_before_the_frames_of_its_trac
 
 def test_a_traceback_that_fits_is_whole(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
-    rota_log.logger().error(events.TASK_DEAD, exc_info=ValueError("m" * 2730))
+    rota_log.logger().error(log_events.TASK_DEAD, exc_info=ValueError("m" * 2730))
     (line,) = _lines(pipe[0])
     assert line["exception"] == "ValueError: " + "m" * 2730
 
@@ -309,7 +309,7 @@ def test_lines_that_are_held_are_written_together_as_many_as_one_write_may_have(
 
 def test_any_other_line_is_written_behind_those_that_are_held(writes: socket.socket) -> None:
     rota_log.logger().hold(_ABOUT_A_TENTH)
-    rota_log.logger().info(events.TASK_STALE)
+    rota_log.logger().info(log_events.TASK_STALE)
     held, line = _received(writes)
     assert (held, json.loads(line)["event"]) == (_ABOUT_A_TENTH, "task.stale")
 
@@ -459,7 +459,7 @@ def test_the_time_of_a_line_is_utc_to_the_microsecond(at_ns: int) -> None:
 
 def test_a_field_that_is_bound_already_takes_the_place_of_the_bound_one(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3, role="worker")
-    rota_log.logger().info(events.TASK_DONE, slot=4)
+    rota_log.logger().info(log_events.TASK_DONE, slot=4)
     (line,) = _lines(pipe[0])
     assert list(line) == ["timestamp", "level", "event", "slot", "role"]
     assert line["slot"] == 4

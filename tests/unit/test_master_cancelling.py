@@ -15,7 +15,7 @@ from rota.protocol.replies import CancelOrder, parse_cancel_order, parse_renewed
 from rota.protocol.store import Store
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ServerError
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -78,7 +78,7 @@ def test_a_worker_is_told_once_however_often_renewals_name_its_task(core: Core, 
     assert _cancel(core, worker, 7) == [TellCancelled(worker.ref, 0, 7)]
     assert _cancel(core, worker, 7) == []
     assert _cancel(core, worker, 9) == [TellCancelled(worker.ref, 0, 9)]
-    assert [event for event, _ in core.logged] == [events.TASK_CANCEL_TOLD] * 2
+    assert [event for event, _ in core.logged] == [log_events.TASK_CANCEL_TOLD] * 2
 
 
 @pytest.mark.parametrize("state", [ChildState.KILLED, ChildState.EXITED])
@@ -130,9 +130,9 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
     core.take(Died(SLOT, worker.nonce, ProcessEnd(signal.SIGKILL), (ran,)))
     [retire] = core.done(Retire)
     assert retire.blame.crash is None
-    [(name, fields)] = [(event, fields) for event, fields in core.logged if event == events.WORKER_KILLED]
+    [(name, fields)] = [(event, fields) for event, fields in core.logged if event == log_events.WORKER_KILLED]
     assert (name, fields["reason"], fields["limit"], fields["limit_value"]) == (
-        events.WORKER_KILLED,
+        log_events.WORKER_KILLED,
         "cancelled",
         "kill_after",
         0.5,

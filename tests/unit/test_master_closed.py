@@ -3,7 +3,7 @@
 import pytest
 
 from rota.protocol.views import ClosedQueue
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota.telemetry.metrics import CONDITION_ERRORS
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter, WriteLog
@@ -32,23 +32,23 @@ def told(core: Core, *closed: ClosedQueue) -> list[str]:
 
 
 def test_a_condition_that_fails_is_told_once_until_it_is_another_error_or_works(core: Core) -> None:
-    assert told(core, *failing("mail")) == [events.CONDITION_FAILED]
+    assert told(core, *failing("mail")) == [log_events.CONDITION_FAILED]
     assert told(core, *failing("mail")) == []
-    assert told(core, *failing("mail", error="another")) == [events.CONDITION_FAILED]
-    assert told(core) == [events.CONDITION_WORKS]
+    assert told(core, *failing("mail", error="another")) == [log_events.CONDITION_FAILED]
+    assert told(core) == [log_events.CONDITION_WORKS]
     assert told(core) == []
 
 
 def test_of_tenants_whose_condition_fails_one_line_is_written_whichever_were_looked_at(core: Core) -> None:
-    assert told(core, *failing(*(f"tenant-{number}" for number in range(150)))) == [events.CONDITION_FAILED]
+    assert told(core, *failing(*(f"tenant-{number}" for number in range(150)))) == [log_events.CONDITION_FAILED]
     assert told(core, *failing(*(f"tenant-{number}" for number in range(100, 250)))) == []
     assert told(core, *failing("tenant-7")) == []
-    assert told(core) == [events.CONDITION_WORKS]
+    assert told(core) == [log_events.CONDITION_WORKS]
 
 
 def test_a_queue_that_was_not_looked_at_among_very_many_has_not_become_well(core: Core) -> None:
     shut = tuple(ClosedQueue(f"tenant-{number}", 0, "office", "") for number in range(150))
-    assert told(core, *failing("mail")) == [events.CONDITION_FAILED]
+    assert told(core, *failing("mail")) == [log_events.CONDITION_FAILED]
     assert told(core, *shut) == []
     assert told(core, *shut, *failing("mail")) == []
-    assert told(core, *shut[:20]) == [events.CONDITION_WORKS]
+    assert told(core, *shut[:20]) == [log_events.CONDITION_WORKS]

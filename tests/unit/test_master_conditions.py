@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.slots import Phase
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, PoolConfig, Restarts
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
@@ -99,7 +99,7 @@ def test_each_change_is_logged_once_and_a_failure_mended_by_the_next_start_is_no
     for times in (0, 1, 2, 3, BUDGETS[Role.WORKER], BUDGETS[Role.WORKER] + 1, 0):
         core.state.backoffs = {KEY: failed(times)}
         effects += shown(core, MAIL)
-    assert said(effects) == [events.POOL_BACKOFF, events.POOL_FATAL, events.POOL_BACK]
+    assert said(effects) == [log_events.POOL_BACKOFF, log_events.POOL_FATAL, log_events.POOL_BACK]
     first = next(effect for effect in effects if isinstance(effect, WriteLog))
     assert first.fields == {"failures": 2, "words": "exit code 1", "child": "worker", "pool": "mail"}
 
@@ -109,10 +109,10 @@ def test_a_new_generation_is_back_when_it_works_and_not_when_it_begins(core: Cor
     effects = shown(core, MAIL)
     renewed = Target(Role.WORKER, "mail", 4, 2)
     effects += shown(core, renewed)
-    assert said(effects) == [events.POOL_BACKOFF]
+    assert said(effects) == [log_events.POOL_BACKOFF]
     core.state.backoffs[PoolKey(Role.WORKER, "mail", 2)] = StartBackoff().after_ready(0.0)
     effects += shown(core, renewed)
-    assert said(effects) == [events.POOL_BACKOFF, events.POOL_BACK]
+    assert said(effects) == [log_events.POOL_BACKOFF, log_events.POOL_BACK]
 
 
 def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Core) -> None:
@@ -122,7 +122,7 @@ def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Cor
     assert held(core, MAIL) == [("mail", 3)]
     core.state.stop = Stop(Stage.WORKERS, 0.0, 1.0)
     assert held(core, MAIL) == []
-    assert events.POOL_BACK not in [event for event, _ in core.logged]
+    assert log_events.POOL_BACK not in [event for event, _ in core.logged]
 
 
 def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(core: Core) -> None:

@@ -11,7 +11,7 @@ from rota.protocol.entry import parse_entry
 from rota.protocol.replies import Retired
 from rota.protocol.store import ALL_HELD, FIRST_HELD
 from rota.protocol.wire import pack
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
@@ -78,8 +78,8 @@ def test_the_slot_is_free_when_the_owner_is_retired_and_each_task_is_told_of(cor
     core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
     told = {event: fields for event, fields in core.logged if event.startswith("task.")}
-    assert told[events.TASK_RECOVERED]["task_id"] == "other"
-    assert (told[events.TASK_DEAD]["task_id"], told[events.TASK_DEAD]["task"]) == ("id", "send")
+    assert told[log_events.TASK_RECOVERED]["task_id"] == "other"
+    assert (told[log_events.TASK_DEAD]["task_id"], told[log_events.TASK_DEAD]["task"]) == ("id", "send")
     counted = {effect.counter for effect in core.done(AddToCounter)}
     assert counted >= {m.TASKS_RECOVERED, m.TASKS_DEAD, m.TASKS_PROCESSED, m.PROCESS_RESTARTS}
 
@@ -89,7 +89,7 @@ def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recover
     retire = _dies(core, worker, LEFT)
     core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), ())))
     names = [event for event, _ in core.logged if event.startswith("task.")]
-    assert names == [events.TASK_RELEASED]
+    assert names == [log_events.TASK_RELEASED]
     assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rota.protocol.views import ClosedQueue
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role

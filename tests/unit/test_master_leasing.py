@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.slot_task import HeldUp, TaskInSlot
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -101,7 +101,7 @@ def test_a_lost_lease_is_told_once_and_only_while_its_worker_lives(core: Core) -
     _worker(core)
     for _ in range(2):
         core.take(LeasesRenewed(lost=("node:8:1", "node:9:2")))
-    assert [(event, fields["owner"]) for event, fields in core.logged] == [(events.WORKER_LOST, "node:8:1")]
+    assert [(event, fields["owner"]) for event, fields in core.logged] == [(log_events.WORKER_LOST, "node:8:1")]
 
 
 def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Core) -> None:

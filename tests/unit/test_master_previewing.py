@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rota.child.settings import WorkerSettings
+from rota.child.child_settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import (

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig, ScheduleConfig
 from rota_supervisor.control.port import RequestKind, ScaleOrder
@@ -53,7 +53,7 @@ class Reloads(Core):
         self.state.backoffs = backoffs or {}
         effects = reloading.settle(self.state, self.now)
         self.carry_out(effects)
-        return any(isinstance(effect, WriteLog) and effect.event == events.FLEET_READY for effect in effects)
+        return any(isinstance(effect, WriteLog) and effect.event == log_events.FLEET_READY for effect in effects)
 
     @property
     def fatal(self) -> str:

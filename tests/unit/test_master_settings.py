@@ -1,6 +1,6 @@
 """What workers are told is worked out once for each generation, and anew for another configuration."""
 
-from rota.child.settings import settings_to_json
+from rota.child.child_settings import settings_to_json
 from rota.protocol.tiers import pack_tiers
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.config.resolve import worker_settings

@@ -11,7 +11,7 @@ from rota.child.slots import Phase
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.outcome import RetryOutcome
 from rota.protocol.replies import Retired
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -84,7 +84,7 @@ def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> 
     retire = Several(core, task(0), task(2)).dies(5.0)
     assert (charged(retire), retire.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
     assert retire.names == {"id-0": "name-0", "id-2": "name-2"}
-    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_EXITED]
+    [(_, fields)] = [line for line in core.logged if line[0] == log_events.WORKER_EXITED]
     assert (fields["tasks"], "task" in fields) == (2, False)
 
 
@@ -102,8 +102,8 @@ def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neig
     assert (settled.entry.id, type(settled.outcome)) == ("id-2", RetryOutcome)
     core.take(OwnerRetired(retire, Retired(False, 1, (parse_entry(task(0).entry),), ())))
     told = {name: fields for name, fields in core.logged if name.startswith("task.")}
-    assert told[events.TASK_RETRIED]["task"] == "name-2"
-    assert "cause" not in told[events.TASK_RECOVERED]
+    assert told[log_events.TASK_RETRIED]["task"] == "name-2"
+    assert "cause" not in told[log_events.TASK_RECOVERED]
 
 
 def test_all_that_were_over_their_limits_are_judged(core: Core) -> None:
@@ -135,7 +135,7 @@ def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Cor
     assert several.child.why is Reason.CANCELLED
     retire = several.dies(12.4)
     assert (charged(retire), retire.blame.crash) == (["id-2"], None)
-    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_KILLED]
+    [(_, fields)] = [line for line in core.logged if line[0] == log_events.WORKER_KILLED]
     assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
 
 
@@ -149,7 +149,7 @@ def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(cor
         ("kill_after", 1.0),
         ("kill_after", 1.5),
     ]
-    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_KILLED]
+    [(_, fields)] = [line for line in core.logged if line[0] == log_events.WORKER_KILLED]
     assert (fields["tasks"], "limit_value" in fields) == (2, False)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
@@ -38,7 +38,7 @@ def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -
         RedisAnswered(),
     ):
         core.take(event)
-    assert [event for event, _ in core.logged] == [events.REDIS_LOST, events.REDIS_BACK]
+    assert [event for event, _ in core.logged] == [log_events.REDIS_LOST, log_events.REDIS_BACK]
     assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_UP] == [1, 0, 0, 1]
 
 
@@ -58,13 +58,13 @@ def test_a_refusal_after_a_silence_is_told_as_one_and_the_other_way_round(core: 
         RedisAnswered(),
     ):
         core.take(event)
-    assert [fields["refused"] for event, fields in core.logged if event == events.REDIS_LOST] == [True, False]
+    assert [fields["refused"] for event, fields in core.logged if event == log_events.REDIS_LOST] == [True, False]
 
 
 def test_a_server_that_begins_to_drop_keys_is_an_alarm_once(core: Core) -> None:
     for policy in (SAFE_POLICY, "allkeys-lru", "allkeys-lru", SAFE_POLICY):
         core.take(EvictionPolicySeen(policy))
-    assert [event for event, _ in core.logged] == [events.REDIS_EVICTS_KEYS, events.REDIS_KEEPS_KEYS]
+    assert [event for event, _ in core.logged] == [log_events.REDIS_EVICTS_KEYS, log_events.REDIS_KEEPS_KEYS]
 
 
 def test_a_second_tick_at_the_same_time_does_nothing(core: Core) -> None:
@@ -79,7 +79,7 @@ def test_a_child_that_the_kernel_refuses_to_start_is_tried_again_after_a_while(c
         effect.child for effect in core.take(Ticked()) if isinstance(effect, Spawn) and effect.child.slot == 2
     )
     core.take(Started(zygote.slot, zygote.nonce, error="EAGAIN"))
-    assert (events.FLEET_CALL_FAILED, "EAGAIN") in [(event, fields["error"]) for event, fields in core.logged]
+    assert (log_events.FLEET_CALL_FAILED, "EAGAIN") in [(event, fields["error"]) for event, fields in core.logged]
     assert all(effect.child.role is not Role.ZYGOTE for effect in core.take(Ticked()) if isinstance(effect, Spawn))
     core.now = 5.0
     assert any(effect.child.role is Role.ZYGOTE for effect in core.take(Ticked()) if isinstance(effect, Spawn))
@@ -108,7 +108,7 @@ def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
     core.take(LeasesRenewed(failed=True))
     core.now = 1.0
     core.take(Ticked(redis_silent_since=0.0))
-    (said,) = [fields for event, fields in core.logged if event == events.FLEET_WAITING]
+    (said,) = [fields for event, fields in core.logged if event == log_events.FLEET_WAITING]
     assert (said["waits_for"], said["in_hand"]) == ("redis", 1)
 
 

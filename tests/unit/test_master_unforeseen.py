@@ -6,7 +6,7 @@ import sys
 
 SCENE = """
 import asyncio, logging, threading, warnings
-from rota.child.settings import LogSettings
+from rota.child.child_settings import LogSettings
 from rota.telemetry import log
 from rota_supervisor.master.shell import unforeseen
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rota.child import slot_layout
-from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.child.child_settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota_supervisor import messages
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 

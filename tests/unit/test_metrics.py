@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
+from rota.telemetry.metrics import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
 
 LABELS = {
     "queue",

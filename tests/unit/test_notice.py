@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
 from rota_supervisor.notice import ChildOrigin, Closed, FleetEvent, Held, Notice, Pace, dated, read_pace

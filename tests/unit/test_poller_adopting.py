@@ -5,19 +5,19 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
-from rota.poller.adopting import (
+from rota.child.slot_texts import Board
+from rota.poller.poller_bell import Listening, prefixes_of
+from rota.poller.poller_report import PollerReport
+from rota.poller.rounds import (
     DEAF_SECONDS,
     LOOK_SECONDS,
     PAUSE_SECONDS,
     REFUSED_SECONDS,
     AdoptingClassic,
+    Duty,
     seconds_to_next,
 )
-from rota.poller.listening import Listening, prefixes_of
-from rota.poller.report import PollerReport
-from rota.poller.round import Duty
 from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedClassic, ClassicSource, FromSource
 from rota.protocol.store import Store

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.signals import StopSignals
-from rota.poller.bell import PollerBell
-from rota.poller.listening import Listening
+from rota.child.child_signals import StopSignals
+from rota.poller.poller_bell import Listening, PollerBell
 from rota.protocol.keys import Keys
 from rota.server.connection import Connection
 from rota.server.link import Link

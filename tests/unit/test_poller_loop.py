@@ -6,18 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.board import Board
+from rota.child.child_signals import StopSignals, Waiter
 from rota.child.life import EXIT_DRAINED, Life
-from rota.child.signals import StopSignals
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
 from rota.child.slots import Phase
-from rota.child.wait import Waiter
-from rota.poller.bell import PollerBell
-from rota.poller.listening import Listening
-from rota.poller.loop import PollerLoop
-from rota.poller.promoting import Promoting, Standby
-from rota.poller.report import PollerReport
-from rota.poller.rounds import Rounds
+from rota.poller.poller_bell import Listening, PollerBell
+from rota.poller.poller_loop import PollerLoop, Rounds
+from rota.poller.poller_report import PollerReport
+from rota.poller.promotion import Promoting, Standby
 from rota.protocol.command import Command
 from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.store import Store

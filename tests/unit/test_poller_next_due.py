@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rota.poller.promoting import UNKNOWN_DUE, NextDue, Standby, WakeLatency
+from rota.poller.promotion import UNKNOWN_DUE, NextDue, Standby, WakeLatency
 
 MILLISECOND = 0.001
 

@@ -7,19 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
-from rota.poller.listening import Listening
-from rota.poller.promoting import NextDue
-from rota.poller.report import PollerReport
-from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, Rounds
-from rota.poller.walking import (
+from rota.child.slot_texts import Board
+from rota.poller.fleet_walks import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
     MOST_STRAYS,
     SCANS_A_BURST,
     SEARCH_AGAIN_SECONDS,
 )
+from rota.poller.poller_bell import Listening
+from rota.poller.poller_loop import Rounds
+from rota.poller.poller_report import PollerReport
+from rota.poller.promotion import NextDue
+from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS
 from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedScheduled, Bounded, Retired, Swept
 from rota.protocol.store import Store
@@ -27,7 +28,7 @@ from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
-from rota.telemetry.definition import GaugeDefinition
+from rota.telemetry.metrics import GaugeDefinition
 from rota.telemetry.recorder import Recorder
 from support.child_settings import poller_settings
 

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 import rota.telemetry.log as rota_log
-from rota.child.settings import Format, LogSettings
+from rota.child.child_settings import Format, LogSettings
 from rota.printable import printable, printable_json, printable_lines
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.checks import Check
@@ -83,7 +83,7 @@ def test_no_log_line_moves_a_cursor(text_format: Format, on_terminal: bool) -> N
     told = logged(
         text_format,
         lambda log: log.error(
-            events.TASK_DEAD,
+            log_events.TASK_DEAD,
             error=HOSTILE,
             words=[HOSTILE, {HOSTILE: HOSTILE}],
             thing=Strange(),
@@ -100,14 +100,14 @@ def test_no_log_line_moves_a_cursor(text_format: Format, on_terminal: bool) -> N
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
 def test_no_event_and_no_long_line_moves_a_cursor(text_format: Format) -> None:
     told = logged(text_format, lambda log: log.warning(HOSTILE, logger=HOSTILE))
-    told += logged(text_format, lambda log: log.warning(events.TASK_DEAD, error=HOSTILE * 50))
-    told += logged(text_format, lambda log: log.warning(events.TASK_DEAD, **{f"f{n}": UNFIT for n in range(99)}))
+    told += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, error=HOSTILE * 50))
+    told += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, **{f"f{n}": UNFIT for n in range(99)}))
     assert "truncated" in told
     assert unfit_in(told) == ""
 
 
 def test_a_json_line_has_the_same_data() -> None:
-    told = logged("json", lambda log: log.error(events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
+    told = logged("json", lambda log: log.error(log_events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
     line = json.loads(told)
     assert (line["error"], line["words"], line["bound"]) == (HOSTILE, [HOSTILE], HOSTILE)
 

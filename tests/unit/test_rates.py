@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.child.settings import TaskOverride
+from rota.child.child_settings import TaskOverride
 from rota.client.tasks import Task
 from rota.protocol.entry import parse_entry
 from rota.protocol.turns import RateAsked

@@ -10,7 +10,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
+from rota.telemetry.metrics import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import PEAK_NS, recent_peak
 from rota_supervisor.exporter.regions import Regions

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.settings import (
+from rota.child.child_settings import (
     PollerSettings,
     ServerSettings,
     TaskOverride,

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.roster import pids_on
 from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
 from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, TaskTimes
-from rota.child.slots import Phase, RecycleReason, Slot
+from rota.child.slots import Phase, RecycleReason, Slot, pids_on
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)

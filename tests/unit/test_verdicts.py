@@ -14,9 +14,9 @@ from rota.protocol.replies import Retired
 from rota.protocol.tiers import DEFAULT_CRASH_LIMIT, MOST_CRASHES
 from rota.protocol.wire import NOTHING
 from rota.tasks.options import TaskOptions, check_options
-from rota.telemetry import events
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
-from rota.worker.limits import verdict_on
+from rota.worker.attempt_maker import verdict_on
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -118,8 +118,8 @@ def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Cor
     account = json.loads(outcome.account)
     assert (account["reason"], account["limit"], account["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
     told = _told(core, retire)
-    assert told[events.TASK_RETRIED]["retry_in_seconds"] == 1.5
-    assert told[events.TASK_RETRIED]["attempt"] == 3
+    assert told[log_events.TASK_RETRIED]["retry_in_seconds"] == 1.5
+    assert told[log_events.TASK_RETRIED]["attempt"] == 3
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASK_RETRIES] == ("mail", "send")
     assert counted[m.TASKS_PROCESSED] == ("mail", "send", "retry")
@@ -130,7 +130,7 @@ def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: 
     (over_limit,) = retire.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
     assert json.loads(over_limit.outcome.epitaph)["reason"] == "time_limit"
-    assert _told(core, retire)[events.TASK_DEAD]["reason"] == "time_limit"
+    assert _told(core, retire)[log_events.TASK_DEAD]["reason"] == "time_limit"
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
 

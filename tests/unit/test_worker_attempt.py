@@ -33,13 +33,12 @@ from rota.tasks.rates import Rate
 from rota.tasks.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt
+from rota.worker.attempt_maker import AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
-from rota.worker.limits import ShortLimits
-from rota.worker.making import AttemptMaker
-from rota.worker.prepare import Preparer
-from rota.worker.starting import MayStart, Starting
-from rota.worker.times import Anchor
+from rota.worker.preparation import Preparer
+from rota.worker.redis_times import Anchor
+from rota.worker.start_permission import MayStart, Starting
 from support.child_settings import worker_settings
 
 FLEET_LIMIT_SECONDS = 100.0

@@ -5,7 +5,7 @@ from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, UNRECALLED_US, InFlight
-from rota.worker.times import Anchor
+from rota.worker.redis_times import Anchor
 from support.protocol import ACCOUNT
 
 RECEIVED_NS = 1_000

@@ -4,7 +4,7 @@ from rota.child.life import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
 from rota.protocol.turns import TurnReply, TurnWord
-from rota.worker.concurrent.ledger import Ledger
+from rota.worker.claims import Ledger
 
 FIRST, SECOND = (parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % number) for number in (1, 2))
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from rota.child.settings import LogSettings
+from rota.child.child_settings import LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.telemetry import log
+from rota.telemetry.metric_labels import QueueLabels
 from rota.telemetry.metrics import (
     CLAIMS,
     CLAIMS_EMPTY,
@@ -23,12 +24,11 @@ from rota.telemetry.metrics import (
     TASK_LAG_WORST,
     TASKS_PROCESSED,
 )
-from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import recent_peak
 from rota.worker.attempt import Attempt
-from rota.worker.report import Report
-from rota.worker.times import Times
+from rota.worker.redis_times import Times
+from rota.worker.worker_report import Report
 from support.child_settings import worker_settings
 from support.region_reading import read_region
 

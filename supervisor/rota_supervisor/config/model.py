@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from rota.child.settings import Format, Level, LogSettings, TaskLines
+from rota.child.child_settings import Format, Level, LogSettings, TaskLines
 from rota.child.slot_layout import MOST_PLACES
 from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,

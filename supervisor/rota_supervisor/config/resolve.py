@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.child.child_settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.names import is_pattern
 from rota.protocol.replies import ClassicSource
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours

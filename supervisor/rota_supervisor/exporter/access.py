@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rota.printable import printable
-from rota.telemetry import events, log
-from rota.telemetry.once_a_minute import OnceAMinute
+from rota.telemetry import log, log_events
+from rota.telemetry.log import OnceAMinute
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.http_connection import Answer, HttpRequest, text_answer
 
@@ -167,4 +167,4 @@ class Tls:
 
 def _tell(file: str, error: OSError) -> None:
     if _rarely.is_due(file):
-        log.logger().error(events.CONFIG_WARNING, path=file, warning=f"it stays as it was: {error}")
+        log.logger().error(log_events.CONFIG_WARNING, path=file, warning=f"it stays as it was: {error}")

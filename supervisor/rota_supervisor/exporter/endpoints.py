@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from prometheus_client.exposition import choose_encoder
 
 from rota.printable import printable
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor.exporter import fleet
 from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
@@ -149,7 +149,7 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
     try:
         return make(request)
     except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
-        log.logger().error(events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
+        log.logger().error(log_events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
         return _FAILED
 
 

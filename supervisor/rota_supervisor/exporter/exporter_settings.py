@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rota.child.settings import LogSettings, ServerSettings
+from rota.child.child_settings import LogSettings, ServerSettings
 
 
 @dataclass(frozen=True, slots=True)

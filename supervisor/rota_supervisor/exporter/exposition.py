@@ -14,8 +14,7 @@ from rota.printable import printable
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition, Definition, HistogramDefinition
-from rota.telemetry.metrics import TASK_LAG
+from rota.telemetry.metrics import TASK_LAG, CounterDefinition, Definition, HistogramDefinition
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.series import Labels, Numbers, Samples
 

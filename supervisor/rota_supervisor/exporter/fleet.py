@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from rota.child.board import Board
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
+from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.progress import Progress, read_progress
-from rota.telemetry.events import REDIS_BACK, REDIS_LOST
+from rota.telemetry.log_events import REDIS_BACK, REDIS_LOST
 from rota.telemetry.metrics import REDIS_EVICTS_KEYS, REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.regions import Regions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rota.durations import in_words
-from rota.telemetry.events import DEATHS
+from rota.telemetry.log_events import DEATHS
 from rota_supervisor.exporter import queue_headlines as queues
 from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
 from rota_supervisor.layout import Role

@@ -11,8 +11,7 @@ from functools import cached_property
 from operator import add, sub
 from typing import Final, NamedTuple
 
-from rota.telemetry.definition import HistogramDefinition
-from rota.telemetry.metrics import TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
+from rota.telemetry.metrics import TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED, HistogramDefinition
 from rota_supervisor.exporter.series import Numbers, Samples
 
 STEP_SECONDS: Final = 5.0

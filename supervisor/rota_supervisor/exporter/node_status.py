@@ -15,7 +15,7 @@ from rota.protocol.nodes import Node, NodeReport
 from rota.protocol.schedule_store import Page
 from rota.protocol.store import Store
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition
+from rota.telemetry.metrics import CounterDefinition
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.fleet import Member, held_at
 from rota_supervisor.exporter.headlines import headlines

@@ -8,18 +8,17 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rota import __version__
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT, Slot
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.protocol.views import QueueState
-from rota.telemetry import label_values
+from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import Definition, Writer
-from rota.telemetry.label_values import OTHER
-from rota.telemetry.queue_labels import QueueLabels
+from rota.telemetry.metric_labels import OTHER, QueueLabels
+from rota.telemetry.metrics import Definition, Writer
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
@@ -259,7 +258,7 @@ def put_held(samples: Samples, held: Iterable[Json]) -> None:
     """Put whether starts are held back, by the rows of the master's notice: of the pools that there are, and of the
     other roles, for which it does not matter which generation they are of."""
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
-    names += [(role, "") for role in label_values.CHILD_ROLES if role != Role.WORKER]
+    names += [(role, "") for role in metric_labels.CHILD_ROLES if role != Role.WORKER]
     are_held = {(row["role"], row["pool"] if row["role"] == Role.WORKER else "") for row in held}
     for name in names:
         samples.put(m.STARTS_HELD, name, name in are_held)

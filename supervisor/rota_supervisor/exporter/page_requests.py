@@ -20,7 +20,7 @@ from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
 from rota.protocol.walks import find_task
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor.control_line import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer
@@ -79,7 +79,7 @@ class Actions:
             text = self._verbs[order["verb"]].act(order)
         except ActionRefused as refused:
             return json_answer({"ok": False, "error": str(refused)}, refused.status)
-        log.logger().info(events.EXPORTER_ACTION, **order)
+        log.logger().info(log_events.EXPORTER_ACTION, **order)
         return json_answer({"ok": True, "text": text})
 
     def _order_in(self, request: HttpRequest) -> Order:

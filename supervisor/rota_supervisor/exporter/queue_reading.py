@@ -24,8 +24,7 @@ from rota.protocol.names import is_pattern
 from rota.protocol.schedule_store import Page, ScheduleStore
 from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further
-from rota.telemetry.label_values import OTHER
-from rota.telemetry.queue_labels import QueueLabels
+from rota.telemetry.metric_labels import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from rota.child.settings import ServerSettings
+from rota.child.child_settings import ServerSettings
 from rota.protocol.command import Command, RunCommand
 from rota.server import address, connection
 from rota.server.server_errors import ServerError

@@ -22,7 +22,7 @@ from rota.child import slot_layout, slot_memory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry import records
-from rota.telemetry.definition import Definition, GaugeDefinition, PeakDefinition
+from rota.telemetry.metrics import Definition, GaugeDefinition, PeakDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}

@@ -11,10 +11,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child import life, signals
+from rota.child import child_signals, life
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter import access, endpoints, fleet, observer, queue_reading, redis_thread
@@ -49,7 +49,7 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
         place.slot.phase = Phase.IDLE
         place.slot.beat()
         place.started()
-        log.logger().info(events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
+        log.logger().info(log_events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
         return _serve(server, place, signals_fd)
 
 
@@ -110,9 +110,9 @@ def _catch_signals() -> int:
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    for number in signals.OF_THE_MASTER:
+    for number in child_signals.OF_THE_MASTER:
         signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
-    heard = {signal.SIGTERM, signal.SIGINT, signals.STACK_SIGNAL, *signals.OF_THE_MASTER}
+    heard = {signal.SIGTERM, signal.SIGINT, child_signals.STACK_SIGNAL, *child_signals.OF_THE_MASTER}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     return fd
 

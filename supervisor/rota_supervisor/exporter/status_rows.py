@@ -13,8 +13,7 @@ from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_row
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.label_values import OTHER
-from rota.telemetry.queue_labels import QueueLabels
+from rota.telemetry.metric_labels import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.history import Recent, quantile

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import CounterDefinition
+from rota.telemetry.metrics import CounterDefinition
 from rota_supervisor.exporter.series import Samples
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters

@@ -2,16 +2,39 @@
 
 A worker of one task has one record, that of place 0; one that runs several has as many. The master knows a task by its
 place and number.
+
+Beside the copies the record holds the task's progress: one text, written by any thread of the task, and by processes
+that it forks. It has a checksum, its length, and the mark of its task (life and number), so that no reader takes it for
+that of another task. It is written by one assignment, which copies its bytes; that may be under way while another
+process reads. So a reader looks again until the checksum agrees. A lock would not do: a fork that another thread makes
+meanwhile would keep it locked in the copy.
 """
 
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
-from rota.child.slot_layout import ENTRY_BYTES, HEADER, MARK, NAME_BYTES, ROSTER, TASK, TASK_WORDS, WORD
-from rota.child.slot_progress import ProgressPart
+from rota.child.slot_layout import (
+    ENTRY_BYTES,
+    HEADER,
+    MARK,
+    NAME_BYTES,
+    PROGRESS_BYTES,
+    RECORD,
+    ROSTER,
+    TASK,
+    TASK_WORDS,
+    WORD,
+    mark_at,
+    record_at,
+)
 from rota.child.slot_task import TaskInSlot, TaskTimes, name_in
+from rota.protocol.progress import LONGEST
 
+_LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
 _LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
+_LIFE_SHIFT: Final = 40  # a place of a life sees fewer tasks
+_WORD_MASK: Final = (1 << 64) - 1
 # By global names, as a worker looks most of these up in each task.
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
 _CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
@@ -20,14 +43,29 @@ _COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to 
 _SEAL, _NONCE, _BEAT, _STEPPING = HEADER.seal, ROSTER.nonce, HEADER.beat_ns, HEADER.stepping
 
 
-class TaskRecord(ProgressPart):
+class TaskRecord:
     """One place of a slot. Written by its process; but for the word `cancelled`, which is its master's."""
 
-    __slots__ = ("_base", "_cancelled_at", "_roster")
+    __slots__ = (
+        "_base",
+        "_bytes",
+        "_cancelled_at",
+        "_copies_at",
+        "_number_at",
+        "_progress_at",
+        "_roster",
+        "_words",
+        "place",
+    )
 
     def __init__(self, place: int, region: memoryview, words: memoryview, roster: memoryview) -> None:
-        super().__init__(place, region, words)
+        self.place = place
+        self._bytes = region
+        self._words = words
         self._roster = roster
+        self._number_at = mark_at(place)
+        self._copies_at = record_at(place) + RECORD.copies
+        self._progress_at = record_at(place) + RECORD.progress
         self._cancelled_at = self._number_at + MARK.cancelled
         self._base = self._copies_at
 
@@ -171,3 +209,52 @@ class TaskRecord(ProgressPart):
     def _get_text(self, word: int, most: int) -> bytes:
         at = (word + 1) * WORD
         return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
+
+    # Progress: nothing of it is touched for a task that reports none
+
+    def report_progress(self, entry: bytes, text: bytes) -> None:
+        """Publish how far the task of this entry is. Nothing is written when another one runs here, or none: then
+        whoever says so was left behind by an earlier task."""
+        mark = self._mark_of(entry)
+        if mark and len(text) <= LONGEST:
+            body = b"%b%b%b" % (_word(len(text), 4), _word(mark, 8), text)
+            said = _word(crc32(body), 4) + body
+            at = self._progress_at * WORD
+            self._bytes[at : at + len(said)] = said
+
+    def progress_of(self, entry: bytes) -> bytes:
+        """How far the task of this entry says it is; b"" when it says nothing, or does not run here."""
+        if not self.has_progress:
+            return b""
+        mark, at = self._mark_of(entry), self._progress_at * WORD
+        for _ in range(_LOOKS):
+            said = bytes(self._bytes[at : at + PROGRESS_BYTES])
+            body = said[_LENGTH_AT : _TEXT_AT + min(_number(said[_LENGTH_AT:_MARK_AT]), LONGEST)]
+            if crc32(body) == _number(said[:_LENGTH_AT]):
+                is_its_own = mark and _number(said[_MARK_AT:_TEXT_AT]) == mark
+                return body[_TEXT_AT - _LENGTH_AT :] if is_its_own else b""
+        return b""
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether a task ever reported any here; a look at one word."""
+        return self._words[self._progress_at] != 0
+
+    def _mark_of(self, entry: bytes) -> int:
+        """What tells the task that runs from all before it, if its entry is this one; else 0."""
+        number = self._words[self._number_at]
+        at = (self.copy_at(number) + TASK.entry + 1) * WORD
+        is_it = number % 2 and self._bytes[at : at + len(entry)] == entry
+        return (self._words[HEADER.seal] << _LIFE_SHIFT | number) & _WORD_MASK if is_it else 0
+
+    def copy_at(self, number: int) -> int:
+        """The word at which the copy stands that this number publishes."""
+        return self._copies_at + ((number >> 1) & 1) * TASK_WORDS
+
+
+def _word(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "little")
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")

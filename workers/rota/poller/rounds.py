@@ -1,29 +1,95 @@
-"""The poller's other rounds, in steps of one call each, so that promotions go on between any two of them.
+"""The rounds that every poller makes, in steps of one call each, so that promotions go on between any two of them.
 
-Each has a rhythm of its own. What a step could not do is due again; what the server refused is reported and left out
-until its next time, so that it holds up nothing else. Times are monotonic.
+Each round has its own rhythm. A step that failed is due again; a call that the server refused is reported and left out
+until its next time, so that it holds up no other round. Times are monotonic.
+
+The round of classic queues takes from lists what is there, and from sorted sets what is due. Every poller of the fleet
+looks now and then, and one has the duty to listen: the server reports each change to it, and it takes an item when it
+is due. The call that takes says which poller has the duty: when that poller dies, another has it within a second.
 """
 
 import math
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
-from rota.child.settings import PollerSettings
-from rota.poller.adopting import AdoptingClassic
-from rota.poller.listening import KeyTracking, Listening
-from rota.poller.promoting import NextDue
-from rota.poller.report import PollerReport
-from rota.poller.round import Duty, Round
-from rota.poller.scheduling import Scheduling
-from rota.poller.walking import Adopting, Auditing, KeyWalk
+from rota.child.child_settings import PollerSettings
+from rota.poller.poller_bell import KeyTracking, Listening
+from rota.poller.poller_report import PollerReport
+from rota.poller.promotion import NextDue
 from rota.protocol.ends import LOST, Account
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.replies import Swept
+from rota.protocol.replies import AdoptedClassic, Swept
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
+from rota.server.server_errors import Refused
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Duty:
+    """What the last sweep said: whether this is the poller that walks for the fleet, and how many items of the delayed
+    set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost.
+    `listening`: for classic queues, which is another duty.
+    `schedule_at`: when a schedule has an occurrence that nobody has enqueued (monotonic), `inf` for none or when that
+    is not known. `undeclared`: schedules that are to be forgotten."""
+
+    listening: Listening
+    walks: bool = False
+    untold: int = 0
+    left: int = 0
+    schedule_at: float = math.inf
+    undeclared: list[str] = field(default_factory=list)
+
+    def told(self, swept: Swept, sent_at: float) -> None:
+        self.walks, self.untold = swept.walks, swept.untold
+        self.left = min(self.left, self.untold)
+        following = swept.next_schedule_us
+        self.schedule_at = math.inf if following is None else sent_at + (following - swept.now_us) / MICROSECONDS
+        self.undeclared = list(swept.undeclared)
+
+    def searched(self, begun_with: int, found: int) -> None:
+        """A search through the delayed set is over."""
+        self.untold = self.left = max(0, begun_with - found)
+
+
+class Round:
+    """Work that recurs, one call a step."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        self._settings = settings
+        self._lease_ms = round(settings.lease_seconds * 1000)
+        self._store = store
+        self._report = report
+        self._duty = duty
+        self._next_at = now
+
+    @property
+    def due_at(self) -> float:
+        """When its next step is due; in the past in the middle of a round."""
+        return self._next_at
+
+    def step(self, connection: Connection, now: float) -> NextDue | None:
+        """Make one call; returns what it said of due times, if anything. Raises ServerError."""
+        raise NotImplementedError
+
+    def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
+        try:
+            return call()
+        except Refused as error:
+            self._report.refused(error, name, owner)
+            return None
+
+
+CHUNK: Final = 125  # an item costs the server 11 us: turns wait for 1.4 ms, as behind a chunk of promotions
+PAUSE_SECONDS: Final = 0.003  # at least from one call to the next, so that the other rounds have their turn in a flood
+LOOK_SECONDS: Final = 0.25  # by every poller: it finds what one that was killed had heard of
+DEAF_SECONDS: Final = 0.04  # by the one that should listen where the server does not tell it
+REFUSED_SECONDS: Final = 1.0
 
 SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
 SETTLE_SECONDS: Final = 0.01  # from a change to its sweep: meanwhile a worker claims what an `enqueue` added
@@ -154,30 +220,40 @@ class Trimming(Round):
             self._next_at = now + TRIM_SECONDS
 
 
-class Rounds:
-    """Sweep and retire within each second or oftener, enqueue what schedules say, take from classic queues, trim each
-    minute, and walk when that is this poller's duty: the first that is due has its step."""
+class AdoptingClassic(Round):
+    """Never due where nothing is to be adopted."""
 
-    def __init__(
-        self,
-        settings: PollerSettings,
-        store: Store,
-        report: PollerReport,
-        clock: Callable[[], float],
-        listening: Listening,
-    ) -> None:
-        self._clock = clock
-        now, duty = clock(), Duty(listening)
-        kinds = Sweeping, Scheduling, AdoptingClassic, Adopting, KeyWalk, Trimming, Auditing
-        self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
-
-    def step(self, connection: Connection) -> NextDue | None:
-        """Make one call of what is due, if anything is; returns what it said of due times. Raises ServerError."""
-        now = self._clock()
-        due = next((each for each in self._rounds if each.due_at <= now), None)
-        return None if due is None else due.step(connection, now)
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        super().__init__(settings, store, report, duty, now if settings.adopts else math.inf)
+        self._sources = settings.adopts
+        self._keys = tuple(source.key for source in self._sources)
+        self._listening = duty.listening
+        self._not_before = now
+        self._call = store.adopt_classic(os.urandom(_NAME_BYTES).hex(), CHUNK, self._sources)
 
     @property
-    def next_at(self) -> float:
-        """When the next step is due, by the clock; long ago when one is due now."""
-        return min(each.due_at for each in self._rounds)
+    def due_at(self) -> float:
+        return min(self._next_at, self._not_before) if self._listening.rang else self._next_at
+
+    def step(self, connection: Connection, now: float) -> None:
+        """Take a chunk. Raises ServerError."""
+        self._listening.rang, self._not_before = False, now + PAUSE_SECONDS
+        adopted = self._unless_refused("adopt_classic", lambda: connection.run(self._call))
+        if adopted is None:
+            self._next_at = now + REFUSED_SECONDS
+            return
+        self._report.adopted_classic(self._sources, adopted)
+        self._listening.wanted = self._keys if adopted.on_duty else ()
+        self._next_at = now + seconds_to_next(adopted, hears=self._listening.hears)
+
+
+def seconds_to_next(adopted: AdoptedClassic, *, hears: bool) -> float:
+    """How long after a call the next one is made, if nothing rings."""
+    if adopted.more:
+        return PAUSE_SECONDS
+    if not adopted.on_duty:
+        return LOOK_SECONDS
+    look = LOOK_SECONDS if hears else DEAF_SECONDS
+    if adopted.next_due_us is None:
+        return look
+    return min(look, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from rota.child.settings import ServerSettings
+from rota.child.child_settings import ServerSettings
 from rota.redaction import HIDDEN, redact
 from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
 

@@ -11,7 +11,7 @@ from rota.server.address import Address
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import ConnectionLost, PushedBack, ServerError, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ERRORS
 from rota.telemetry.recorder import Recorder
 
@@ -34,7 +34,7 @@ class Outages:
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self.name)
+            log.logger().warning(log_events.REDIS_LOST, reason=error.reason, error=str(error), link=self.name)
         return self._backoff.next_seconds()
 
     def worked(self) -> None:
@@ -42,7 +42,7 @@ class Outages:
         if self._lost_at is None:
             return
         away_seconds = round(time.monotonic() - self._lost_at, 3)
-        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self.name)
+        log.logger().info(log_events.REDIS_BACK, away_seconds=away_seconds, link=self.name)
         self._lost_at = None
         self._backoff.reset()
 

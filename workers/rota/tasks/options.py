@@ -14,7 +14,7 @@ from rota.protocol.tiers import MOST_CRASHES
 from rota.tasks.rates import Rate, check_rate, check_rate_key, parse_rate
 
 if TYPE_CHECKING:
-    from rota.child.settings import TaskOverride
+    from rota.child.child_settings import TaskOverride
     from rota.tasks.periodic import Periodic
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")

@@ -18,19 +18,23 @@ import fcntl
 import os
 import select
 import stat
+import time
 from _thread import get_ident
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.child.held_lines import HeldLines
-from rota.child.settings import LogSettings
+from rota.child.child_settings import LogSettings
+from rota.child.slot_texts import HeldLines
 from rota.telemetry import metrics as m
 from rota.telemetry.log_lines import Counts, Fields, Form, JsonLines, LogLines
 
 if TYPE_CHECKING:
     from rota.telemetry.recorder import Recorder
 
+
 STDERR: Final = 2
+REPEAT_SECONDS: Final = 60.0
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
@@ -201,3 +205,21 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
+
+
+class OnceAMinute:
+    """Says whether something is to be told, by the words that name it. `clock`: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: set[tuple[str, ...]] = set()
+        self._since = clock()
+
+    def is_due(self, *what: str) -> bool:
+        """Whether it was not told within the last minute; it counts as told then."""
+        if self._clock() - self._since > REPEAT_SECONDS:
+            self._told.clear()
+            self._since = self._clock()
+        is_new = what not in self._told
+        self._told.add(what)
+        return is_new

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from rota.child.settings import LogSettings
+from rota.child.child_settings import LogSettings
 from rota.soft_limit import time_limit_deferred
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota.telemetry.log_lines import LINE_BYTES, Fields
 
 _STREAM_LEVELS: Final = {"stdout": "info", "stderr": "warning"}
@@ -93,4 +93,4 @@ class PrintedLines(io.TextIOBase):
 
     def _tell(self, line: str) -> None:
         tell = getattr(log.logger(), _STREAM_LEVELS[self._stream])
-        tell(events.TASK_PRINTED, text=line, stream=self._stream, **self._of_task())
+        tell(log_events.TASK_PRINTED, text=line, stream=self._stream, **self._of_task())

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from rota.child.slot_layout import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry import records
-from rota.telemetry.definition import (
+from rota.telemetry.metrics import (
     CounterDefinition,
     Definition,
     GaugeDefinition,

@@ -24,8 +24,7 @@ from operator import le
 from typing import Final
 
 from rota.child.slot_layout import WORD
-from rota.telemetry.definition import Definition, GaugeDefinition, PeakDefinition
-from rota.telemetry.metrics import BY_NAME
+from rota.telemetry.metrics import BY_NAME, Definition, GaugeDefinition, PeakDefinition
 
 USED, STAMP = range(2)
 FIRST_WORD: Final = 2

@@ -14,7 +14,7 @@ from rota.tasks.call import Call
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry
 from rota.testing.terms import IN_TESTS
-from rota.worker.prepare import Preparer, Runnable
+from rota.worker.preparation import Preparer, Runnable
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task

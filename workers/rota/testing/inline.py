@@ -28,13 +28,12 @@ from rota.testing.limits import is_in_main_thread, limit_enforced
 from rota.testing.terms import IN_TESTS
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt
+from rota.worker.attempt_maker import AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
-from rota.worker.limits import ShortLimits
-from rota.worker.making import AttemptMaker
-from rota.worker.prepare import Preparer
-from rota.worker.starting import MayStart
-from rota.worker.times import Anchor
+from rota.worker.preparation import Preparer
+from rota.worker.redis_times import Anchor
+from rota.worker.start_permission import MayStart
 
 _LONGEST_NS: Final = 1 << 62
 RETRY: Final = "retry"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
-from rota.child.signals import SOFT_LIMIT_SIGNAL
+from rota.child.child_signals import SOFT_LIMIT_SIGNAL
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.soft_limit import soft_limit

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.child.settings import TaskOverride
+from rota.child.child_settings import TaskOverride
 from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultTerms:
-    """As `rota.worker.prepare.TaskTerms`."""
+    """As `rota.worker.preparation.TaskTerms`."""
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS

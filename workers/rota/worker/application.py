@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rota.soft_limit import Ending, SoftLimit, soft_limit
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 
 if TYPE_CHECKING:
     import asyncio
@@ -81,7 +81,7 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
             hook(*args)
     except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
         name = f"{hook.__module__}.{hook.__qualname__}"
-        log.logger().error(events.HOOK_FAILED, hook=name, exc_info=error)
+        log.logger().error(log_events.HOOK_FAILED, hook=name, exc_info=error)
         return f"{name} raised {type(error).__name__}"
     return ""
 

@@ -20,8 +20,8 @@ from rota.protocol.progress import progress_text
 from rota.soft_limit import soft_limit
 from rota.tasks.current import CurrentTask
 from rota.tasks.hooks import AttemptFailure
-from rota.worker.prepare import Runnable, Unfit
-from rota.worker.times import NOT_BEGUN, Times
+from rota.worker.preparation import Runnable, Unfit
+from rota.worker.redis_times import NOT_BEGUN, Times
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at

@@ -1,8 +1,10 @@
-"""What a worker has claimed and owes an answer for, and how many it claims next. Pure.
+"""What a worker has claimed and owes an answer for. Pure.
 
 Outcomes stay until an answer has named them, whatever goes wrong in between; an outcome sent twice finds nothing the
 second time, one forgotten is a task run twice. Tokens of doorbells stay until an answer other than `more`: only such an
 answer has passed them on.
+
+`InFlight` are the books of a worker that runs one task at a time, `Ledger` those of one that runs many.
 """
 
 from collections import deque
@@ -13,24 +15,18 @@ from typing import Final, NamedTuple
 from rota.child.life import NANOSECONDS
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
-from rota.protocol.tiers import NO_LIMITS, pack_limits
+from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
-from rota.worker.times import Anchor
+from rota.worker.redis_times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
 # So old may a claim be when the next one is made: the master recalls nothing of one that is younger than 25 ms.
 UNRECALLED_US: Final = 20_000
 UNRECALLED_NS: Final = UNRECALLED_US * 1000
-PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
-AHEAD_NS: Final = 15_000_000  # where there is plenty, how long the one may take that it does not wait behind
 # However sure a worker is of what it holds, so often it says so: a server that lost writes, or took up a turn after
 # the worker had given that up, may hold more for it, for ever.
 NAMED_EVERY_NS: Final = NANOSECONDS
-MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
-_FALL: Final = 0.25  # of the way down to what the last claim took
-_LONGEST_SHARE: Final = 1 / 16
-_GROWTH: Final = 4
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
 
@@ -179,78 +175,83 @@ class InFlight(Outcomes):
 
 
 @dataclass(slots=True)
-class ClaimTimes:
-    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended. `queue`: its pattern, if
-    it has one."""
+class Ledger(Outcomes):
+    """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for
+    and no answer has come, or as something was forgotten. `alone`: for which entry this worker empties its hands."""
 
-    queue: str
-    at_ns: int
-    tasks: int = 0
-    total_ns: int = 0
-    longest_ns: int = 0
+    places: int
+    tokens: list[str] = field(default_factory=list)
+    asked: bool = False
+    alone: bytes = b""
+    _held: dict[int, str] = field(default_factory=dict)
+    _free: list[int] = field(init=False)
+    _sent_tokens: int = 0
+    _named_ns: int | None = None
+    _forgot: bool = False
 
-    def ended(self, at_ns: int) -> None:
-        """Count a task that ended."""
-        took_ns = at_ns - self.at_ns
-        self.at_ns = at_ns
-        self.tasks += 1
-        self.total_ns += took_ns
-        if took_ns > self.longest_ns:  # noqa: PLR1730 - as in `Histogram.observe`
-            self.longest_ns = took_ns
+    def __post_init__(self) -> None:
+        self._free = list(reversed(range(self.places)))  # the first places first: those never used take no memory
 
+    @property
+    def running(self) -> int:
+        """How many places are taken."""
+        return len(self._held)
 
-@dataclass(slots=True)
-class _Pace:
-    """What tasks of a queue take, in nanoseconds, and how many to claim next."""
+    @property
+    def free(self) -> int:
+        """How many are not."""
+        return len(self._free)
 
-    mean_ns: float = 0.0
-    longest_ns: float = 0.0
-    limit: int = 1
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether there are outcomes or tokens that no answer has named."""
+        return bool(self.has_outcomes or self.tokens)
 
-    def follow(self, batch: ClaimTimes) -> None:
-        self.mean_ns = _followed(self.mean_ns, batch.total_ns / batch.tasks)
-        self.longest_ns = _followed(self.longest_ns, batch.longest_ns)
-        worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
-        self.limit = max(1, min(int(CLAIM_NS / worth_ns), _GROWTH * self.limit, MOST))
+    def turn(self, picks: int, at_ns: int) -> Turn:
+        """The turn to make now, for so many tasks. What is held is named only when it may not be known to be just that,
+        as the script compares it with the list."""
+        held = tuple(self._held.values()) if self._names_held(at_ns) else None
+        self.asked |= picks > 0
+        self._forgot = False
+        self._sent_tokens = len(self.tokens)
+        settlements, plain = self.tell()
+        return Turn(
+            min(picks, 1),
+            held,
+            tuple(self.tokens),
+            settlements,
+            plain=plain,
+            picks=max(picks, 1),
+            alone=self.alone,
+        )
 
+    def answered(self, reply: TurnReply) -> None:
+        """An answer to that turn has come."""
+        self.asked = self._forgot  # what was forgotten since the turn was made, the answer tells nothing of
+        self.alone = reply.alone
+        if reply.word is not TurnWord.MORE:
+            del self.tokens[: self._sent_tokens]
+        self.named()
 
-def _followed(known: float, seen: float) -> float:
-    return seen if seen > known else known + (seen - known) * _FALL
+    def seat(self, task_id: str) -> int:
+        """Give a claimed task a place; returns that."""
+        place = self._free.pop()
+        self._held[place] = task_id
+        return place
 
+    def leave(self, place: int) -> None:
+        """The task in this place has ended, or was not started and is another's now."""
+        del self._held[place]
+        self._free.append(place)
 
-class Prefetch:
-    """How many tasks of each queue to claim at once; of the queues of a pattern alike. `limits`, for a turn: the queues
-    and patterns of which several may be claimed.
+    def forget(self, place: int) -> None:
+        """It was not started after all, and is still held: an answer will bring it again."""
+        self.leave(place)
+        self.asked = self._forgot = True
 
-    A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script
-    are shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is known from the recent
-    claims: their mean, or a share of the longest task, whichever is more, so that of a queue with a long task now and
-    then less is claimed than its mean allows. Both rise at once and fall by a share a claim. The number grows at most
-    fourfold from one claim to the next, since the first tasks say little.
-    """
-
-    def __init__(self) -> None:
-        self.limits: Packed = NO_LIMITS
-        self._paces: dict[str, _Pace] = {}
-
-    def left_at_turn(self, queue: str, tasks: int, *, is_plenty: bool) -> int:
-        """How many of so many tasks of a claim are still to be run when the next turn is sent, whose answer has come
-        when they have; 0: it is sent behind them, as where one of them may take so long, or wait so long for a
-        processor, that the answer would be late. One alone, behind which others may be idle for what it brings, only
-        where there is plenty."""
-        pace = self._paces.get(queue)
-        if pace is None or pace.longest_ns > AHEAD_NS:
-            return 0
-        is_short = pace.longest_ns <= CLAIM_NS
-        left = min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0))) if is_short else 0
-        return left if left > 1 else int(is_plenty)
-
-    def learn(self, batch: ClaimTimes) -> None:
-        """Take in what the tasks of a claim took."""
-        if not batch.tasks:
-            return
-        pace = self._paces.setdefault(batch.queue, _Pace())
-        before = pace.limit
-        pace.follow(batch)
-        if pace.limit != before:
-            self.limits = pack_limits({name: each.limit for name, each in self._paces.items() if each.limit > 1})
+    def _names_held(self, at_ns: int) -> bool:
+        is_due = self._named_ns is None or at_ns - self._named_ns >= NAMED_EVERY_NS
+        if is_due or self.asked or self.alone:
+            self._named_ns = at_ns
+            return True
+        return False

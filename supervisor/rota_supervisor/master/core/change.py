@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rota.child.settings import settings_to_json
+from rota.child.child_settings import settings_to_json
 from rota.protocol.names import served_as
 from rota_supervisor.config import resolve, show
 from rota_supervisor.config.faults import Fault

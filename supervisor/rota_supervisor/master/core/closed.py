@@ -5,7 +5,7 @@ from typing import Final
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.views import ClosedQueue
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import ClosedSeen

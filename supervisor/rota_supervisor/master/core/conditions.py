@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from rota.telemetry import events as names
-from rota.telemetry import label_values
+from rota.telemetry import log_events as names
+from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
-from rota.telemetry.definition import GaugeDefinition
+from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.backoff import StartBackoff
@@ -136,7 +136,7 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     state.shown.workers, before = (counts, states), state.shown.gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
-    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in label_values.WORKER_STATES}
+    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in metric_labels.WORKER_STATES}
     now |= {(m.WORKERS, name): number for name, number in states.items() if number}
     state.shown.gauges = now
     return [do.SetGauge(*key, value) for key, value in now.items() if key not in before or before[key] != value]

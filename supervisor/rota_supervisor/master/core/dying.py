@@ -9,7 +9,7 @@ from rota.protocol.entry import Entry
 from rota.protocol.outcome import join_settlements, pack_settlement
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do

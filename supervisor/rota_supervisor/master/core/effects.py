@@ -11,7 +11,7 @@ from rota.protocol.schedule_store import Declared
 from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
-from rota.telemetry.definition import CounterDefinition, GaugeDefinition
+from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode

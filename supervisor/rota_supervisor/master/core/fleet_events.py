@@ -5,7 +5,7 @@ words. The last ones are kept, for `rota status --json` and the status page.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.notice import FleetEvent, how_it_died, who_died

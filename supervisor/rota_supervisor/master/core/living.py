@@ -10,7 +10,7 @@ from rota.child.slots import Phase, RecycleReason
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import settlements_in
 from rota.protocol.tiers import Domain
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
 from rota_supervisor.config.model import ConditionConfig, Config

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
-from rota.child.settings import WorkerSettings
+from rota.child.child_settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role

@@ -9,7 +9,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config

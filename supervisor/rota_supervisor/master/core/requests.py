@@ -9,7 +9,7 @@
 
 from typing import assert_never
 
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes

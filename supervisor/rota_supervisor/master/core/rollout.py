@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from rota.telemetry.queue_labels import QueueLabels
+from rota.telemetry.metric_labels import QueueLabels
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.config.rules import served_queues

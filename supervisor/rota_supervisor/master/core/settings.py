@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any, Final
 
-from rota.child.settings import WorkerSettings, settings_to_json
+from rota.child.child_settings import WorkerSettings, settings_to_json
 from rota.protocol.tiers import pack_tiers
 from rota.protocol.wire import Packed
 from rota_supervisor import messages

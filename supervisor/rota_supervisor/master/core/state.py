@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rota.child.slots import Phase
 from rota.protocol.views import ClosedQueue
-from rota.telemetry.definition import GaugeDefinition
+from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import taken_queues

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.master.core import closed, dying, events, fleet_events, living, reloading, requests, ticking
 from rota_supervisor.master.core import effects as do

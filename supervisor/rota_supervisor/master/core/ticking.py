@@ -6,7 +6,7 @@ Every action of a plan moves its child at once, so that a second tick at the sam
 import math
 from typing import Final
 
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import conditions, living, notifying, reloading, stopping
 from rota_supervisor.master.core import effects as do

@@ -7,7 +7,7 @@ from rota.child.slot_task import TaskInSlot, Verdict
 from rota.protocol.ends import TIME_LIMIT
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import DeadOutcome, RetryOutcome, Settlement
-from rota.telemetry import events as names
+from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.death import Death, epitaph_of

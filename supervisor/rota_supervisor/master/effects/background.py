@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 
 _PAUSE_SECONDS: Final = 1.0
 
@@ -35,7 +35,7 @@ class Background:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.logger().error(events.FLEET_CALL_FAILED, exc_info=error)
+            log.logger().error(log_events.FLEET_CALL_FAILED, exc_info=error)
 
 
 async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -43,7 +43,7 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - leases that nobody renews any more end every worker
-            log.logger().error(events.FLEET_CALL_FAILED, exc_info=error)
+            log.logger().error(log_events.FLEET_CALL_FAILED, exc_info=error)
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             return

@@ -10,8 +10,8 @@ from typing import Final
 from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import Refused
-from rota.telemetry import events, log
-from rota.telemetry.once_a_minute import OnceAMinute
+from rota.telemetry import log, log_events
+from rota.telemetry.log import OnceAMinute
 
 _DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
 _REASONS: Final = {
@@ -60,13 +60,13 @@ class Declaring:
             if word not in _DECLARED:
                 return
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveWord.REMOVED:
-                log.logger().info(events.SCHEDULE_REMOVED, schedule=gone.name)
+                log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
         except Refused as error:  # a sweep will see to it
             self._tell_refusal("forget", error)
 
     def _tell_refusal(self, call: str, error: Refused) -> None:
         if self._rarely.is_due(call):
-            log.logger().error(events.REDIS_REFUSED, call=call, error=str(error))
+            log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 
     async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareWord]:
         words: dict[str, DeclareWord] = {}
@@ -78,6 +78,6 @@ class Declaring:
 
     def _tell(self, name: str, word: DeclareWord) -> None:
         if word in (DeclareWord.NEW, DeclareWord.CHANGED):
-            log.logger().info(events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareWord.NEW)
+            log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareWord.NEW)
         elif word in _REASONS and self._known.get(name) is not word:
-            log.logger().warning(events.SCHEDULE_NOT_DECLARED, schedule=name, error=_REASONS[word])
+            log.logger().warning(log_events.SCHEDULE_NOT_DECLARED, schedule=name, error=_REASONS[word])

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from rota.backoff import Backoff
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
 from rota.protocol.nodes import heartbeat_of
@@ -29,8 +29,8 @@ from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, 
 from rota.server.aio_streams import Opener
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
-from rota.telemetry import events, log
-from rota.telemetry.once_a_minute import OnceAMinute
+from rota.telemetry import log, log_events
+from rota.telemetry.log import OnceAMinute
 from rota_supervisor.config import resolve
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.master.core import effects as do
@@ -115,7 +115,7 @@ class RedisCalls:
                 return await self._connection.run(command), sent_ns
             except ServerError as error:  # an outage is reported by the connection's watch
                 if isinstance(error, Refused) and self._rarely.is_due(name):
-                    log.logger().error(events.REDIS_REFUSED, call=name, error=str(error))
+                    log.logger().error(log_events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
 
     # Leases
@@ -192,7 +192,7 @@ class RedisCalls:
                 continue
             if recalled:
                 told = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": recalled}
-                log.logger().debug(events.CLAIM_RECALLED, **told)
+                log.logger().debug(log_events.CLAIM_RECALLED, **told)
             return
 
 

@@ -8,11 +8,11 @@ import time
 from operator import attrgetter
 from typing import Final
 
-from rota.child.board import Board
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
+from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import Config
@@ -49,7 +49,7 @@ def change_log(config: Config, node: str) -> None:
     try:
         configure_log(config, node)
     except (OSError, ImportError) as error:
-        log.logger().error(events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
+        log.logger().error(log_events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
 
 
 class Display:
@@ -122,7 +122,7 @@ class StackReport:
     async def _write_blocked(self, effect: do.ReportBlocked, task: TaskInSlot) -> None:
         await asyncio.sleep(ANSWER_SECONDS)
         log.logger().warning(
-            events.WORKER_BLOCKED,
+            log_events.WORKER_BLOCKED,
             pool=effect.pool,
             slot=effect.child.slot,
             child_pid=effect.child.pid,
@@ -138,7 +138,7 @@ class StackReport:
             fleet = status(self._state, glance_at(self._state, self._memory))
             for left_out in ("children", "events", "pid"):
                 del fleet[left_out]
-            log.logger().info(events.FLEET_STATUS, **fleet)
+            log.logger().info(log_events.FLEET_STATUS, **fleet)
             await self._write_stacks()
         finally:
             self._is_writing = False
@@ -150,7 +150,7 @@ class StackReport:
         await asyncio.sleep(ANSWER_SECONDS if asked else 0)
         for child in children:
             log.logger().info(
-                events.WORKER_STACK,
+                log_events.WORKER_STACK,
                 child=child.role.value,
                 pool=child.pool,
                 slot=child.slot,

@@ -11,7 +11,7 @@ import os
 import resource
 from typing import Final
 
-from rota.child.signals import STACK_SIGNAL, WAKE_SIGNAL
+from rota.child.child_signals import STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.layout import STACK_FILE
 from rota_supervisor.master.core.children import ChildRef

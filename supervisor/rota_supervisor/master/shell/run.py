@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from rota.protocol.schedule_store import ScheduleStore
 from rota.redaction import redact
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.control.places import ControlPlace
@@ -77,7 +77,7 @@ def run_master(options: RunOptions) -> None:
     try:
         startup.check_sizes(config)
         for warning in [*options.loaded.warnings, *options.check_server(), *oom.warnings()]:
-            log.logger().warning(events.CONFIG_WARNING, warning=warning)
+            log.logger().warning(log_events.CONFIG_WARNING, warning=warning)
         manager = options.manager
         surroundings = Surroundings(
             node,
@@ -94,7 +94,7 @@ def run_master(options: RunOptions) -> None:
         with _recorder(options, state) as recorder:
             asyncio.run(_run(Inbox(state, recorder), options))
     except Failure as failure:
-        log.logger().error(events.FLEET_FAILED, error=str(failure), exit_code=int(failure.code))
+        log.logger().error(log_events.FLEET_FAILED, error=str(failure), exit_code=int(failure.code))
         raise
 
 
@@ -116,7 +116,7 @@ async def _run(inbox: Inbox, options: RunOptions) -> None:
         await master.loop.run()
     finally:
         await master.close()
-    log.logger().info(events.FLEET_STOPPED)
+    log.logger().info(log_events.FLEET_STOPPED)
 
 
 class _Master:
@@ -211,8 +211,8 @@ class _Master:
         listening, was_set = self._listening, "http.listen" in self._options.loaded.origins
         listening.begin(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
-            log.logger().warning(events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
-        log.logger().info(events.FLEET_STARTING, listen=listening.place)
+            log.logger().warning(log_events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
+        log.logger().info(log_events.FLEET_STARTING, listen=listening.place)
 
     async def _serve(self) -> None:
         """Answer at the control socket, for ever."""

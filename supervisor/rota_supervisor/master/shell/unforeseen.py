@@ -12,7 +12,7 @@ import warnings
 from types import TracebackType
 from typing import Any
 
-from rota.telemetry import events, log
+from rota.telemetry import log, log_events
 
 
 def tell_in_log() -> None:
@@ -42,7 +42,7 @@ class _Records(logging.Handler):
 
 def _tell(source: str, error: str, exception: BaseException | None) -> None:
     more: dict[str, Any] = {} if exception is None else {"exc_info": exception}
-    log.logger().error(events.FLEET_CALL_FAILED, source=source, error=error, **more)
+    log.logger().error(log_events.FLEET_CALL_FAILED, source=source, error=error, **more)
 
 
 def _tell_unraisable(found: "sys.UnraisableHookArgs") -> None:
@@ -58,8 +58,10 @@ def _tell_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     error = f"{filename}:{lineno}: {category.__name__}: {message}"
-    log.logger().warning(events.FLEET_CALL_FAILED, source="warnings", error=error)
+    log.logger().warning(log_events.FLEET_CALL_FAILED, source="warnings", error=error)
 
 
 def _end(_kind: type[BaseException], error: BaseException, _traceback: TracebackType | None) -> None:
-    log.logger().critical(events.FLEET_FAILED, error=f"{type(error).__name__}: {error}", exit_code=1, exc_info=error)
+    log.logger().critical(
+        log_events.FLEET_FAILED, error=f"{type(error).__name__}: {error}", exit_code=1, exc_info=error
+    )

@@ -12,8 +12,8 @@ from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
 from rota.worker.attempt import Attempt
-from rota.worker.bell import Bell
-from rota.worker.starting import MayStart, Starting
+from rota.worker.doorbells import Bell
+from rota.worker.start_permission import MayStart, Starting
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 5.0

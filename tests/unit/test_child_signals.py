@@ -1,0 +1,115 @@
+"""Waiting beside the stop signals: none is missed, and none ends a wait that must not end."""
+
+import os
+import select
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rota.child.child_signals import Orphaned, StopSignals, Waiter, Woken
+
+LONG_SECONDS = 60.0  # a test that waits this long has failed
+
+
+def unheard() -> None:
+    """The beat of a test that does not count them."""
+
+
+class Pipe:
+    """A pipe to wait on."""
+
+    def __init__(self) -> None:
+        self.reading, self._writing = os.pipe()
+
+    def write(self) -> None:
+        os.write(self._writing, b"!")
+
+    def close(self) -> None:
+        os.close(self.reading)
+        os.close(self._writing)
+
+
+@pytest.fixture
+def signals() -> StopSignals:
+    return StopSignals()  # not installed: what its handler does is called here
+
+
+@pytest.fixture
+def death() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reply() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+def test_a_signal_that_comes_while_a_reply_is_waited_for_ends_the_next_wait(
+    signals: StopSignals, death: Pipe, reply: Pipe
+) -> None:
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    signals._stop(15, None)
+    assert not waiter.until_ready(reply.reading, select.POLLIN, 0.01)
+    reply.write()
+    assert waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
+    assert waiter.pause(LONG_SECONDS) is Woken.SIGNAL
+    assert waiter.pause(0.01) is Woken.TIMEOUT
+
+
+def test_a_wait_for_a_reply_sleeps_though_a_signal_is_there_to_be_seen(
+    signals: StopSignals, death: Pipe, reply: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls = 0
+
+    class Counting:
+        def __init__(self) -> None:
+            self._poll = real()
+            self.register, self.unregister = self._poll.register, self._poll.unregister
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            nonlocal polls
+            polls += 1
+            return self._poll.poll(milliseconds)
+
+    real = select.poll
+    monkeypatch.setattr(select, "poll", Counting)
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    signals._stop(15, None)
+    assert not waiter.until_ready(reply.reading, select.POLLIN, 0.05)
+    assert polls == 1
+
+
+def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    death.write()
+    with pytest.raises(Orphaned):
+        waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
+    with pytest.raises(Orphaned):
+        waiter.until_woken(reply.reading, LONG_SECONDS)
+    with pytest.raises(Orphaned):
+        waiter.pause(LONG_SECONDS)
+
+
+def test_a_long_wait_beats_when_it_begins_and_again_and_again(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+    beats: list[float] = []
+    waiter = Waiter(signals, death.reading, lambda: beats.append(time.monotonic()), 0.02)
+    began = time.monotonic()
+    assert not waiter.until_ready(reply.reading, select.POLLIN, 0.1)
+    assert len(beats) == 5
+    assert time.monotonic() - began >= 0.1
+    reply.write()
+    assert waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
+    assert len(beats) == 6
+
+
+def test_one_descriptor_at_a_time_is_waited_for(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    assert waiter.until_woken(reply.reading, 0.01) is Woken.TIMEOUT
+    reply.write()
+    assert waiter.pause(0.01) is Woken.TIMEOUT
+    assert waiter.until_woken(reply.reading, LONG_SECONDS) is Woken.READY

@@ -1,0 +1,176 @@
+"""When a poller promotes: at the due time by the server's clock, when a bell rang, and after a second in the dark."""
+
+import math
+from typing import Any, cast
+
+import pytest
+
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
+from rota.poller.poller_report import PollerReport
+from rota.poller.promotion import (
+    LONGEST_SECONDS,
+    LOOK_SECONDS,
+    MARGIN_SECONDS,
+    STANDBY_SECONDS,
+    NextDue,
+    Promoting,
+    Standby,
+)
+from rota.protocol.command import Command
+from rota.protocol.replies import Promoted
+from rota.protocol.store import Store
+from rota.server.connection import Connection
+from rota.server.server_errors import ConnectionLost, Refused, ServerError
+from rota.telemetry.recorder import Recorder
+
+SECOND_US = 1_000_000
+ROUND_TRIP = 0.0004
+WAY_THERE = 0.0003
+TIMER_LATE = 0.0002
+AHEAD = LOOK_SECONDS + MARGIN_SECONDS
+
+
+class Server:
+    """A server and the clock of this machine; its own is `ahead` of that. It has tasks due at `dues_us`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.ahead = 500.0
+        self.dues_us: list[int] = []
+        self.arrived_us: list[int] = []
+        self.fail: ServerError | None = None
+        self.slowness = 1
+
+    def clock(self) -> float:
+        return self.now
+
+    def at_us(self, seconds: float) -> int:
+        """Redis time in so many seconds."""
+        return round((self.now + self.ahead + seconds) * SECOND_US)
+
+    def run(self, _call: Command[Any]) -> Promoted:
+        if self.fail is not None:
+            error, self.fail = self.fail, None
+            raise error
+        arrived_us = self.at_us(WAY_THERE * self.slowness)
+        self.arrived_us.append(arrived_us)
+        self.now += ROUND_TRIP * self.slowness
+        self.dues_us = [due for due in self.dues_us if due > arrived_us]
+        return Promoted({}, 0, min(self.dues_us, default=None), arrived_us, False)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def promoting_at(server: Server, rank: int = 0) -> Promoting:
+    report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4, Board(memoryview(bytearray(4096))))
+    return Promoting(Standby(rank), Store("n"), report, server.clock)
+
+
+def step(promoting: Promoting, server: Server, *, rested: bool = False) -> None:
+    promoting.step(cast(Connection, server), rested=rested)
+
+
+def rest_and_step(promoting: Promoting, server: Server) -> int:
+    """Rest until it is due, if it is not yet, with a timer that ends late; answers when the call arrived."""
+    rested = promoting.due_at() > server.now
+    if rested:
+        server.now = promoting.due_at() + TIMER_LATE
+    step(promoting, server, rested=rested)
+    return server.arrived_us[-1]
+
+
+def test_it_looks_at_once_and_then_when_something_is_due(server: Server) -> None:
+    promoting = promoting_at(server)
+    assert promoting.due_at() == -math.inf
+    server.dues_us = [server.at_us(0.5)]
+    sent_at = server.now
+    step(promoting, server)
+    assert promoting.due_at() == pytest.approx(sent_at + 0.5 - WAY_THERE - AHEAD, abs=1e-5)
+
+
+@pytest.mark.parametrize("slowness", [1, 10])
+def test_a_call_arrives_when_a_task_is_due_however_late_timers_are(server: Server, slowness: int) -> None:
+    promoting, server.slowness = promoting_at(server), slowness
+    dues_us = [server.at_us(1 + number / 20) for number in range(100)]
+    server.dues_us = list(dues_us)
+    step(promoting, server)
+    late_us = []
+    for due_us in dues_us:
+        while server.arrived_us[-1] < due_us:
+            arrived_us = rest_and_step(promoting, server)
+        late_us.append(arrived_us - due_us)
+    assert late_us[0] < (TIMER_LATE + ROUND_TRIP * slowness) * SECOND_US
+    assert max(late_us[50:]) < 100
+    assert len(server.arrived_us) < 220, "a look ahead and a promotion each"
+
+
+def test_nothing_waiting_is_looked_at_again_within_a_second(server: Server) -> None:
+    promoting = promoting_at(server)
+    sent_at = server.now
+    step(promoting, server)
+    assert promoting.due_at() == sent_at + LONGEST_SECONDS
+
+
+def test_what_a_sweep_learned_saves_a_look(server: Server) -> None:
+    promoting = promoting_at(server)
+    step(promoting, server)
+    server.now += 0.9
+    promoting.next_due = NextDue(server.at_us(0.25), server.at_us(0), server.now)
+    assert promoting.due_at() == pytest.approx(server.now + 0.25 - AHEAD, abs=1e-5)
+
+
+def test_a_bell_has_it_look_at_once_and_once(server: Server) -> None:
+    promoting = promoting_at(server)
+    step(promoting, server)
+    promoting.heard()
+    assert promoting.due_at() == -math.inf
+    step(promoting, server)
+    assert promoting.due_at() > server.now
+
+
+def test_a_bell_heard_before_the_connection_was_lost_is_not_forgotten(server: Server) -> None:
+    promoting = promoting_at(server, rank=1)
+    step(promoting, server)
+    promoting.heard()
+    server.fail = ConnectionLost("gone", "network")
+    with pytest.raises(ConnectionLost):
+        step(promoting, server)
+    promoting.lost()
+    server.dues_us = [server.at_us(0.5)]
+    sent_at = server.now
+    step(promoting, server)
+    as_the_first = sent_at + 0.5 - WAY_THERE - AHEAD
+    assert promoting.due_at() == pytest.approx(as_the_first, abs=1e-5), "it alone heard of this one"
+
+
+def test_a_stand_by_comes_later_and_does_not_learn_to_come_first(server: Server) -> None:
+    promoting = promoting_at(server, rank=1)
+    for _ in range(100):
+        due_us = server.at_us(0.05)
+        server.dues_us = [due_us]
+        step(promoting, server)
+        assert rest_and_step(promoting, server) - due_us > (STANDBY_SECONDS - AHEAD) * SECOND_US
+
+
+def test_a_call_that_waited_for_no_rest_teaches_nothing(server: Server) -> None:
+    promoting = promoting_at(server)
+    server.dues_us = [server.at_us(0.5)]
+    step(promoting, server)
+    server.now += 0.6
+    step(promoting, server)
+    server.dues_us = [server.at_us(0.5)]
+    sent_at = server.now
+    step(promoting, server)
+    assert promoting.due_at() == pytest.approx(sent_at + 0.5 - WAY_THERE - AHEAD, abs=1e-5)
+
+
+def test_a_promotion_that_is_refused_is_tried_again_a_second_later(server: Server) -> None:
+    promoting = promoting_at(server)
+    server.fail = Refused("WRONGTYPE", "wrongtype")
+    sent_at = server.now
+    step(promoting, server)
+    assert promoting.due_at() == sent_at + LONGEST_SECONDS

@@ -1,0 +1,160 @@
+"""The poller's round of schedules: one call a step, and what is wrong with one schedule holds up no other."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
+from rota.poller.poller_bell import Listening
+from rota.poller.poller_report import PollerReport
+from rota.poller.rounds import Duty
+from rota.poller.schedule_round import LOOK_SECONDS, STANDBY_LOOK_SECONDS, Scheduling
+from rota.protocol.command import Command
+from rota.protocol.replies import Swept
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
+from rota.protocol.store import Store
+from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
+from rota.server.connection import Connection
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused
+from rota.telemetry import metric_labels, metrics
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.series import Series
+from support.child_settings import poller_settings
+from support.region_reading import read_region
+
+SECOND_US = 1_000_000
+NOW_US = 1_795_252_620 * SECOND_US
+NOW = 100.0
+
+
+def kept(name: str, passed_us: int = NOW_US, missed: str = "last") -> Kept:
+    schedule = Schedule(name, "work", EveryRule(60 * SECOND_US), "q", missed=cast(Any, missed))
+    return Kept(name, Record(passed_us, 0, 0, 0, 0, (), encode_schedule(schedule)).to_bytes())
+
+
+class Poller:
+    """The round, at a connection that plays the server: `found` is what a look finds, `next_found` the one behind it;
+    `advanced` what was done."""
+
+    def __init__(self) -> None:
+        self.found: list[Kept] = []
+        self.next_found: list[Kept] = []
+        self.calls: list[str] = []
+        self.advanced: list[str] = []
+        self.fail: dict[str, Exception] = {}
+        self.duty = Duty(Listening(), walks=True)
+        self.region = SlotMemory.create(1).slot(0).metrics
+        self.recorder = Recorder(self.region)
+        report = PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096))))
+        self.round = Scheduling(poller_settings(), Store("n"), report, self.duty, NOW)
+
+    def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:
+        self.duty.told(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
+
+    def run(self, call: Command[Any]) -> Any:
+        name = call.script.name
+        self.calls.append(name)
+        args = [part.decode(errors="replace") for part in call.args.data.split(b"\r\n")[1::2]]
+        if error := self.fail.pop(args[0] if name == "advance" else name, None):
+            raise error
+        if name == "upcoming":
+            found, self.found, self.next_found = tuple(self.found), self.next_found or self.found, []
+            return NOW_US, found
+        self.advanced.append(args[0])
+        return RemoveWord.REMOVED if name == "remove_schedule" else True
+
+    def until_idle(self) -> list[str]:
+        while self.round.due_at <= NOW:
+            self.round.step(cast(Connection, self), NOW)
+        return self.calls
+
+    def series(self) -> Iterable[Series]:
+        return read_region(self.region)
+
+    def counted(self, name: str, outcome: str) -> float:
+        counter = self.recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome)
+        return counter._numbers[counter._at]
+
+
+@pytest.fixture
+def poller() -> Poller:
+    return Poller()
+
+
+def test_without_schedules_it_does_nothing(poller: Poller) -> None:
+    poller.sweep(None)
+    assert (poller.round.due_at, poller.until_idle()) == (math.inf, [])
+
+
+def test_who_walks_looks_first_and_the_others_when_that_one_does_not(poller: Poller) -> None:
+    poller.sweep(NOW_US + 10 * SECOND_US)
+    assert poller.round.due_at == NOW + 10 - LOOK_SECONDS
+    poller.sweep(NOW_US + 10 * SECOND_US, walks=False)
+    assert poller.round.due_at == NOW + 10 - STANDBY_LOOK_SECONDS
+
+
+def test_each_upcoming_schedule_is_advanced_and_counted_then_it_waits_for_the_next_sweep(poller: Poller) -> None:
+    poller.found = [kept("a"), kept("b", NOW_US - 3600 * SECOND_US)]
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming", "advance", "advance"]
+    assert poller.round.due_at == math.inf
+    assert (poller.counted("b", "enqueued"), poller.counted("b", "missed")) == (1, 59)
+
+
+def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(poller: Poller) -> None:
+    """So that the first one that is missed or skipped counts in an `increase()`."""
+    poller.found = [kept("a")]
+    poller.sweep(0)
+    poller.until_idle()
+    found = [labels for definition, labels, _ in poller.series() if definition is metrics.SCHEDULE_OCCURRENCES]
+    assert found == [("a", outcome) for outcome in metric_labels.OCCURRENCE_OUTCOMES]
+
+
+def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> None:
+    texts = (b"no record", b"1 0 0 0 0 -\nno schedule", b'1 0 0 0 0 -\n{"task":"t","queue":"q","cron":"no"}')
+    poller.found = [*(Kept(f"bad{number}", text) for number, text in enumerate(texts)), kept("full"), kept("good")]
+    poller.fail = {"full": Refused("OOM", "oom")}
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming", "advance", "advance"]
+    assert poller.advanced == ["good"]
+
+
+def test_behind_a_full_page_the_next_is_looked_at_without_another_sweep(poller: Poller) -> None:
+    full = [kept(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
+    poller.found, poller.next_found = full, [kept("last")]
+    poller.sweep(0)
+    assert poller.until_idle().count("upcoming") == 2
+    assert poller.advanced[-1] == "last"
+
+
+def test_a_full_page_of_which_nothing_can_be_read_waits_for_the_next_sweep(poller: Poller) -> None:
+    poller.found = [Kept(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming"]
+
+
+def test_a_full_server_is_asked_again_after_the_next_sweep_and_holds_up_nothing_else(poller: Poller) -> None:
+    poller.found, poller.fail = [kept("a"), kept("b")], {"a": PushedBack("OOM", "oom")}
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming", "advance"]
+    poller.sweep(0)
+    poller.until_idle()
+    assert poller.advanced == ["a", "b"]
+
+
+def test_what_could_not_be_sent_for_a_lost_connection_is_next_again(poller: Poller) -> None:
+    poller.found, poller.fail = [kept("a")], {"a": ConnectionLost("gone", "network")}
+    poller.sweep(0)
+    with pytest.raises(ConnectionLost):
+        poller.until_idle()
+    poller.until_idle()
+    assert poller.advanced == ["a"]
+
+
+def test_what_no_node_declares_is_forgotten(poller: Poller) -> None:
+    poller.sweep(None, "a", "b")
+    assert poller.until_idle() == ["remove_schedule", "remove_schedule"]
+    assert poller.advanced == ["a", "b"]

@@ -1,0 +1,95 @@
+"""A worker's long wait at its doorbells: it ends early when nobody has heard of the server, and only then."""
+
+from typing import Any, cast
+
+import pytest
+
+from rota.child.child_signals import Waiter, Woken
+from rota.child.life import NANOSECONDS
+from rota.protocol.keys import Keys
+from rota.protocol.store import Store
+from rota.protocol.tiers import NO_TIERS
+from rota.protocol.turns import Turn
+from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, PARK_SECONDS, Connection
+from rota.server.server_errors import ConnectionLost
+from rota.server.session import NO_REPLY
+from rota.worker import doorbells
+from rota.worker.doorbells import Bell
+
+SILENT_SECONDS = PARK_SECONDS + GRACE_SECONDS
+TURN = Store("n").turn("owner", NO_TIERS, Turn(1))
+ANSWERS = [None, [b"ok", 0, 0, [], [], []]]
+
+
+class World:
+    """Time that passes while the worker waits. It plays the wait, the connection, which is answered `answered_at`, and
+    the master, which renews every `renew_seconds` until `silent_at`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.renew_seconds = float(PARK_SECONDS)
+        self.silent_at = self.answered_at = float("inf")
+        self.answers = list(ANSWERS)
+        self.waits = 0
+
+    def heard_ns(self) -> int:
+        return round(min(self.now, self.silent_at) // self.renew_seconds * self.renew_seconds * NANOSECONDS)
+
+    def until_woken(self, _fd: int, seconds: float) -> Woken:
+        self.waits += 1
+        self.now = min(self.now + seconds, max(self.now, self.answered_at))
+        return Woken.READY if self.now >= self.answered_at else Woken.TIMEOUT
+
+    def fileno(self) -> int:
+        return 0
+
+    def send(self, data: bytes) -> None: ...
+
+    def try_receive(self) -> Any:
+        return self.answers.pop(0) if self.now >= self.answered_at else NO_REPLY
+
+    def receive(self) -> Any:
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(doorbells, "boottime_ns", lambda: round(made.now * NANOSECONDS))
+    return made
+
+
+def listen(world: World) -> float:
+    """Wait as long as may be; returns for how long it was."""
+    began = world.now
+    listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.heard_ns)
+    listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)
+    return world.now - began
+
+
+def test_a_wait_goes_on_while_the_master_hears_of_the_server(world: World) -> None:
+    world.answered_at = world.now + LONG_PARK_SECONDS
+    assert listen(world) == LONG_PARK_SECONDS
+    assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS  # it looks no oftener than the master renews
+
+
+def test_a_wait_is_given_up_when_neither_the_worker_nor_its_master_hears_of_the_server(world: World) -> None:
+    world.now += PARK_SECONDS - 0.001  # the last renewal is long ago, but this connection was there a moment ago
+    world.silent_at = began = world.now
+    with pytest.raises(ConnectionLost, match="8 s"):
+        listen(world)
+    assert world.now - began == pytest.approx(SILENT_SECONDS)
+
+
+def test_a_server_that_falls_silent_in_the_middle_of_a_wait_is_given_up_in_time(world: World) -> None:
+    world.silent_at = world.now + 2 * PARK_SECONDS + 1
+    with pytest.raises(ConnectionLost):
+        listen(world)
+    assert world.now - world.silent_at <= SILENT_SECONDS
+
+
+def test_a_wait_without_an_end_is_given_up_though_the_master_hears_of_the_server(world: World) -> None:
+    began = world.now
+    with pytest.raises(ConnectionLost):
+        listen(world)
+    assert world.now - began == pytest.approx(LONG_PARK_SECONDS + GRACE_SECONDS)

@@ -1,0 +1,74 @@
+"""The worker's next step, over every mode and need there is."""
+
+import pytest
+
+from rota.protocol.entry import parse_entry
+from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.worker.loop_state import STEPS, Mode, Need, Step, is_passed_on
+
+CLAIMING_NOTHING = [mode for mode in Mode if mode is not Mode.WORKING]
+IN_HAND = (Need.OVERRUN, Need.CLAIMED, Need.UNCONFIRMED, Need.UNANSWERED)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_need_has_its_step_in_every_mode(mode: Mode) -> None:
+    assert set(STEPS[mode]) == set(Need)
+
+
+@pytest.mark.parametrize("mode", CLAIMING_NOTHING)
+def test_nothing_starts_and_nothing_is_claimed_when_it_must_not(mode: Mode) -> None:
+    assert not {Step.RUN, Step.CLAIM, Step.PARK}.intersection(STEPS[mode].values())
+
+
+@pytest.mark.parametrize("need", IN_HAND)
+def test_nobody_leaves_with_something_in_hand_unless_it_is_lost(need: Need) -> None:
+    assert [mode for mode in Mode if STEPS[mode][need] is Step.LEAVE] == [Mode.LOST]
+
+
+@pytest.mark.parametrize("need", [Need.UNCONFIRMED, Need.UNANSWERED])
+def test_what_is_owed_is_never_slept_on(need: Need) -> None:
+    assert not [mode for mode in Mode if STEPS[mode][need] in (Step.PARK, Step.HOLD)]
+
+
+@pytest.mark.parametrize("mode", CLAIMING_NOTHING)
+def test_what_may_not_be_started_is_given_back(mode: Mode) -> None:
+    given_back = {need for need in Need if STEPS[mode][need] is Step.GIVE_BACK}
+    assert given_back == (set() if mode is Mode.LOST else {Need.OVERRUN, Need.CLAIMED})
+
+
+def test_who_works_runs_what_is_claimed_and_sleeps_only_when_nothing_was_found() -> None:
+    working = STEPS[Mode.WORKING]
+    assert [need for need in Need if working[need] is Step.RUN] == [Need.CLAIMED]
+    assert [need for need in Need if working[need] is Step.PARK] == [Need.SLEEP]
+    assert working[Need.OVERRUN] is Step.GIVE_BACK
+    assert [need for need in Need if working[need] is Step.CLAIM] == [
+        Need.UNCONFIRMED, Need.UNANSWERED, Need.TURN, Need.WORK,
+    ]  # fmt: skip
+
+
+def test_who_leaves_tells_and_asks_before_it_goes() -> None:
+    leaving = STEPS[Mode.LEAVING]
+    assert leaving[Need.UNCONFIRMED] is Step.SETTLE
+    assert leaving[Need.UNANSWERED] is Step.ASK
+    assert [need for need in Need if leaving[need] is Step.LEAVE] == [Need.TURN, Need.SLEEP, Need.WORK]
+
+
+@pytest.mark.parametrize(
+    ("word", "claimed_from", "passed_on"),
+    [
+        (TurnWord.OK, "rung", True),
+        (TurnWord.OK, "", True),
+        (TurnWord.OK, "other", False),
+        (TurnWord.OK, "rung-1", True),
+        (TurnWord.PLENTY, "rung", True),
+        (TurnWord.PLENTY, "other", False),
+        (TurnWord.AGAIN, "rung", False),
+        (TurnWord.MORE, "", False),
+    ],
+)
+def test_a_token_is_told_on_unless_its_own_queue_was_claimed_from_or_nothing_is_there(
+    word: TurnWord, claimed_from: str, passed_on: bool
+) -> None:
+    claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()
+    reply = TurnReply(word, 0, 0, (), claims, ())
+    assert is_passed_on("rung", reply, lambda queue: queue.removesuffix("-1")) is passed_on

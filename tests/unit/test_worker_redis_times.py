@@ -1,0 +1,103 @@
+"""Lag is never flattering, and an early start is never overlooked for the benefit of the doubt."""
+
+import pytest
+
+from rota.child.life import Fence, fence_ns
+from rota.child.slot_memory import SlotMemory
+from rota.protocol.entry import parse_entry
+from rota.worker.lifespan import ENDLESS, Span, span_of
+from rota.worker.redis_times import Anchor, RedisClock, times_of
+
+# Redis said 1,000,000 us between 5 ms and 7 ms of our clock.
+ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
+
+
+def test_lag_counts_from_sending_and_is_taken_apart() -> None:
+    entry = parse_entry(b"a q d 400000 600000 0 0 0 0 -")
+    times = times_of(entry, ANCHOR, 9_000_000)
+    assert times.start_us == 1_004_000
+    assert times.lag_seconds == pytest.approx(0.604)
+    assert times.promotion_lag_seconds == pytest.approx(0.2)
+    assert times.wait_seconds == pytest.approx(0.404)
+    assert not times.early
+
+
+def test_an_immediate_task_has_no_promotion_lag() -> None:
+    assert times_of(parse_entry(b"a q i 1 1 0 0 0 0 -"), ANCHOR, 9_000_000).promotion_lag_seconds is None
+
+
+def test_a_start_that_may_have_been_early_is_early() -> None:
+    entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
+    times = times_of(entry, ANCHOR, 9_000_000)  # between 1,002,000 and 1,004,000 us
+    assert times.early
+    assert times.lag_seconds == pytest.approx(0.001)
+
+
+def test_lag_is_never_below_nothing() -> None:
+    assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
+
+
+def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> None:
+    slot = SlotMemory.create(1).slot(0)
+    fence = Fence(slot, lease_seconds=20.0)
+    slot.renewed_ns = 100 * 10**9
+    assert not fence.is_up(118 * 10**9)
+    assert fence.is_up(119 * 10**9)
+    slot.renewed_ns = 119 * 10**9
+    assert not fence.is_up(119 * 10**9)
+    assert fence_ns(20.0) == 18 * 10**9
+
+
+@pytest.mark.parametrize(("random", "ask_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
+def test_workers_that_started_together_do_not_wish_together_and_none_passes_the_limit(
+    random: float, ask_at: int
+) -> None:
+    assert span_of(100, 0.1, random) == Span(ask_at, 100)
+
+
+def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
+    assert span_of(0, 0.1, 0.5) is ENDLESS
+    assert span_of(1, 1.0, 0.999) == Span(1, 1)
+
+
+MINUTE_NS = 60 * 10**9
+
+
+def test_a_turn_that_waited_at_a_doorbell_borrows_the_reading_of_one_answered_at_once() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    # Ten seconds on by either clock; it was sent long before.
+    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor == Anchor(11_000_000, 10_005_000_000, 10_006_000_000)
+
+
+@pytest.mark.parametrize("now_us", [1, 99_000_000])
+def test_after_a_clock_was_set_lag_counts_from_when_the_turn_was_really_sent(now_us: int) -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    anchor = clock.answered_late(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor == Anchor(now_us, 6_000_000_000, 10_006_000_000)
+
+
+def test_a_reading_is_good_for_a_minute() -> None:
+    clock = RedisClock()
+    assert not clock.is_good(5)
+    clock.answered(now_us=1_000_000, sent_ns=5, received_ns=7)
+    assert clock.is_good(MINUTE_NS)
+    assert not clock.is_good(MINUTE_NS + 7)
+
+
+def test_of_two_readings_within_a_minute_the_tighter_one_is_kept() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.answered(now_us=3_000_000, sent_ns=1_005_000_000, received_ns=2_007_000_000)  # answered a second late
+    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor.sent_ns == 10_005_000_000
+
+
+def test_a_reading_that_contradicts_the_known_one_takes_its_place() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.answered(now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000)  # the server's clock was set
+    anchor = clock.answered_late(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor.sent_ns == 10_005_000_000

@@ -1,0 +1,102 @@
+"""The steps of coroutines: whose they are, what they hold up, and what leaves them."""
+
+import asyncio
+import time
+
+from rota.child.slot_layout import REGION_BYTES, ROSTER, ROSTER_PART_BYTES
+from rota.child.slots import Slot
+from rota.protocol.entry import parse_entry
+from rota.worker.application import NoCopies
+from rota.worker.attempt import Attempt
+from rota.worker.concurrent.running_tasks import LONG_SECONDS, InHand, Steps, belong_to
+
+ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
+
+
+class Watched:
+    """Two tasks in hand, shown in the slot. `blocked`: the places of those that held up the loop."""
+
+    def __init__(self) -> None:
+        roster = memoryview(bytearray(ROSTER_PART_BYTES))
+        roster.cast("q")[ROSTER.places] = 3
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), roster)
+        self.blocked: list[int] = []
+        self.steps = Steps(NoCopies(), lambda hand, _: self.blocked.append(hand.record.place))
+        self.hands = [self.in_hand(place) for place in (1, 2)]
+
+    def in_hand(self, place: int) -> InHand:
+        record = self.slot.record(place)
+        hand = InHand(ENTRY, record)
+        hand.opened(Attempt(ENTRY, "t", 1, record, record.start(ENTRY.text, "t", 1, 2), None))
+        hand.leave_step()
+        return hand
+
+
+def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_started() -> None:
+    watched, seen = Watched(), []
+
+    async def started() -> None:
+        seen.append(watched.slot.stepping)
+        await asyncio.sleep(0)
+        seen.append(watched.slot.stepping)
+
+    async def task(hand: InHand) -> None:
+        belong_to(hand)
+        await asyncio.create_task(started())
+        seen.append(watched.slot.stepping)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
+        for hand in watched.hands:
+            await watched.steps.drive(task(hand), hand)
+            assert watched.slot.stepping is None
+            hand.record.end()
+
+    asyncio.run(main())
+    assert seen == [1, 1, 1, 2, 2, 2]
+
+
+def test_who_holds_up_the_loop_is_known_and_what_outlived_its_task_names_nobody_in_the_slot() -> None:
+    watched, seen = Watched(), []
+    first, second = watched.hands
+
+    async def left_behind() -> None:
+        await asyncio.sleep(0.01)
+        seen.append(watched.slot.stepping)
+        time.sleep(LONG_SECONDS * 1.5)
+
+    async def leaves() -> "asyncio.Task[None]":
+        belong_to(first)
+        return asyncio.create_task(left_behind())
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
+        left = await watched.steps.drive(leaves(), first)
+        first.record.end()
+        await watched.steps.drive(asyncio.sleep(0), second)
+        await left
+
+    asyncio.run(main())
+    assert (seen, watched.blocked) == ([None], [1])
+
+
+def test_a_coroutine_that_leaves_the_process_fails_who_awaits_it_and_no_other() -> None:
+    watched = Watched()
+
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    async def task(hand: InHand) -> str:
+        belong_to(hand)
+        try:
+            await asyncio.create_task(leaves())
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    async def main() -> str:
+        asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
+        told: str = await watched.steps.drive(task(watched.hands[0]), watched.hands[0])
+        return told
+
+    assert "SystemExit(3)" in asyncio.run(main())

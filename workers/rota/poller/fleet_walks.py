@@ -1,0 +1,181 @@
+"""The rounds that one poller of the fleet makes for all: through the keys, the delayed set, and the lanes.
+
+Scripts never scan, so a client does: a few calls at a time, each of some hundred microseconds, that a server with a
+million keys does not notice. The sweep says whose duty it is.
+"""
+
+import math
+from typing import Any, Final
+
+from rota.child.child_settings import PollerSettings
+from rota.poller.poller_report import PollerReport
+from rota.poller.rounds import Duty, Round
+from rota.protocol.command import Command
+from rota.protocol.keys import fault_of_lane, pattern_of_lists
+from rota.protocol.names import DELAYED_SUFFIX
+from rota.protocol.store import BATCH, Store
+from rota.protocol.walks import Sketch, Walk, find_unplaced
+from rota.protocol.wire import text_of
+from rota.server.connection import Connection
+
+SCAN_COUNT: Final = 1000
+BURST_SECONDS: Final = 0.9
+_START: Final = b"0"
+
+KEYS_SECONDS: Final = 30.0  # with a walk of as long, over 600,000 keys, a lane is found within a minute
+SCANS_A_BURST: Final = 20
+OWNERS_A_CALL: Final = 100
+MOST_STRAYS: Final = 5  # that are named; `rota audit` names all
+
+SEARCHES_A_BURST: Final = (
+    100  # of a delayed set of 100,000 in one burst: what is scheduled there is known within a second
+)
+SEARCH_AGAIN_SECONDS: Final = 60.0
+ADOPTED_A_CALL: Final = 100
+_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # begins with what no id may contain
+
+AUDIT_SECONDS: Final = 60.0
+AUDIT_PACE_SECONDS: Final = 0.01  # 100 calls a second, of up to 500 ids each
+_REST_A_WALK: Final = 2  # times as long as a walk took, where that is more
+MOST_SUSPECTS: Final = 10_000
+
+
+class WalkingRound(Round):
+    """A round for which the fleet needs one poller."""
+
+    @property
+    def due_at(self) -> float:
+        return self._next_at if self._duty.walks else math.inf
+
+
+class KeyWalk(WalkingRound):
+    """The search for lists that nothing names: in-flight lists whose owner nobody registered, lanes of queues that
+    nobody serves and only a bare push knows, and lists that look like lanes and are not. One walk over the keys of the
+    server each lease, or oftener."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        super().__init__(settings, store, report, duty, now)
+        self._pattern = pattern_of_lists(store.keys)
+        self._inflight, self._lane = store.keys.inflight(""), store.keys.ready_lane("")
+        self._cursor = _START
+        self._scans = 0
+        self._begun_at = self._next_scan = now
+        self._owners: list[str] = []
+        self._queues: list[str] = []
+        self._orphans = 0
+        self._adopted = frozenset(source.key for source in settings.adopts)
+        self._strays: dict[str, str] = {}
+
+    def step(self, connection: Connection, now: float) -> None:
+        """Have found owners adopted, or found queues listed, or look at some keys more. Raises ServerError."""
+        if self._owners:
+            orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
+            self._orphans += self._unless_refused("orphans", lambda: connection.run(orphans)) or 0
+            del self._owners[:OWNERS_A_CALL]
+        elif self._queues:
+            queues = self._store.list_queues(self._queues[:BATCH])
+            self._unless_refused("list_queues", lambda: connection.run(queues))
+            del self._queues[:BATCH]
+        else:
+            self._scan(connection, now)
+        is_found = bool(self._owners or self._queues)
+        if self._cursor == _START and not is_found:
+            self._report.orphans(self._orphans)
+            self._report.strays(self._strays)
+        self._next_at = -math.inf if is_found else self._next_scan
+
+    def _scan(self, connection: Connection, now: float) -> None:
+        if self._cursor == _START:
+            self._begun_at, self._scans, self._orphans, self._strays = now, 0, 0, {}
+        args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT, "TYPE", "list")
+        self._cursor, keys = self._unless_refused("scan", lambda: connection.execute(*args)) or (_START, [])
+        names = list(map(text_of, keys))
+        self._owners = [name.removeprefix(self._inflight) for name in names if name.startswith(self._inflight)]
+        lanes = {name.removeprefix(self._lane) for name in names if name.startswith(self._lane)}
+        self._queues = sorted({lane.removesuffix(DELAYED_SUFFIX) for lane in lanes})
+        self._note_strays(names)
+        self._scans += 1
+        if self._cursor == _START:
+            self._next_scan = self._begun_at + min(self._settings.lease_seconds, KEYS_SECONDS)
+        else:
+            self._next_scan = now if self._scans % SCANS_A_BURST else now + BURST_SECONDS
+
+    def _note_strays(self, names: list[str]) -> None:
+        for name in names:
+            fault = "" if name in self._adopted else fault_of_lane(self._store.keys, name)
+            if fault and len(self._strays) < MOST_STRAYS:
+                self._strays[name] = fault
+
+
+class Adopting(WalkingRound):
+    """The search for what other languages scheduled, when a sweep says that there is something, so that it has its
+    ticket long before it is due."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        super().__init__(settings, store, report, duty, now)
+        self._cursor = _START
+        self._scans = self._begun_with = self._taken = 0
+        self._members: list[bytes] = []
+        self._again_at = now
+
+    @property
+    def due_at(self) -> float:
+        if not self._duty.walks:
+            return math.inf
+        if self._members or self._cursor != _START or self._duty.untold > self._duty.left:
+            return self._next_at
+        return self._again_at if self._duty.untold else math.inf
+
+    def step(self, connection: Connection, now: float) -> None:
+        """Have some of what was found adopted, or look at some members more. Raises ServerError."""
+        if self._members:
+            adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
+            adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
+            if adopted is not None:
+                self._report.adopted(adopted)
+                self._taken += adopted.adopted + len(adopted.dead)
+            del self._members[:ADOPTED_A_CALL]
+        else:
+            self._scan(connection, now)
+        if self._cursor == _START and not self._members:
+            self._duty.searched(self._begun_with, self._taken)
+            self._again_at = now + SEARCH_AGAIN_SECONDS
+
+    def _scan(self, connection: Connection, now: float) -> None:
+        if self._cursor == _START:
+            self._begun_with, self._taken, self._scans = self._duty.untold, 0, 0
+        args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
+        self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
+        self._members = found[::2]  # each is followed by its score
+        self._scans += 1
+        self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
+
+
+class Auditing(WalkingRound):
+    """The walk of the audit, each minute: see `rota.protocol.audit_walk`. It takes no more than a third of the time."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        super().__init__(settings, store, report, duty, now)
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        self._begun_at = now
+        self._walk: Walk = find_unplaced(self._store, Sketch, MOST_SUSPECTS)
+        self._call: Command[Any] = next(self._walk)
+
+    def step(self, connection: Connection, now: float) -> None:
+        """Make the next call of the walk. Raises ServerError."""
+        answer = self._unless_refused("audit", lambda: connection.run(self._call))
+        if answer is None:
+            self._end(now)
+            return
+        try:
+            self._call = self._walk.send(answer)
+            self._next_at = now + AUDIT_PACE_SECONDS
+        except StopIteration as over:
+            self._report.unplaced(list(map(text_of, over.value)))
+            self._end(now)
+
+    def _end(self, now: float) -> None:
+        self._next_at = now + max(AUDIT_SECONDS, _REST_A_WALK * (now - self._begun_at))
+        self._begin(self._next_at)

@@ -1,0 +1,161 @@
+"""What a poller logs and counts of its work."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from rota.child.slot_texts import Board
+from rota.protocol.ends import AT_MOST_ONCE
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Retired, Swept
+from rota.protocol.wire import shown
+from rota.server.server_errors import PushedBack, Refused
+from rota.telemetry import log, log_events, metric_labels, metrics
+from rota.telemetry.log import OnceAMinute
+from rota.telemetry.recorder import Recorder
+
+_NO_TASK = ""  # the scripts that end tasks here do not look into bodies
+_NO_QUEUE = "unknown"  # as the script that buries such items names it
+_LONGEST = 300  # characters of a key that others named: it may have millions, and the board has room for 48,000
+_NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
+
+
+class PollerReport:
+    """Writes into the recorder of the poller's slot, and to the log."""
+
+    def __init__(self, recorder: Recorder, slot_number: int, board: Board) -> None:
+        self._recorder = recorder
+        self._board = board  # the last process of this slot may have left its text there
+        self._strays: Mapping[str, str] | None = None
+        self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
+        self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
+        self._log_lines = log.LineCounters(recorder)
+        self._orphans = recorder.gauge(metrics.INFLIGHT_ORPHANS)
+        self._unplaced = recorder.gauge(metrics.AUDIT_UNPLACED)
+        self._unplaced_ids: Sequence[str] = ()
+        self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
+        self._grace_until_us = 0
+        self._orphans.set(0)
+        self.strays({})
+        self._rarely = OnceAMinute()
+
+    def promoted(self, promoted: Promoted, seconds: float) -> None:
+        """A chunk was promoted, in one round trip of so many seconds."""
+        self._promote_seconds.observe(seconds)
+        for queue, moved in promoted.moved.items():
+            self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
+        if promoted.buried:
+            self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, "garbage").add(promoted.buried)
+            log.logger().error(log_events.TASK_DEAD, reason="garbage", count=promoted.buried)
+        for name in promoted.left_out:
+            self._count_occurrences(name, skipped=1)
+            log.logger().info(log_events.SCHEDULE_SKIPPED, schedule=shown(name))
+        self._last_success.set(time.time())
+
+    def looked(self) -> None:
+        """The server was asked what there is to do."""
+        self._log_lines.record()
+        self._last_success.set(time.time())
+
+    def swept(self, swept: Swept) -> None:
+        """A sweep was done."""
+        self.looked()
+        if swept.rescues:
+            self._rescues.add(swept.rescues)
+            log.logger().info(log_events.POLLER_RESCUED, doorbells=swept.rescues)
+        if swept.grace_until_us > swept.now_us and swept.grace_until_us != self._grace_until_us:
+            self._grace_until_us = swept.grace_until_us
+            seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
+            log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
+        if not swept.walks:  # whoever walks now tells of it
+            self._orphans.set(0)
+            self._unplaced.set(math.nan)
+            self.strays({})
+
+    def retired(self, owner: str, retired: Retired) -> None:
+        """An owner whose lease ran out was retired, or turned out to be alive."""
+        for entry in retired.requeued:
+            self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
+            log.logger().warning(
+                log_events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
+            )
+        for entry in retired.dead:
+            reason = AT_MOST_ONCE if entry.has_begun else "lost"
+            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, reason).add()
+            log.logger().error(
+                log_events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=reason
+            )
+
+    def adopted(self, adopted: AdoptedScheduled) -> None:
+        """Bare items of the delayed set became tasks, or are dead at once."""
+        self._dead_at_once(adopted.dead)
+
+    def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
+        for queue, reason in dead:
+            self._recorder.counter(metrics.TASKS_DEAD, queue, _NO_TASK, reason).add()
+            log.logger().error(log_events.TASK_DEAD, queue=queue, reason=reason)
+
+    def adopted_classic(self, sources: Sequence[ClassicSource], adopted: AdoptedClassic) -> None:
+        """A chunk was taken from classic queues, or nothing was there."""
+        for source, found in zip(sources, adopted.sources, strict=True):
+            self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
+            self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
+            self._recorder.counter(metrics.ADOPT_ERRORS, source.key).add(bool(found.fault))
+            if found.fault and self._rarely.is_due("adopt_classic", source.key):
+                log.logger().error(log_events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
+        self._dead_at_once(adopted.dead)
+
+    def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
+        """Occurrences of a schedule were enqueued; some were missed, and are not made up for."""
+        self._count_occurrences(name, enqueued=enqueued, missed=missed)
+        if missed:
+            log.logger().warning(log_events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
+
+    def _count_occurrences(self, name: str, **counts: int) -> None:
+        for outcome in metric_labels.OCCURRENCE_OUTCOMES:
+            self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
+
+    def schedule_removed(self, name: str) -> None:
+        """No node declares a schedule any more."""
+        log.logger().info(log_events.SCHEDULE_REMOVED, schedule=shown(name))
+
+    def schedule_unreadable(self, name: str, error: str) -> None:
+        """What stands under a schedule's name is none that this node could follow; other nodes may."""
+        if self._rarely.is_due("schedule", name):
+            log.logger().error(log_events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
+
+    def unplaced(self, ids: Sequence[str]) -> None:
+        """A walk of the audit is over: these tasks live and stand nowhere."""
+        self._unplaced.set(len(ids))
+        if ids and ids != self._unplaced_ids:
+            named = [shown(task_id) for task_id in ids[:_NAMED_IDS]]
+            log.logger().error(log_events.AUDIT_UNPLACED, count=len(ids), task_ids=named)
+        self._unplaced_ids = ids
+
+    def orphans(self, count: int) -> None:
+        """A scan is over: so many lists had no registered owner."""
+        self._orphans.set(count)
+
+    def strays(self, faults: Mapping[str, str]) -> None:
+        """A walk over the keys has ended: these keys look like lanes and are not, each with the reason."""
+        if faults == self._strays:
+            return
+        self._strays = faults
+        rows = [{"key": _clipped(key), "fault": _clipped(fault)} for key, fault in sorted(faults.items())]
+        self._board.put_up(json.dumps(rows).encode())
+        if rows:
+            log.logger().warning(log_events.QUEUE_STRAY, keys=[row["key"] for row in rows])
+
+    def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
+        """The server refused a call, for `owner` if it was for one; the poller goes on without it. The line names one
+        owner: the others are most likely refused for the same reason."""
+        self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
+        if self._rarely.is_due(call):
+            log.logger().error(log_events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+
+
+def _clipped(text: str) -> str:
+    """Return a text that came from the server, without what is too long to be shown."""
+    safe = shown(text)
+    return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."

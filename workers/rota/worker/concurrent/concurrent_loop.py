@@ -1,0 +1,303 @@
+"""The loop of a worker that runs many tasks at once: asyncio, in the main thread. All its I/O is here, but for that of
+tasks.
+
+It claims as many as it has free places, and starts all of them at once: nothing is claimed and waits behind another, so
+there is nothing to recall. Turns are made one after the other; what ends during one goes with the next.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final
+
+from rota.child.child_settings import WorkerSettings
+from rota.child.child_signals import SOFT_LIMIT_SIGNAL, Orphaned
+from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
+from rota.child.slots import Phase, boottime_ns
+from rota.protocol.command import Command
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
+from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.server.address import address_of
+from rota.server.link import Outages
+from rota.server.server_errors import ServerError
+from rota.soft_limit import soft_limit
+from rota.telemetry.recorder import Recorder
+from rota.worker.attempt import NO_TASK, Attempt
+from rota.worker.attempt_maker import AttemptMaker
+from rota.worker.claims import Claimed, Ledger
+from rota.worker.concurrent.connections import AioAsker, AioBell, AioLink
+from rota.worker.concurrent.running_tasks import InHand, StackTeller, Steps, belong_to
+from rota.worker.executor import ConcurrentExecutor
+from rota.worker.loop_state import (
+    HOLD_SECONDS,
+    LAST_ASK_SECONDS,
+    REST_SECONDS,
+    STEPS,
+    Mode,
+    Need,
+    Step,
+    WorkerLoop,
+    need_of,
+)
+from rota.worker.redis_times import Anchor
+from rota.worker.start_permission import Starting
+
+_BEAT_SECONDS: Final = 0.25  # while tasks run: a loop that does not come back for a second is noticed
+_ALONE_SECONDS: Final = 1.0  # while it empties its hands for an entry, which another may have taken meanwhile
+_ALWAYS: Final = 1 << 62  # of what is claimed nothing is recalled, so it may be started however late
+
+
+@dataclass(slots=True, kw_only=True)
+class ConcurrentLoop(WorkerLoop):
+    """One life of such a worker, from its first turn to its exit code."""
+
+    settings: WorkerSettings
+    maker: AttemptMaker
+    starting: Starting
+    recorder: Recorder
+    _ledger: Ledger = field(init=False)
+    _steps: Steps = field(init=False)
+    _stacks: StackTeller = field(init=False)
+    _link: AioLink = field(init=False)
+    _doorbells: AioBell = field(init=False)
+    _executor: ConcurrentExecutor = field(init=False)
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _in_hand: dict[int, InHand] = field(default_factory=dict)
+    _fault: BaseException | None = None
+    _is_told: bool = False
+    _beat_timer: asyncio.TimerHandle | None = None
+
+    def __post_init__(self) -> None:
+        WorkerLoop.__post_init__(self)
+        address, name = address_of(self.settings.server), f"rota:worker:{self.life.owner}"
+        self._ledger = Ledger(self.settings.concurrency)
+        self._stacks = StackTeller(self._slot)
+        self._steps = Steps(self.maker.alone, self._blocked)
+        self._link = AioLink(address, Outages(name, self.recorder))
+        self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
+        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starting, self._link).ask)
+
+    def run(self) -> int:
+        """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
+        return self._runner.run(self._work())
+
+    def close(self) -> None:
+        """Cancel what tasks left running in the loop, and close it. Tasks that run still end with the process."""
+        if not self._in_hand:
+            self._runner.close()
+
+    async def _work(self) -> int:
+        self._begin(asyncio.get_running_loop())
+        while self._slot.is_intact:
+            if self._fault is not None:
+                raise self._fault
+            self._slot.beat()
+            self._stacks.look(self._in_hand.values())
+            mode, need = self._mode_and_need()
+            if mode is not Mode.WORKING:
+                await self._doorbells.leave()
+            match STEPS[mode][need]:
+                case Step.CLAIM:
+                    await self._take_turn(min(self._ledger.free, self.recycling.left(self._attempts)))
+                case Step.SETTLE:
+                    await self._take_turn(0)
+                case Step.ASK:
+                    await self._ask_what_is_held()
+                case Step.LEAVE if not self._ledger.running:
+                    return self._exit_code
+                case Step.PARK:
+                    await self._park()
+                case _:
+                    self._idle = False  # what was there, and who rang, is looked for when this is over
+                    await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
+        return await self._leave_without_slot()
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.set_task_factory(self._steps.make_task)
+        loop.set_default_executor(ThreadPoolExecutor(self._ledger.places, "rota-task"))
+        loop.add_reader(self.signals.fileno(), self._signalled)
+        loop.add_reader(self.life.death_fd, self._orphaned)
+        soft_limit.install(SOFT_LIMIT_SIGNAL, self._steps.is_cancelled)
+        signal.signal(SOFT_LIMIT_SIGNAL, self._told)
+        self._beat()
+
+    # What wakes it
+
+    def _signalled(self) -> None:
+        self.signals.empty()
+        self._tell_endings()  # at once: a turn may be under way for seconds
+        self._wake.set()
+
+    def _orphaned(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.life.death_fd)
+        self._fault = Orphaned()
+        self._wake.set()
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        """Something is to end: a plain function that runs in the loop here, a coroutine between two of its steps."""
+        self._is_told = True
+        self.signals.wake()
+        soft_limit.signalled(number, frame)
+
+    def _rung(self, queues: Iterable[str]) -> None:
+        self._ledger.tokens.extend(queues)
+        self._idle = False
+        self._wake.set()
+
+    def _blocked(self, hand: InHand, seconds: float) -> None:
+        task = NO_TASK if hand.attempt is None else hand.attempt.name
+        self.report.blocked(hand.entry.queue, task, hand.entry.id, seconds)
+
+    def _beat(self) -> None:
+        self._slot.beat()
+        self.report.log_lines.record()
+        self.recycling.look_at_memory(boottime_ns())
+        seconds = _BEAT_SECONDS if self._ledger.running else self.settings.beat_seconds / 2
+        self._beat_timer = asyncio.get_running_loop().call_later(seconds, self._beat)
+
+    async def _rest(self, seconds: float) -> bool:
+        """Wait until something wakes it; False when nothing did for so long."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        await self._wake.wait()
+        self._wake.clear()
+        is_over = timer.when() <= asyncio.get_running_loop().time()
+        timer.cancel()
+        return not is_over
+
+    def _mode_and_need(self) -> tuple[Mode, Need]:
+        now_ns, ledger = boottime_ns(), self._ledger
+        self.report.running(ledger.running)
+        mode = self._look(now_ns, Phase.BUSY if ledger.running else Phase.IDLE)
+        return mode, need_of(
+            unconfirmed=ledger.unconfirmed,
+            unanswered=ledger.asked,
+            turn_due=self._is_turn_due(mode, now_ns),
+            nothing_found=self._idle or not ledger.free,
+        )
+
+    def _tell_endings(self) -> None:
+        if self._is_told:
+            self._is_told = False
+            for hand in self._in_hand.values():
+                hand.look()
+
+    async def _park(self) -> None:
+        """Wait at the doorbells, if there is a free place, until something comes."""
+        if self._ledger.free and not self._ledger.alone:
+            self._doorbells.listen()
+        most = _ALONE_SECONDS if self._ledger.alone else REST_SECONDS
+        if not await self._rest(min(self._wait_us / MICROSECONDS or most, most)):
+            self._idle = False
+
+    # Turns
+
+    async def _take_turn(self, picks: int) -> None:
+        error = await self._try_turn(picks)
+        if error is not None:
+            await self._rest(self._link.failed(error))
+
+    async def _ask_what_is_held(self) -> None:
+        """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ASK_SECONDS):
+                await self._try_turn(0)
+        self._ledger.asked = False
+
+    async def _try_turn(self, picks: int) -> ServerError | None:
+        """Make a turn; returns the error that kept it from being answered."""
+        call, sent_ns = self._turn(picks), boottime_ns()
+        try:
+            reply = await self._link.run(call)
+        except ServerError as error:
+            self._sent_before = True
+            return error
+        if not self._ready:
+            self._say_ready()
+        received_ns = boottime_ns()
+        self.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
+        self._take_answer(reply, picks, self._clock.answered(reply.now_us, sent_ns, received_ns))
+        return None
+
+    def _turn(self, picks: int) -> Command[TurnReply]:
+        return self._call(self._ledger.turn(picks, boottime_ns()))
+
+    async def _leave_without_slot(self) -> int:
+        """A task wrote over it, so nobody could see any more what runs here: settle from memory what has ended."""
+        with contextlib.suppress(ServerError):
+            await self._link.run(self._turn(0))
+        return EXIT_OVERWRITTEN
+
+    def _take_answer(self, reply: TurnReply, picks: int, anchor: Anchor) -> None:
+        self.report.turn(reply, picks)
+        for text in reply.stale:
+            self.report.stale(text, sent_before=self._sent_before)
+        self._ledger.answered(reply)
+        self._take_word(reply, anchor, self._ledger.running)
+        self._idle = reply.word is TurnWord.ALONE or (reply.word is TurnWord.OK and len(reply.claims) < picks)
+        if reply.claims:
+            self._take_claims(reply.claims, anchor)
+
+    def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
+        """Start them; or give back, when this worker claims no more since it has asked, or when a server that has lost
+        writes brings more than there are places."""
+        starts = self._ledger.free if self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING else 0
+        for claim in claims[:starts]:
+            self._start(claim, anchor)
+        note = self.report.released if self.signals.asked else self.report.given_back
+        for claim in reversed(claims[starts:]):  # so that their order is kept
+            self._finish(Settlement(claim.entry, Release()))
+            note(claim.entry)
+
+    # Tasks
+
+    def _start(self, claim: Claim, anchor: Anchor) -> None:
+        place = self._ledger.seat(claim.entry.id)
+        if not self._in_hand and self._beat_timer is not None:
+            self._beat_timer.cancel()
+            self._beat()
+        self._attempts += 1
+        hand = self._in_hand[place] = InHand(claim.entry, self._slot.record(place))
+        claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)
+        hand.driver = self._steps.drive(self._run(hand, claimed), hand)
+
+    async def _run(self, hand: InHand, claimed: Claimed) -> None:
+        try:
+            await self._carry_out(hand, claimed)
+        except BaseException as error:  # noqa: BLE001 - a fault of ours: it ends the worker, as it would without tasks
+            self._fault = error
+        self._wake.set()
+
+    async def _carry_out(self, hand: InHand, claimed: Claimed) -> None:
+        belong_to(hand)
+        attempt = await self._executor.attempt(hand, claimed)
+        if isinstance(attempt, Attempt):
+            self._ended(attempt)
+        else:
+            self._attempts -= 1  # counted when it was claimed, so that no more are claimed than may be made
+        hand.record.end()
+        place = hand.record.place
+        del self._in_hand[place]
+        if attempt is None:
+            self._ledger.forget(place)
+        else:
+            self._ledger.leave(place)
+        self._idle = False
+        self.recycling.worked(self._attempts, boottime_ns())
+
+    def _ended(self, attempt: Attempt) -> None:
+        settlement = attempt.settlement()
+        # Before the task is taken off the slot: from here on a kill loses nothing.
+        self._finish(settlement)
+        self.report.attempt(attempt)
+        self.maker.call_failure_hooks(attempt)
+
+    def _finish(self, settlement: Settlement) -> None:
+        packed = self._ledger.finish(settlement)
+        if self._slot.is_intact:
+            self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)

@@ -1,0 +1,222 @@
+"""The tasks that a worker runs at once: each in its place, the steps of its coroutines, and where they are.
+
+Each coroutine that a task's attempt is made of, and each that the task starts beside it, is driven through `_Stepped`.
+While a step runs, the slot names its place: when the loop does not come back, the master knows which task to ask for a
+stack.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextvars import ContextVar
+from pathlib import Path
+from threading import get_ident, main_thread
+from types import FrameType
+from typing import Any, Final
+
+from rota.child.slot_record import TaskRecord
+from rota.child.slots import Slot, boottime_ns
+from rota.errors import Cancelled, TimeLimit
+from rota.protocol.entry import Entry
+from rota.soft_limit import Ending, soft_limit
+from rota.telemetry import log, log_events
+from rota.worker.application import NoCopies
+from rota.worker.attempt import Attempt
+
+LONG_SECONDS: Final = 0.1
+_OWN: Final = str(Path(__file__).parent.parent)
+_MOST_FRAMES: Final = 20  # of the innermost: a line of the log has 4,096 bytes
+
+
+class InHand:
+    """One task in its place. `attempt`: once it is in the slot. `ending`: what ends its coroutine from outside."""
+
+    __slots__ = ("_is_awaited", "_told_ns", "attempt", "driver", "ending", "entry", "record")
+
+    def __init__(self, entry: Entry, record: TaskRecord) -> None:
+        self.entry = entry
+        self.record = record
+        self.attempt: Attempt | None = None
+        self.ending: Ending | None = None
+        self.driver: asyncio.Task[Any] | None = None
+        self._is_awaited = False
+        self._told_ns = 0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the slot shows this task in its place: not yet at its first step, and no more when it has ended."""
+        return self.attempt is not None and self.record.number == self.attempt.number
+
+    def opened(self, attempt: Attempt) -> None:
+        """The slot shows it."""
+        self.attempt = attempt
+        attempt.extend_soft_limit = _extend_here
+        self.record.enter_step()
+
+    def enter_step(self) -> None:
+        """A step of its own begins, or of a coroutine that it has started, which may have outlived it."""
+        if self.is_shown:
+            self.record.enter_step()
+
+    def leave_step(self) -> None:
+        """The step is over."""
+        self.record.leave_step()
+
+    async def wait_for(self, coroutine: Any) -> Any:
+        """Await it. What ends it from outside cancels it through its loop, as `asyncio.timeout` does. Raises Cancelled
+        or TimeLimit for that."""
+        self._is_awaited = True
+        try:
+            self.look()  # nothing may have come of what was told before
+            return await coroutine
+        except asyncio.CancelledError as error:
+            if self.ending is None:
+                raise
+            raise self.ending from error
+        finally:
+            self._is_awaited = False
+
+    def look(self) -> None:
+        """Cancel what is awaited when somebody cancelled the task, or its soft deadline has passed; of each once."""
+        attempt = self.attempt
+        if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
+            return
+        deadline_ns = attempt.soft_deadline_ns
+        if attempt.is_cancelled():
+            self._end(Cancelled("the task was cancelled"))
+        elif deadline_ns != self._told_ns and deadline_ns <= boottime_ns():
+            self._told_ns = deadline_ns
+            self._end(TimeLimit("the soft time limit has passed"))
+
+    def _end(self, ending: Ending) -> None:
+        assert self.driver is not None
+        self.ending = ending
+        self.driver.cancel()
+
+
+def _extend_here(deadline_ns: int) -> None:
+    # A plain function that says so in the loop is what `soft_limit` watches. What a thread says is of a coroutine: for
+    # that, `look` reads the deadline.
+    if get_ident() == main_thread().ident:
+        soft_limit.extend(deadline_ns)
+
+
+_stepping: ContextVar[InHand] = ContextVar("rota_stepping")
+
+
+class Steps:
+    """Watches all steps. `current`: the task whose step runs now. `blocked` is told of each that takes long, and how
+    long it took."""
+
+    def __init__(self, alone: NoCopies, blocked: Callable[[InHand, float], None]) -> None:
+        self.current: InHand | None = None
+        self.alone = alone
+        self.blocked = blocked
+
+    def is_cancelled(self) -> bool:
+        """Whether the task whose step runs was cancelled."""
+        return self.current is not None and self.current.record.is_cancelled()
+
+    def drive(self, coroutine: Coroutine[Any, Any, Any], hand: InHand) -> asyncio.Task[Any]:
+        """Run an attempt's own coroutine."""
+        return asyncio.Task(_Stepped(coroutine, hand, self))
+
+    def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        """The loop's task factory: what a task starts is its own."""
+        hand = _stepping.get(None)
+        return asyncio.Task(coroutine if hand is None else _Stepped(coroutine, hand, self), loop=loop, **options)
+
+
+def belong_to(hand: InHand) -> None:
+    """The coroutine that calls this is of that task, and what it starts is."""
+    _stepping.set(hand)
+
+
+class _Stepped(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are watched."""
+
+    __slots__ = ("_coroutine", "_hand", "_steps")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], hand: InHand, steps: Steps) -> None:
+        self._coroutine = coroutine
+        self._hand = hand
+        self._steps = steps
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        # What asyncio shows of a coroutine: its name, its frame.
+        return getattr(self._coroutine, name)
+
+    def _step(self, step: Callable[..., Any], *given: Any) -> Any:
+        hand, steps = self._hand, self._steps
+        steps.current = hand
+        hand.enter_step()
+        began = time.monotonic()
+        try:
+            return step(*given)
+        except StopIteration:
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            steps.alone.leave_if_copy(error)
+            # asyncio would end the whole loop with it, and so all other tasks.
+            raise RuntimeError(f"a coroutine of the task left by {error!r}") from error
+        except BaseException as error:
+            steps.alone.leave_if_copy(error)
+            raise
+        finally:
+            steps.alone.leave_if_copy(None)
+            seconds = time.monotonic() - began
+            hand.leave_step()
+            steps.current = None
+            if seconds > LONG_SECONDS:
+                steps.blocked(hand, seconds)
+
+
+class StackTeller:
+    """Answers each question once."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+        self._answered = slot.stacks_asked
+
+    def look(self, hands: Iterable[InHand]) -> None:
+        """Write where these tasks are, if that was asked."""
+        asked = self._slot.stacks_asked
+        if asked != self._answered:
+            self._answered = asked
+            for hand in hands:
+                _tell(hand)
+
+
+def _tell(hand: InHand) -> None:
+    attempt, driver = hand.attempt, hand.driver
+    if attempt is None or driver is None:
+        return
+    place, stack = hand.record.place, stack_of(driver.get_coro())
+    log.logger().info(log_events.WORKER_STACK, task=attempt.name, task_id=hand.entry.id, place=place, stack=stack)
+
+
+def stack_of(awaitable: Any) -> str:
+    """The chain of what a coroutine awaits, the innermost call first, without what is Rota's own at its beginning."""
+    frames: list[str] = []
+    while (frame := _frame_of(awaitable)) is not None:
+        code = frame.f_code
+        if frames or not code.co_filename.startswith(_OWN):
+            frames.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
+    return " < ".join(frames[: -_MOST_FRAMES - 1 : -1]) or "in a thread, or not begun"
+
+
+def _frame_of(awaitable: Any) -> FrameType | None:
+    return getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)

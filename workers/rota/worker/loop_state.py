@@ -1,0 +1,212 @@
+"""What a worker may do now, what it does next, and what it shows of that, however many tasks it runs at once.
+
+The next step is a table of what the worker may do (`Mode`) and what is to be seen to first (`Need`); it is pure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from rota.child.child_signals import StopSignals
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, NANOSECONDS, Fence, Life
+from rota.child.slots import Phase, Slot
+from rota.protocol.command import Command
+from rota.protocol.store import Store
+from rota.protocol.turns import Turn, TurnReply, TurnWord
+from rota.protocol.wire import Packed
+from rota.telemetry import log, log_events
+from rota.worker.doorbells import Bell
+from rota.worker.lifespan import Recycling
+from rota.worker.redis_times import Anchor, RedisClock
+from rota.worker.worker_report import Report
+
+
+class Step(Enum):
+    """What comes next."""
+
+    RUN = "run"  # what is claimed
+    CLAIM = "claim"  # by a turn, which settles too
+    SETTLE = "settle"  # by a turn that claims nothing
+    PARK = "park"  # at the doorbells
+    HOLD = "hold"  # still, while nothing may be claimed
+    GIVE_BACK = "give back"  # what was claimed and not started
+    ASK = "ask"  # once, what an unanswered claim has brought
+    LEAVE = "leave"
+
+
+class _Key(Enum):
+    """A key of the table. Enum's own hash is a function of Python's, for which a worker that was woken would wait."""
+
+    __hash__ = object.__hash__
+
+
+class Mode(_Key):
+    """What this worker may do now; of several the first holds."""
+
+    LOST = "lost"  # its owner is no longer registered
+    LEAVING = "leaving"  # a stop was asked for
+    FENCED = "fenced"  # its lease may have run out
+    QUIET = "quiet"  # the master asked it to claim nothing
+    SPENT = "spent"  # it has made all its attempts
+    WORKING = "working"  # none of these
+
+
+class Need(_Key):
+    """What is to be seen to first."""
+
+    OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
+    CLAIMED = "claimed"  # tasks are claimed and not started
+    UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no answer has named yet
+    UNANSWERED = "unanswered"  # work was asked for, and no answer has come
+    TURN = "turn"  # the last turn was long ago
+    SLEEP = "sleep"  # the last claim found nothing, and nobody rang since
+    WORK = "work"  # none of these
+
+
+def _row(*steps: Step) -> dict[Need, Step]:
+    return dict(zip(Need, steps, strict=True))
+
+
+# For each need, in their order: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
+# Who claims nothing gives back what it has not started: others may start it, and it is not to be charged with a lease
+# that may be lost.
+_RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
+STEPS: Final = {
+    Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
+    Mode.LEAVING: _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.ASK, Step.LEAVE, Step.LEAVE, Step.LEAVE),
+    Mode.FENCED: _RESTING,
+    Mode.QUIET: _RESTING,
+    Mode.SPENT: _RESTING,
+    Mode.WORKING: _row(Step.GIVE_BACK, Step.RUN, Step.CLAIM, Step.CLAIM, Step.CLAIM, Step.PARK, Step.CLAIM),
+}
+
+
+def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool) -> Mode:
+    """The first mode that holds."""
+    if lost:
+        return Mode.LOST
+    if leaving:
+        return Mode.LEAVING
+    if fenced:
+        return Mode.FENCED
+    if quiet:
+        return Mode.QUIET
+    return Mode.SPENT if spent else Mode.WORKING
+
+
+def need_of(*, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool) -> Need:
+    """What is to be seen to first by one that has claimed nothing it has not started."""
+    if unconfirmed:
+        return Need.UNCONFIRMED
+    if unanswered:
+        return Need.UNANSWERED
+    if turn_due:
+        return Need.TURN
+    return Need.SLEEP if nothing_found else Need.WORK
+
+
+def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -> bool:
+    """Whether the doorbell token that woke this worker need not be passed on to another one.
+
+    A turn that claims from a queue and leaves entries there rings for it, and for its pattern when any queue of that
+    has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
+    another `name` alone may there be entries for which it rang nobody.
+    """
+    if reply.word is not TurnWord.OK and reply.word is not TurnWord.PLENTY:
+        return False
+    return not reply.claims or name in [served_as(claim.entry.queue) for claim in reply.claims]
+
+
+HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
+REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
+LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis to say what it still holds
+# While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
+_TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
+
+_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # from one to the other many times a second, which is no news
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerLoop:
+    """One life of a worker. `tiers` in wire form."""
+
+    life: Life
+    store: Store
+    tiers: Packed
+    signals: StopSignals
+    fence: Fence
+    bell: Bell
+    report: Report
+    recycling: Recycling
+    _slot: Slot = field(init=False)
+    _clock: RedisClock = field(default_factory=RedisClock)
+    _ready: bool = False
+    _lost: bool = False
+    _fenced: bool = False
+    _shown: Phase = Phase.BOOTING
+    _idle: bool = False
+    _wait_us: int = 0
+    _attempts: int = 0
+    _last_turn_ns: int = 0
+    _sent_before: bool = False
+    _told_in_slot: tuple[int, int] = (0, 0)
+    _recalled: int = 0
+
+    def __post_init__(self) -> None:
+        self._slot = self.life.slot
+
+    def _call(self, turn: Turn) -> Command[TurnReply]:
+        """The turn as it is to be sent now; noted is which outcomes in the slot it tells, and what was recalled so
+        far."""
+        self._told_in_slot, self._recalled = self._slot.outcomes_left, self._slot.recalled
+        return self.store.turn(self.life.owner, self.tiers, turn)
+
+    def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
+        """See what it may do, and show it; `phase`: that of one that may claim."""
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_asked, self.signals.asked
+        if fenced is not self._fenced:
+            self._tell_fence(fenced)
+        if leaving or quiet:
+            phase = Phase.DRAINING if leaving else Phase.QUIET
+        if phase is not self._shown and (self._ready or leaving):
+            self._show(phase)
+        spent = self.recycling.is_spent(self._attempts)
+        return mode_of(lost=self._lost, leaving=leaving, fenced=fenced, quiet=quiet, spent=spent)
+
+    def _is_turn_due(self, mode: Mode, now_ns: int) -> bool:
+        period_ns = _TURN_PERIODS_NS.get(mode)
+        return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
+
+    def _tell_fence(self, is_up: bool) -> None:
+        self._fenced = is_up
+        if is_up:
+            log.logger().warning(log_events.WORKER_FENCED, owner=self.life.owner)
+
+    def _show(self, phase: Phase) -> None:
+        """Show the master that this worker leaves, or is quiet, or is so no more."""
+        before, self._shown = self._shown, phase
+        self._slot.phase = phase
+        if not {before, phase} <= _AT_WORK:
+            self.life.ring_master()
+
+    def _say_ready(self) -> None:
+        """The first answer has come: this worker works."""
+        self._ready = True
+        self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
+        log.logger().info(log_events.WORKER_STARTED, owner=self.life.owner)
+
+    def _take_word(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
+        """Note what an answer says of this worker, which held so many tasks. Of outcomes it has named none stays in the
+        slot."""
+        self._slot.drop_outcomes(*self._told_in_slot)
+        self._sent_before = False
+        self._lost = reply.word is TurnWord.LOST
+        self._wait_us = reply.wait_us
+        self._last_turn_ns = anchor.received_ns
+        if self._lost:
+            log.logger().error(log_events.WORKER_LOST, owner=self.life.owner, held=held)
+
+    @property
+    def _exit_code(self) -> int:
+        return EXIT_LOST if self._lost else EXIT_DRAINED

@@ -1,0 +1,135 @@
+"""A worker's life around its loop: log, signals, hooks, and the way out."""
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from rota.child.child_settings import WorkerSettings
+from rota.child.child_signals import SOFT_LIMIT_SIGNAL, Orphaned, StopSignals, Waiter
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
+from rota.client.default import inherit_from_fleet
+from rota.errors import NoCurrentTask
+from rota.protocol.store import Store
+from rota.protocol.tiers import pack_tiers
+from rota.server.address import address_of
+from rota.server.connection import ConnectionOptions
+from rota.server.link import Link
+from rota.soft_limit import soft_limit
+from rota.tasks.current import current_task
+from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.hooks import default_hooks
+from rota.tasks.registry import default_registry
+from rota.telemetry import log, log_foreign
+from rota.telemetry.metric_labels import QueueLabels
+from rota.telemetry.recorder import Recorder
+from rota.worker.application import NoCopies, Runner, call_hook
+from rota.worker.attempt_maker import AttemptMaker, ShortLimits
+from rota.worker.doorbells import Bell
+from rota.worker.executor import Executor
+from rota.worker.lifespan import Growth, Recycling, span_of
+from rota.worker.preparation import Preparer
+from rota.worker.start_permission import Asker, Starting
+from rota.worker.worker_loop import Loop
+from rota.worker.worker_report import Report
+
+if TYPE_CHECKING:
+    from rota.worker.concurrent.concurrent_loop import ConcurrentLoop
+
+
+def run_worker(settings: WorkerSettings, life: Life) -> int:
+    """Live one life as a worker in this process, in its main thread; returns the exit code.
+
+    Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
+    """
+    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first of all: from the fork on
+    _configure_log(settings, life)
+    signals = StopSignals()
+    signals.install()
+    if settings.concurrency == 1:
+        soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
+    server = settings.server
+    inherit_from_fleet(
+        ClientSettings(
+            server.redis_url,
+            server.namespace,
+            settings.max_payload_kb,
+            settings.durability,
+            redis_tls_ca=server.redis_tls_ca,
+            redis_tls_cert=server.redis_tls_cert,
+            redis_tls_key=server.redis_tls_key,
+        )
+    )
+    try:
+        for hook in default_hooks.worker_start:
+            if failure := call_hook(hook):
+                raise StartFailed(failure)
+        loop = _loop(settings, life, signals, growth)
+        code = loop.run()
+    except Orphaned:
+        return EXIT_ORPHANED
+    life.ring_master()
+    if code != EXIT_LOST:
+        for hook in default_hooks.worker_stop:
+            call_hook(hook)
+        loop.close()
+    return code
+
+
+def _configure_log(settings: WorkerSettings, life: Life) -> None:
+    place = {"pool": settings.pool, "slot": life.slot_number}
+    bound = log.of_process("worker", settings.server.namespace, life.node, **place)
+    log.configure(settings.log, held=life.slot.held_lines, **bound)
+    log_foreign.adopt(settings.log, _fields_of_task)
+
+
+def _fields_of_task() -> dict[str, Any]:
+    """Which task the code that asks runs in, for a line of the log; nothing outside of one."""
+    try:
+        task = current_task()
+    except NoCurrentTask:
+        return {}
+    return {"task_id": task.id, "task": task.name}
+
+
+def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Growth | None) -> "Loop | ConcurrentLoop":
+    store = Store(settings.server.namespace)
+    queues = [share.name for tier in settings.tiers for share in tier.queues]
+    recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(queues).of)
+    report = Report(settings, recorder)
+    fence = Fence(life.slot, settings.lease_seconds)
+    spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
+    span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
+    standing: dict[str, Any] = {
+        "life": life,
+        "store": store,
+        "tiers": pack_tiers(settings.tiers),
+        "signals": signals,
+        "fence": fence,
+        "bell": Bell(store.keys, settings.tiers, settings.park_seconds, lambda: life.slot.renewed_ns),
+        "report": report,
+        "recycling": Recycling(life, span, growth),
+    }
+    maker = _maker(settings, life, report)
+    starting = Starting(life, store, fence, report.throttled)
+    if settings.concurrency > 1:
+        from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
+
+        return ConcurrentLoop(**standing, settings=settings, maker=maker, starting=starting, recorder=recorder)
+    waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
+    options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
+    link = Link(address_of(settings.server), options, recorder)
+    executor = Executor(maker, life.slot.record(0), Runner(), Asker(starting, link, waiter).ask)
+    return Loop(**standing, link=link, waiter=waiter, executor=executor)
+
+
+def _maker(settings: WorkerSettings, life: Life, report: Report) -> AttemptMaker:
+    return AttemptMaker(
+        round(settings.time_limit_seconds * NANOSECONDS),
+        Preparer(default_registry, settings),
+        default_hooks,
+        report.started,
+        NoCopies(),
+        random.random,
+        ShortLimits(life.slot, life.ring_master),
+        settings.max_result_kb,
+        life.owner,
+    )

@@ -1,0 +1,261 @@
+"""What a worker logs and counts of its work: one line an attempt, and the numbers."""
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from rota.child.child_settings import WorkerSettings
+from rota.errors import Cancelled, Retry
+from rota.protocol import outcome as outcomes
+from rota.protocol.entry import MICROSECONDS, Entry, Kind
+from rota.protocol.turns import TurnReply, TurnWord
+from rota.telemetry import log, log_events, metrics, recorder
+from rota.telemetry.log_lines import Fields, Form
+from rota.worker.attempt import NO_TASK, Attempt
+from rota.worker.redis_times import Times
+
+_SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one line of a success in this time
+_DIGITS: Final = 6
+_FORMS: Final = 256  # of tasks, queues, kinds and outcomes; the queues of a pattern are without number
+_LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
+
+
+class _Words(NamedTuple):
+    """An outcome as a metric's label, its event, and the level of that."""
+
+    label: str
+    event: str
+    level: str = "info"
+
+
+_WORDS: Final[dict[type[outcomes.Outcome], _Words]] = {
+    outcomes.Done: _Words("done", log_events.TASK_DONE),
+    outcomes.RetryOutcome: _Words("retry", log_events.TASK_RETRIED, "warning"),
+    outcomes.DeadOutcome: _Words("dead", log_events.TASK_DEAD, "error"),
+    outcomes.Release: _Words("released", log_events.TASK_RELEASED),
+    outcomes.CancelledOutcome: _Words("cancelled", log_events.TASK_CANCELLED),
+    outcomes.Expired: _Words("expired", log_events.TASK_EXPIRED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _OfQueue:
+    """What every start needs of its queue and kind: found once, as finding costs as much as observing."""
+
+    lag: recorder.Histogram
+    wait: recorder.Histogram
+    worst: recorder.Peak | None
+    objective_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _OfTask:
+    """What every success needs of its queue and task."""
+
+    done: recorder.Counter
+    runtime: recorder.Histogram
+
+
+class Report:
+    """Writes into the recorder of the worker's slot, and to the log. `holds_lines`: those of successes may wait for
+    each other."""
+
+    def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
+        # No line is put together that the level would not let through.
+        self._log_tasks = settings.log.tasks if settings.log.level in _LEVELS_WITH_SUCCESSES else "failures"
+        self._logs_successes = self._log_tasks != "failures"
+        self._objective_seconds = settings.lag_objective_seconds
+        self._objectives = settings.lag_objectives
+        self._recorder = own
+        self.label_of_queue = own.label_of_queue
+        self._sampled_at = 0.0
+        self._queues: dict[tuple[str, Kind], _OfQueue] = {}
+        self._tasks: dict[tuple[str, str], _OfTask] = {}
+        self._form = lru_cache(_FORMS)(_new_form)
+        self._busy_seconds = own.counter(metrics.WORKER_BUSY_SECONDS, settings.pool)
+        self._busy = own.gauge(metrics.WORKERS_BUSY, settings.pool)
+        self._turn_seconds = own.histogram(metrics.REDIS_COMMAND, "turn")
+        self._claims_empty = own.counter(metrics.CLAIMS_EMPTY)
+        self._claims_refused = own.counter(metrics.CLAIMS_REFUSED)
+        self.log_lines = log.LineCounters(own)
+        self.holds_lines = False
+        self.running(0)
+        own.gauge(metrics.WORKER_CONCURRENCY, settings.pool).set(settings.concurrency)
+
+    # Between tasks
+
+    def running(self, tasks: int) -> None:
+        """So many tasks run, or are about to."""
+        self._busy.set(tasks)
+
+    def turn_took(self, seconds: float) -> None:
+        """A turn was answered at once, after so long."""
+        self._turn_seconds.observe(seconds)
+
+    def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
+        """A turn was answered; `counts_claims`: not, if another answer will bring them again."""
+        if reply.claims:
+            queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
+            for queue in set(queues):
+                self._recorder.counter(metrics.CLAIMS, queue).add(queues.count(queue))
+        elif reply.word is TurnWord.LOST:
+            self._claims_refused.add()
+        elif limit and reply.word is TurnWord.OK:
+            self._claims_empty.add()
+        for entry in reply.dropped:
+            self._unstarted(entry, outcomes.CancelledOutcome)
+
+    def released(self, entry: Entry) -> None:
+        """A task was given back unstarted, as this worker leaves."""
+        self._unstarted(entry, outcomes.Release)
+
+    def given_back(self, entry: Entry) -> None:
+        """A task was given back as its claim took too long. Not worth a line: it is claimed again at once."""
+        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _WORDS[outcomes.Release].label).add()
+
+    def throttled(self, queue: str, task: str) -> None:
+        """A task's rate did not let it start yet. Not worth a line: of a backlog there would be one for each."""
+        self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
+
+    def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
+        """A step of a coroutine held up all other tasks of this worker for so long."""
+        self._recorder.counter(metrics.WORKER_LOOP_BLOCKED, queue, task).add(seconds)
+        took = round(seconds, _DIGITS)
+        log.logger().warning(log_events.WORKER_BLOCKED, task_id=task_id, task=task, queue=queue, seconds=took)
+
+    def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
+        label, event, _ = _WORDS[outcome]
+        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, label).add()
+        log.logger().info(event, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=label)
+
+    def stale(self, text: bytes, *, sent_before: bool) -> None:
+        """An outcome found nothing to settle: it had counted before, or the entry is no longer ours."""
+        task_id = text.split(b" ", 1)[0].decode(errors="replace")
+        write = log.logger().info if sent_before else log.logger().warning
+        write(log_events.TASK_STALE, task_id=task_id, sent_before=sent_before)
+
+    # A task
+
+    def started(self, entry: Entry, times: Times) -> None:
+        """A task's function is about to be called: how late, and why."""
+        queue = self.label_of_queue(entry.queue)
+        known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
+        lag, worst = times.lag_seconds, known.worst
+        known.lag.observe(lag)
+        known.wait.observe(times.wait_seconds)
+        if worst is not None and (lag > worst.highest or times.start_ns >= worst.until_ns):
+            worst.observe(lag, times.start_ns)
+        if times.promotion_lag_seconds is not None:
+            self._recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
+        if lag > known.objective_seconds:
+            self._recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, queue, entry.kind.label).add()
+        if times.early:
+            self._recorder.counter(metrics.TASK_EARLY_STARTS, queue).add()
+
+    def _new_queue(self, queue: str, kind: Kind) -> _OfQueue:
+        lag = self._recorder.histogram(metrics.TASK_LAG, queue, kind.label)
+        wait = self._recorder.histogram(metrics.QUEUE_WAIT, queue, kind.label)
+        # The lag of a throttled task is the wait for its rate: nobody is late.
+        worst = None if kind is Kind.THROTTLED else self._recorder.peak(metrics.TASK_LAG_WORST, queue)
+        made = _OfQueue(lag, wait, worst, self._objective_of(queue))
+        return self._queues.setdefault((queue, kind), made)
+
+    def _objective_of(self, queue: str) -> float:
+        return self._objectives.get(queue, self._objective_seconds)
+
+    def attempt(self, attempt: Attempt) -> None:
+        """An attempt has ended."""
+        queue, name, runtime_seconds = self.label_of_queue(attempt.entry.queue), attempt.name, attempt.runtime_seconds
+        known = self._tasks.get((queue, name)) or self._new_task(queue, name)
+        if runtime_seconds:
+            known.runtime.observe(runtime_seconds)
+            self._busy_seconds.add(runtime_seconds)
+        if attempt.outcome is outcomes.DONE:
+            known.done.add()
+            if not self._logs_successes:
+                return
+        else:
+            self._count_other(attempt)
+        if self._is_logged(attempt):
+            self._log_attempt(attempt)
+
+    def _new_task(self, queue: str, task: str) -> _OfTask:
+        done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, _WORDS[outcomes.Done].label)
+        made = _OfTask(done, self._recorder.histogram(metrics.TASK_RUNTIME, queue, task))
+        return self._tasks.setdefault((queue, task), made)
+
+    def _count_other(self, attempt: Attempt) -> None:
+        counter, queue, task = self._recorder.counter, attempt.entry.queue, attempt.name
+        counter(metrics.TASKS_PROCESSED, queue, task, _WORDS[type(attempt.outcome)].label).add()
+        if isinstance(attempt.outcome, outcomes.RetryOutcome):
+            counter(metrics.TASK_RETRIES, queue, task).add()
+        elif isinstance(attempt.outcome, outcomes.DeadOutcome):
+            counter(metrics.TASKS_DEAD, queue, task, attempt.reason).add()
+
+    def _is_logged(self, attempt: Attempt) -> bool:
+        which, outcome = self._log_tasks, attempt.outcome
+        if which == "all" or not isinstance(outcome, outcomes.Done) or outcome.refused:
+            return True
+        if which == "late":
+            return attempt.times.lag_seconds > self._objective_of(self.label_of_queue(attempt.entry.queue))
+        if which == "failures" or time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
+            return False
+        self._sampled_at = time.monotonic()
+        return True
+
+    def _log_attempt(self, attempt: Attempt) -> None:
+        entry, outcome, times = attempt.entry, attempt.outcome, attempt.times
+        words = _WORDS[type(outcome)]
+        form = self._form(words, attempt.name, entry.queue, entry.kind)
+        values = (
+            entry.id,
+            entry.attempt,
+            times.lag_seconds,
+            times.promotion_lag_seconds or 0.0,
+            times.wait_seconds,
+            attempt.runtime_seconds,
+        )
+        if outcome is outcomes.DONE and entry.flag == "-" and not attempt.trace_id:
+            (log.logger().hold if self.holds_lines else log.logger().write)(form(*values))
+        else:
+            more = _more_of(attempt)
+            level = "warning" if "result_refused" in more else words.level
+            getattr(log.logger(), level)(words.event, **form.filled(*values), **more)
+
+
+def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
+    """Return what makes the lines of attempts like this one."""
+    fields: Fields = {
+        "task_id": str,
+        "task": task,
+        "queue": queue,
+        "kind": kind.label,
+        "attempt": int,
+        "outcome": words.label,
+        "lag_seconds": float,
+        "promotion_lag_seconds": float,
+        "wait_seconds": float,
+        "runtime_seconds": float,
+    }
+    return log.logger().form(words.level, words.event, fields)
+
+
+def _more_of(attempt: Attempt) -> Fields:
+    """What its line says that not those of all attempts do."""
+    entry, outcome, more = attempt.entry, attempt.outcome, Fields()
+    if entry.flag != "-" and (kind := entry.last_crash) is not None:
+        more |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
+    if isinstance(outcome, outcomes.Done) and outcome.refused:
+        more["result_refused"] = outcome.refused
+    if attempt.reason:
+        more["reason"] = attempt.reason
+    if attempt.error:
+        more["error"] = attempt.error
+    if isinstance(outcome, outcomes.RetryOutcome):
+        more["retry_in_seconds"] = outcome.delay_us / MICROSECONDS
+    if attempt.trace_id:
+        more["trace_id"] = attempt.trace_id
+    if attempt.exception is not None and not isinstance(attempt.exception, Retry | Cancelled):
+        more["exc_info"] = attempt.exception
+    return more
