@@ -40,10 +40,10 @@ class NodeHttp(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
-    def get(self, path: str) -> NodeAnswer:
-        """Ask for a path, and wait ANSWER_SECONDS for its answer at most. Raises NodeSilent."""
+    def get(self, path: str, seconds: float = ANSWER_SECONDS) -> NodeAnswer:
+        """Ask for a path, and wait so long for its answer at most. Raises NodeSilent."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        with contextlib.closing(self._connection()) as connection:
+        with contextlib.closing(self._connection(seconds)) as connection:
             try:
                 connection.request("GET", path, headers=headers)
                 answer = connection.getresponse()
@@ -51,16 +51,16 @@ class NodeHttp(NamedTuple):
             except (OSError, http.client.HTTPException) as error:
                 raise NodeSilent(f"nothing answers at {self.url}{path}: {error}{_what_to_do(error)}") from None
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self.scheme == "http":
-            return http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_SECONDS)
+            return http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         import ssl  # noqa: PLC0415 - for those who have TLS
 
         context = ssl.create_default_context(cafile=self.certificate or None)
         if self.certificate:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        return http.client.HTTPSConnection(self.host, self.port, timeout=ANSWER_SECONDS, context=context)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=seconds, context=context)
 
 
 def token_in(file: Path) -> str:

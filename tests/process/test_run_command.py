@@ -159,6 +159,14 @@ def test_commands_find_the_fleet_of_a_broken_file_by_its_master(place: Place, co
             [warning] = [line for line in done.stderr.splitlines() if line.startswith("rota: warning: ")]
             assert fault in warning
             assert f"namespace, {namespace}, are those of the running master, pid {place.pid}" in warning
+        if "namspace" not in content:  # no queue of the default tiers is made up
+            assert not re.search("^default .*unserved", place.call("queue", "ls").stdout, re.MULTILINE)
+        assert place.call("health", "--ready").stdout == "ok\n"
+        assert place.call("top", "--once").stdout.startswith(f"{namespace} on ")
+        assert place.call("reload").returncode == 78
+        refused = f"the last reload was refused [^:]+ ago: .*{fault}"
+        assert re.search(f"^ok; {refused}", place.call("health", "--ready").stdout)
+        assert re.search(refused, place.call("top", "--once").stdout)
         assert place.call("task", "cancel", task_id).returncode == 0
         elsewhere = place.call("queue", "ls", ROTA_NAMESPACE="another")
         assert (elsewhere.returncode, elsewhere.stdout) == (78, ""), "the master is not of the fleet that was named"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import ConfigError, suggestion
@@ -19,6 +18,7 @@ from rota_supervisor.exits import ExitCode, Failure
 if TYPE_CHECKING:
     from rota.protocol.store import Store
     from rota.server.connection import Connection
+    from rota_supervisor.cli.control_client import FoundMaster
 
 
 @dataclass(slots=True)
@@ -53,6 +53,16 @@ class CliState:
         except ConfigError as error:
             return error.usable, _messages(error, sources.file)
 
+    def load_for_node(self) -> Config:
+        """Return a configuration by which this node can be reached, whatever faults its file has.
+
+        If the configuration has faults, its server, namespace and control socket are those of the master that was
+        started with it. If no such master runs, the configuration is what could be read.
+        """
+        config, faults = self.load_what_can_be()
+        found = self._find_master(config) if faults else None
+        return config if found is None else found.reached_by(config)
+
     def load_to_reach(self) -> Config:
         """Return a configuration by which the fleet's server and namespace can be reached.
 
@@ -62,9 +72,7 @@ class CliState:
         config, faults = self.load_what_can_be()
         if not faults:
             return config
-        from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
-
-        found = find_master(sources_of(self.config_file).file, config)
+        found = self._find_master(config)
         if found is None:
             raise Failure(ExitCode.CONFIG, *faults)
         more = f" (and {output.counted(len(faults) - 1, 'other fault')})" if len(faults) > 1 else ""
@@ -72,7 +80,12 @@ class CliState:
             f"{faults[0]}{more}; the server and the namespace, {found.namespace}, are those of the running master, "
             f"pid {found.pid}"
         )
-        return structs.replace(config, redis_url=found.redis_url, namespace=found.namespace)
+        return found.reached_by(config)
+
+    def _find_master(self, config: Config) -> "FoundMaster | None":
+        from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
+
+        return find_master(sources_of(self.config_file).file, config)
 
     @contextlib.contextmanager
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rota_supervisor.config.model import Config
+from msgspec import structs
+
+from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control.places import folders_of_sockets, is_of_others, socket_places
 from rota_supervisor.control_line import exchange
 from rota_supervisor.exits import ExitCode, Failure
@@ -127,6 +129,13 @@ class FoundMaster(NamedTuple):
     pid: int
     redis_url: str
     namespace: str
+
+    def reached_by(self, config: Config) -> Config:
+        """Return the configuration with this master's socket, and its fleet's server and namespace. The tiers are empty
+        if none could be read: the fleet need not have a queue `default`."""
+        tiers = () if config.tiers == Config().tiers else config.tiers
+        control = Control(socket=str(self.path))
+        return structs.replace(config, redis_url=self.redis_url, namespace=self.namespace, control=control, tiers=tiers)
 
 
 def find_master(file: Path, usable: Config) -> FoundMaster | None:

@@ -1,9 +1,10 @@
 """`rota health`: the fleet's own answer to a probe, for containers without curl."""
 
 import http.client
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,11 +12,13 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.exporter.headlines import GOOD
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
 from rota_supervisor.notice import redis_warnings, sentence
 
 LIVE = "/livez"
 READY = "/readyz"
+HEADLINE_SECONDS: Final = 1.0  # what a probe may lose to a page that is slow to answer
 
 
 @click.command(cls=command.RotaCommand)
@@ -24,10 +27,11 @@ READY = "/readyz"
 def health(path: str) -> None:
     """Ask whether this node's fleet is well: exit 0 for yes, 1 for no, 69 when nothing answers.
 
-    Asks the health endpoint at http.listen; the master itself where that is turned off.
+    Asks the health endpoint at http.listen; the master itself where that is turned off. A fleet may take work and
+    still be in trouble: with --ready the first headline of the status page follows the "ok".
     """
     state = command.current_state()
-    config, _ = state.load_what_can_be()  # a fault in the file does not make the fleet unhealthy
+    config = state.load_for_node()  # a fault in the file does not make the fleet unhealthy
     is_well, answer = _ask_http(config, path) if config.http.listen else _judge(_status(config), path)
     if state.json:
         output.put_json({"healthy": is_well, "answer": answer})
@@ -40,11 +44,28 @@ def health(path: str) -> None:
 def _ask_http(config: Config, path: str) -> tuple[bool, str]:
     """Ask where the fleet's HTTP is, as this machine reaches it; the master knows where, if the file holds port 0 or a
     fault."""
+    node = node_of(config)
     try:
-        answer = node_of(config).get(path)
+        answer = node.get(path)
     except NodeSilent as error:
         raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-    return answer.status == http.client.OK, answer.text.strip()
+    is_well, text = answer.status == http.client.OK, answer.text.strip()
+    if is_well and path == READY and (headline := _headline(node)):
+        text = f"ok; {headline}"
+    return is_well, text
+
+
+def _headline(node: NodeHttp) -> str:
+    """Return the first headline of the status page; "" if all is well, or if the page does not answer in time or needs
+    a token that is not known here."""
+    try:
+        answer = node.get("/status.json", seconds=HEADLINE_SECONDS)
+    except NodeSilent:
+        return ""
+    if answer.status != http.client.OK:
+        return ""
+    first = json.loads(answer.text)["headlines"][0]
+    return "" if first["level"] == GOOD else str(first["text"])
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:

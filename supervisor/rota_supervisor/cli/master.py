@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import click
-from msgspec import structs
 
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import ControlClient, find_master, master_of
 from rota_supervisor.config.load import DEFAULT_FILE, sources_of
-from rota_supervisor.config.model import Config, Control
+from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # beyond the drain: killing what is left, telling Redis, ending pollers and exporter
@@ -34,7 +33,7 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
     if faults and found is None:
         raise Failure(ExitCode.CONFIG, *faults)
     if found is not None:
-        config = structs.replace(config, control=Control(socket=str(found.path)))
+        config = found.reached_by(config)
     with contextlib.ExitStack() as stack:
         try:
             master = stack.enter_context(master_of(config))

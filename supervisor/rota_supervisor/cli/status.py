@@ -64,7 +64,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
     not tell."""
     namespace = found["namespace"]
     try:
-        with state.redis(state.load_what_can_be()[0]) as (_, _, connection):
+        with state.redis(state.load_for_node()) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
             adopts = sources.with_what_waits(found["adopts"], connection)
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))

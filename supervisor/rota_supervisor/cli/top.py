@@ -41,7 +41,7 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
     With --once or --json it is written once. ? shows the keys.
     """
     state = command.current_state()
-    config, _ = state.load_what_can_be()
+    config = state.load_for_node()
     node = _node(config, url, token_file)
     if state.json:
         output.put_json(read_status(node))
