@@ -40,7 +40,7 @@ the options of tasks and of calls in a table, with their defaults and examples.
 """
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "tasks.periodic.Periodic"),
+    "Declaring tasks": ("task", "Task", "client.task.Using", "Cron", "Every", "tasks.periodic.Periodic"),
     "Enqueueing": ("configure", "default_client", "enqueue_many", "Call", "Handle", "Client"),
     "On asyncio": (
         "AsyncClient",
@@ -100,14 +100,30 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "testing.NotAnswered",
         "testing.NotRun",
     ),
-    "Errors and warnings": ("RotaError", "RotaWarning"),  # and all of rota.errors that have no other place
+    "Errors and warnings": ("RotaError", "RotaWarning"),  # and all errors that have no other place
 }
 """In which order the names stand. Those with a dot are not imported by applications, but handed to them."""
 
 CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "AsyncClient", "Retry", "Dead")
 """What applications make by its name; of other classes they are handed the objects."""
 
-_OURS: Final = ("Task.bind", "Task.rate_asked", "Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule")
+_OURS: Final = (
+    *(
+        f"TaskDefinition.{each}"
+        for each in ("bind", "described", "rate_asked", "read_annotations", "received", "typed")
+    ),
+    *("Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule"),
+)
+_SHOWN_AS: Final = {
+    "CallChain": "Chain",
+    "CallGroup": "Group",
+    "TaskDefinition": "Task",
+    "MakesCalls": "Task[..., Any] | Using[..., Any]",
+    "TaskAccess": "Client",
+    "AsyncTaskAccess": "AsyncClient",
+}
+"""What applications have where the code names a base class or a protocol."""
+_HIDDEN: Final = re.compile(rf"\b({'|'.join(_SHOWN_AS)})\b")
 _STARS: Final = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 _WIDTH: Final = 100
 _PAGE: Final = re.compile(r"\bdocs/([a-z-]+\.md)")
@@ -118,14 +134,18 @@ def page() -> str:
     package = _package()
     grouped = {name for names in GROUPS.values() for name in names}
     left = sorted({str(name) for name in package.exports or ()} - grouped - {"__version__"})
-    if homeless := [name for name in left if package[name].canonical_path != f"rota.errors.{name}"]:
+    if homeless := [name for name in left if package[name].canonical_path not in _errors_named(name)]:
         raise ValueError(f"docs/site/api_page.py: no group of GROUPS has {', '.join(homeless)}")
     parts = [INTRODUCTION]
     for heading, names in GROUPS.items():
         parts.append(f"## {heading}\n")
         every = (*names, *left) if heading == list(GROUPS)[-1] else names
         parts += [part for name in every for part in _entry(_target(package[name]))]
-    return "\n".join(parts)
+    return _HIDDEN.sub(lambda found: _SHOWN_AS[found[0]], "\n".join(parts))
+
+
+def _errors_named(name: str) -> tuple[str, str]:
+    return f"rota.errors.{name}", f"rota.client.failures.{name}"
 
 
 @cache

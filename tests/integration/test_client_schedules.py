@@ -24,7 +24,7 @@ TEXT = encode_schedule(DECLARED)
 def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
     """A task that this process knows."""
     registry = Registry()
-    monkeypatch.setattr("rota.client.declaring.default_registry", registry)
+    monkeypatch.setattr("rota.client.task.default_registry", registry)
     monkeypatch.setattr("rota.client.schedules.default_registry", registry)
 
     @rota.task(name="report", queue="mail")

@@ -14,8 +14,9 @@ import pytest
 
 from rota.client import wait_rounds
 from rota.client.client import Client
+from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.client.status import State
-from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Unavailable, WaitTimeout
+from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.store import Blame

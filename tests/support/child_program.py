@@ -23,7 +23,7 @@ from rota.child.child_settings import poller_settings_from_json, worker_settings
 from rota.child.life import Life
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import move_in, region_at
-from rota.client.declaring import task
+from rota.client.task import task
 from rota.errors import Dead, Retry, TimeLimit
 from rota.poller.poller_loop import run_poller
 from rota.server.address import parse_address

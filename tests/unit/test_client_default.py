@@ -6,9 +6,9 @@ import pytest
 
 import rota
 from rota.client.client import Client
-from rota.client.default import DefaultClient, default_client, inherit_from_fleet
+from rota.client.default import DefaultClient, default_client
 from rota.client.resolve import resolve
-from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings
+from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
 from rota_supervisor.config.load import Sources, load_config
 
 NOTHING = ClientSettings()
@@ -133,7 +133,7 @@ class TestDefaultClient:
     ) -> None:
         monkeypatch.setenv("ROTA_REDIS_URL", "redis://environment")
         monkeypatch.setenv("ROTA_NAMESPACE", "environment")
-        inherit_from_fleet(ClientSettings("redis://fleet", "fleet", 256, "none"))
+        monkeypatch.setattr(own_fleet, "settings", ClientSettings("redis://fleet", "fleet", 256, "none"))
         assert default_client().namespace == "fleet"
         rota.configure(namespace="shop")
         assert default_client().namespace == "shop"

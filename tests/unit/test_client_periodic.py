@@ -15,7 +15,7 @@ from rota.tasks.registry import Registry
 
 @pytest.fixture(autouse=True)
 def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.client.declaring.default_registry", Registry())
+    monkeypatch.setattr("rota.client.task.default_registry", Registry())
 
 
 def test_cron_and_every_make_a_schedule_of_the_tasks_name_and_queue() -> None:

@@ -46,7 +46,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_public_names_are_those_of_their_modules() -> None:
-    from rota.client.declaring import task  # noqa: PLC0415 - compared with the public name
+    from rota.client.task import task  # noqa: PLC0415 - compared with the public name
     from rota.errors import Unavailable  # noqa: PLC0415 - compared with the public name
 
     assert rota.Unavailable is Unavailable

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.client.tasks import Task
+from rota.client.task import Task
 from rota.errors import DuplicateTask, InvalidArguments, InvalidName
 from rota.tasks.options import TaskArguments, TaskOptions
 from rota.tasks.registry import default_registry

@@ -7,7 +7,7 @@ import pytest
 
 import rota
 from rota.child.child_settings import TaskOverride
-from rota.client.tasks import Task
+from rota.client.task import Task
 from rota.protocol.entry import parse_entry
 from rota.protocol.turns import RateAsked
 from rota.tasks.declaration import fault_in_rate_key

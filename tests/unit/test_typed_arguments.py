@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import rota
 import rota.testing
 from rota.client.prepare import prepare
-from rota.client.tasks import Task
+from rota.client.task import Task
 from rota.errors import InvalidArguments
 from rota.protocol.body import decode_body
 from rota.tasks.arguments import kept_result

@@ -16,7 +16,7 @@ from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.accounts import attempts_of
-from rota.client.tasks import Task
+from rota.client.task import Task
 from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command

@@ -4,7 +4,7 @@ import pytest
 
 from rota.child.child_settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
-from rota.client.tasks import Task
+from rota.client.task import Task
 from rota.protocol.ends import NotRunnable
 from rota.tasks.options import TaskOptions, check_options
 from rota.tasks.registry import Registry

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
-    from rota.client.declaring import task
     from rota.client.default import (
         aenqueue_many,
         cancel,
@@ -24,14 +23,16 @@ if TYPE_CHECKING:
         status,
     )
     from rota.client.explain import Explanation
+    from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Uncertain
     from rota.client.flow.group_status import GroupStatus
     from rota.client.flow.handles import ChainHandle, GroupHandle
     from rota.client.flow.values import Chain, Group, chain, group
+    from rota.client.handle import Handle
     from rota.client.mapping import amap, map  # noqa: A004 - `rota.map`, as the built-in one
     from rota.client.peek import QueuedTask
     from rota.client.queues import QueueCounts
-    from rota.client.status import Handle, TaskStatus
-    from rota.client.tasks import Task
+    from rota.client.status import TaskStatus
+    from rota.client.task import Task, task
     from rota.errors import (
         BlockingCall,
         Cancelled,
@@ -46,18 +47,13 @@ if TYPE_CHECKING:
         NoCurrentTask,
         NotConfigured,
         PayloadTooLarge,
-        ResultNotStored,
         Retry,
         RotaError,
         RotaWarning,
         ScheduleDeclared,
         ServerFull,
-        TaskCancelled,
-        TaskDead,
-        TaskExpired,
         TimeLimit,
         Unavailable,
-        Uncertain,
         UnknownSchedule,
         UnknownTask,
         UnseenNamespace,
@@ -177,6 +173,8 @@ _HOMES = {
     "protocol.progress": ("Progress",),
     "tasks.hooks": ("AttemptFailure", "around_task", "on_dead", "on_failure", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
+    "client.failures": ("ResultNotStored", "TaskCancelled", "TaskDead", "TaskExpired", "Uncertain"),
+    "client.handle": ("Handle",),
     "client.flow.values": ("Chain", "Group", "chain", "group"),
     "client.flow.handles": ("ChainHandle", "GroupHandle"),
     "client.flow.group_status": ("GroupStatus",),
@@ -185,10 +183,9 @@ _HOMES = {
     "tasks.periodic": ("Cron", "Every"),
     "client.queues": ("QueueCounts",),
     "schedules.schedule_status": ("ScheduleStatus",),
-    "client.status": ("Handle", "TaskStatus"),
+    "client.status": ("TaskStatus",),
     "protocol.task_events": ("TaskEvent",),
-    "client.declaring": ("task",),
-    "client.tasks": ("Task",),
+    "client.task": ("Task", "task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -28,7 +28,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.client.status import Handle
+    from rota.client.handle import Handle
 
 
 @click.group(cls=command.RotaGroup)

@@ -7,7 +7,7 @@ from rota_supervisor.cli import output
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from rota.client.status import Handle
+    from rota.client.handle import Handle
 
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
-from rota.client.failures import is_denial, unavailable
-from rota.errors import ServerFull, Unavailable, Uncertain
+from rota.client.failures import Uncertain, is_denial, unavailable
+from rota.errors import ServerFull, Unavailable
 from rota.protocol.command import Command
 from rota.server.durability import Confirmation
 from rota.server.server_errors import Refused, ServerError, read_reply, wants_password

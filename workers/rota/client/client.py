@@ -8,21 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client.answers import Exchange, value_of
+from rota.client.failures import Uncertain
 from rota.client.flow.methods import Flowing
+from rota.client.handle import Handle
 from rota.client.interception import interception
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, GroupQuestion, Question, WaitAnswer, WaitQuestion
 from rota.client.pool import ClientPool
-from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
+from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each
 from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
-from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
 from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
-from rota.errors import RotaError, Unavailable, Uncertain
+from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewTask
@@ -33,15 +34,16 @@ from rota.server.address import TlsFiles
 from rota.server.durability import Durability, confirmation, level_of
 from rota.server.endpoint import Endpoint, UrlEndpoint
 from rota.soft_limit import time_limit_deferred
-from rota.tasks import fleet_settings as settings
+from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
+from rota.tasks.options import require_name
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.consumer import Consumer, Terms
     from rota.client.flow.handles import ChainHandle, GroupHandle
-    from rota.client.flow.values import Chain, Group
     from rota.client.schedules import Schedules
+    from rota.tasks.flows import CallChain, CallGroup
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -64,11 +66,11 @@ class Client(Flowing):
     def __init__(
         self,
         redis_url: str,
-        namespace: str = settings.DEFAULT_NAMESPACE,
+        namespace: str = fleet_settings.DEFAULT_NAMESPACE,
         *,
-        max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
-        timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
-        durability: Durability = settings.DEFAULT_DURABILITY,
+        max_payload_kb: int = fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = fleet_settings.DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = fleet_settings.DEFAULT_DURABILITY,
         redis_tls_ca: str = "",
         redis_tls_cert: str = "",
         redis_tls_key: str = "",
@@ -108,9 +110,9 @@ class Client(Flowing):
     @overload
     def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> Handle[R]: ...
     @overload
-    def enqueue(self, chain: "Chain", /, *, on_commit: OnCommitOption = ...) -> "ChainHandle": ...
+    def enqueue(self, chain: "CallChain", /, *, on_commit: OnCommitOption = ...) -> "ChainHandle": ...
     @overload
-    def enqueue(self, group: "Group", /, *, on_commit: OnCommitOption = ...) -> "GroupHandle": ...
+    def enqueue(self, group: "CallGroup", /, *, on_commit: OnCommitOption = ...) -> "GroupHandle": ...
     @overload
     def enqueue(
         self,
@@ -124,7 +126,7 @@ class Client(Flowing):
     ) -> Handle[Any]: ...
     def enqueue(
         self,
-        what: "Call[Any] | Chain | Group | str",
+        what: "Call[Any] | CallChain | CallGroup | str",
         /,
         *positional: Any,
         args: Sequence[Any] = (),
@@ -169,7 +171,7 @@ class Client(Flowing):
     # Consuming
 
     def consumer(
-        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = settings.DEFAULT_LEASE_SECONDS
+        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "Consumer":
         """Take tasks of these queues in this process, at most `limit` (up to 500) at a time: see `Consumer`.
 

@@ -10,14 +10,15 @@ from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.durations import positive_seconds
 from rota.habits import OF_CONFIGURE, fault_in_option
 from rota.soft_limit import time_limit_deferred
-from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.fleet_settings import ClientSettings, own_fleet
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
-    from rota.client.status import Handle, TaskStatus
+    from rota.client.handle import Handle
+    from rota.client.status import TaskStatus
     from rota.client.telling import ProgressOption
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
@@ -38,30 +39,34 @@ class DefaultClient:
 
     def __init__(self) -> None:
         self.configured = ClientSettings()
-        self.fleet = ClientSettings()
+        self._fleet = own_fleet.settings
         self.on_commit: OnCommit | None = None
         self.client: Client | None = None
         self._of_loops: dict[AbstractEventLoop, AsyncClient] = {}
 
     def get(self) -> "Client":
         """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
+        if self._fleet is not own_fleet.settings:
+            self._enter_fleet()
         client = self.client
         if client is None:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
 
-                client = make_client(self.configured.or_else(self.fleet), self.on_commit)
+                client = make_client(self.configured.or_else(self._fleet), self.on_commit)
             if interception.interceptor is None:  # else it may be one without a server
                 self.client = client
         return client
 
     def of_loop(self, loop: "AbstractEventLoop") -> "AsyncClient":
         """The client of a running loop. Raises as `get`."""
+        if self._fleet is not own_fleet.settings:
+            self._enter_fleet()
         client = self._of_loops.get(loop)
         if client is None:
             from rota.client.resolve import make_async_client  # noqa: PLC0415 - as above
 
-            client = make_async_client(self.configured.or_else(self.fleet), self.on_commit)
+            client = make_async_client(self.configured.or_else(self._fleet), self.on_commit)
             if interception.interceptor is None:
                 open_ones = {each: of_it for each, of_it in self._of_loops.items() if not each.is_closed()}
                 self._of_loops = open_ones | {loop: client}
@@ -73,6 +78,11 @@ class DefaultClient:
         of_loops, self._of_loops = self._of_loops, {}
         for client in of_loops.values():
             client.close_soon()
+
+    def _enter_fleet(self) -> None:
+        """Go to the fleet that this process has become a worker of, whatever was enqueued while its code was loaded."""
+        self._fleet = own_fleet.settings
+        self.forget()
 
 
 _default = DefaultClient()
@@ -130,12 +140,6 @@ def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
         _default.configured = configured
         _default.forget()
         _default.client = client_before
-
-
-def inherit_from_fleet(fleet: ClientSettings) -> None:
-    """Have tasks that enqueue tasks reach their own fleet. A worker calls it before any user code runs."""
-    _default.fleet = fleet
-    _default.forget()
 
 
 def default_client() -> "Client":

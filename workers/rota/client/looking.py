@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 from rota.client.events import TaskEvents, WantedEvents
 from rota.client.interception import interception
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
-from rota.client.prepare import require_name
 from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
 from rota.client.warned import ClientWarnings
@@ -19,7 +18,7 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.walks import find_task
 from rota.server.endpoint import Endpoint
-from rota.tasks.options import check_queue
+from rota.tasks.options import check_queue, require_name
 
 if TYPE_CHECKING:
     from rota.client.explain import Explanation

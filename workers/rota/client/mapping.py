@@ -10,7 +10,7 @@ from rota.tasks.declaration import showing
 if TYPE_CHECKING:
     from rota.client.aio.flow.handles import AsyncGroupHandle
     from rota.client.flow.handles import GroupHandle
-    from rota.client.tasks import Task, Using
+    from rota.client.task import Task, Using
 
 
 @showing(MapOptions, MapPlan)

@@ -13,7 +13,6 @@ from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_mi
 from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.habits import nearest
 from rota.protocol.body import Body, encode_body
-from rota.protocol.names import fault_in_name
 from rota.protocol.new_tasks import FRONT, NewTask
 from rota.tasks.arguments import check_arguments, check_key
 from rota.tasks.call import Call, why_no_call
@@ -25,6 +24,7 @@ from rota.tasks.options import (
     check_retries,
     check_unique,
     not_negative_seconds,
+    require_name,
 )
 from rota.tasks.registry import Registry
 
@@ -110,14 +110,6 @@ def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
     if not fronts:
         return None
     return [*sorted(set(range(len(tasks))).difference(fronts)), *reversed(fronts)]
-
-
-def require_name(what: str, text: str) -> str:
-    """A task's name, an id or a namespace; `what` is the word for it. Raises InvalidName."""
-    fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
-    if fault:
-        raise InvalidName(fault)
-    return text
 
 
 def fresh_id() -> str:

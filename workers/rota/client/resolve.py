@@ -18,7 +18,7 @@ from rota.client.on_commit import OnCommit
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.durability import Durability, level_of
-from rota.tasks import fleet_settings as settings
+from rota.tasks import fleet_settings
 from rota.tasks.fleet_settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def _arguments(configured: ClientSettings) -> _Arguments:
     if url is None:
         raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
     options = _Options(
-        max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
-        durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
-        timeout_seconds=found.timeout_seconds or settings.DEFAULT_TIMEOUT_SECONDS,
+        max_payload_kb=found.max_payload_kb or fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
+        durability=level_of(found.durability or fleet_settings.DEFAULT_DURABILITY),
+        timeout_seconds=found.timeout_seconds or fleet_settings.DEFAULT_TIMEOUT_SECONDS,
         redis_tls_ca=found.redis_tls_ca or "",
         redis_tls_cert=found.redis_tls_cert or "",
         redis_tls_key=found.redis_tls_key or "",
     )
-    return _Arguments(url, found.namespace or settings.DEFAULT_NAMESPACE, options)
+    return _Arguments(url, found.namespace or fleet_settings.DEFAULT_NAMESPACE, options)
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -94,7 +94,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
             found = found.or_else(source(environment, folder))
     url = environment.get("REDIS_URL")
     if not (found.redis_url or url) and _config_file(environment, folder):
-        url = settings.DEFAULT_REDIS_URL
+        url = fleet_settings.DEFAULT_REDIS_URL
     return found.or_else(ClientSettings(redis_url=url))
 
 
@@ -145,7 +145,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
 
 def _read(path: Path, what: str) -> str:
     try:
-        return settings.read_settings_file(path).decode().strip()
+        return fleet_settings.read_settings_file(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
 
@@ -166,7 +166,7 @@ def _level(where: str, text: str | None) -> str | None:
 
 def _seconds(where: str, text: str | None) -> float:
     try:
-        return positive_seconds(float(text), where) if text else settings.DEFAULT_TIMEOUT_SECONDS
+        return positive_seconds(float(text), where) if text else fleet_settings.DEFAULT_TIMEOUT_SECONDS
     except ValueError:
         raise NotConfigured(f"{where} must be a number of seconds above 0, got {text!r}") from None
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.client.status import State, TaskStatus
-from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.tasks.arguments import Misfit
 from rota.tasks.registry import default_registry
 

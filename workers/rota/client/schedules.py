@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.prepare import KIB, require_name
-from rota.client.status import Handle
+from rota.client.handle import Handle, TaskAccess
+from rota.client.prepare import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
@@ -13,12 +13,13 @@ from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
 from rota.tasks.arguments import check_arguments
-from rota.tasks.periodic import Periodic, dumped
+from rota.tasks.options import require_name
+from rota.tasks.periodic import Periodic
+from rota.tasks.periodic_declarations import dumped
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
-    from rota.client.client import Client
-    from rota.client.tasks import Task
+    from rota.tasks.definition import TaskDefinition
 
 _TRIES: Final = 20  # while pollers change a record between our look at it and our call
 _RANDOM_BYTES: Final = 8
@@ -83,7 +84,7 @@ class ScheduleSteps:
     def upcoming(self, name: str, count: int) -> Steps[Times]:
         return require_found((yield from find_schedule(self._store, name)), name).upcoming(count)
 
-    def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> Steps[PutWord]:
+    def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Steps[PutWord]:
         schedule = _schedule(name, task, when)
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
@@ -113,7 +114,7 @@ class Schedules:
     """What a client can ask of schedules. Everything raises Unavailable or Uncertain as `Client.cancel` does, and
     InvalidName for what is no name."""
 
-    def __init__(self, client: "Client", follow: FollowSteps, steps: ScheduleSteps) -> None:
+    def __init__(self, client: TaskAccess, follow: FollowSteps, steps: ScheduleSteps) -> None:
         self._client = client
         self._follow = follow
         self._steps = steps
@@ -130,7 +131,7 @@ class Schedules:
         """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
         return self._follow(self._steps.upcoming(name, count))
 
-    def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> PutWord:
+    def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> PutWord:
         """Have a task enqueued periodically, or change that: `put("nightly", report, rota.Cron("0 3 * * *"))`.
 
         The task by its name needs `queue` in `when`, unless it is declared in this process. It stays until a client
@@ -161,7 +162,7 @@ class Schedules:
         return Handle(*self._follow(self._steps.run_now(name)), self._client)
 
 
-def _schedule(name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedule:
+def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Schedule:
     require_name("the name of a schedule", name)
     if not isinstance(when, Periodic):
         raise TypeError(f"a schedule is put as rota.Cron(...) or rota.Every(...), got {when!r}")

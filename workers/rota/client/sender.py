@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
+from rota.client.failures import Uncertain
 from rota.client.interception import Interceptor
-from rota.errors import Unavailable, Uncertain
+from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.server.durability import Confirmation
 

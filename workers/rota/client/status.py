@@ -1,24 +1,17 @@
-"""A task as its caller sees it: the handle that an enqueue returns, and where the task stands, asked by id."""
+"""Where a task stands, asked by its id."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
-from rota.durations import Duration, utc_datetime
-from rota.habits import OF_A_HANDLE, KnowsHabits
+from rota.durations import utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.ends import PURGED, Ended, read_accounts
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import Progress, read_progress
-from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
-
-if TYPE_CHECKING:
-    from rota.client.client import Client
-
-R_co = TypeVar("R_co", covariant=True)
 
 UNKNOWN_WHY: Final = (
     "never enqueued; or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
@@ -93,47 +86,6 @@ class TaskStatus:
     result_refused: str = ""
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, init=False)
-class Handle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
-    """An enqueued task; `R_co` is what its function returns.
-
-    `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
-    id, and this call added nothing.
-    """
-
-    id: str
-    duplicate: bool
-    client: "Client" = field(repr=False, compare=False)
-
-    def __init__(self, id: str, duplicate: bool, client: "Client") -> None:  # noqa: A002 - the name of the field
-        # By hand, in half the time: frozen dataclasses set each field through a call.
-        fields = self.__dict__
-        fields["id"] = id
-        fields["duplicate"] = duplicate
-        fields["client"] = client
-
-    def status(self) -> TaskStatus:
-        """Where the task stands now. Never raises: see `Client.status`."""
-        return self.client.status(self.id)
-
-    def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the task has ended, however that may be; returns its status. Waits and raises as `Client.wait`."""
-        return self.client.wait(self.id, timeout)
-
-    def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended; returns its status. See `Client.wait_started`."""
-        return self.client.wait_started(self.id, timeout)
-
-    def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait until the task has ended, and return what its function returned. Waits and raises as `Client.result`."""
-        returned: R_co = self.client.result(self.id, timeout)
-        return returned
-
-    def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `Client.cancel`."""
-        return self.client.cancel(self.id, kill_after)
 
 
 def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStatus:

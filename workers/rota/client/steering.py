@@ -6,14 +6,13 @@ from typing import Any, TypeVar
 
 from rota.client.looking import Looking, cancelling
 from rota.client.open_waits import Goal
-from rota.client.prepare import require_name
 from rota.client.results import result_of
 from rota.client.status import TaskStatus, status_of
 from rota.durations import Duration
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
-from rota.tasks.options import check_queue
+from rota.tasks.options import check_queue, require_name
 
 T = TypeVar("T")
 

@@ -24,12 +24,12 @@ from rota.client.client import Client
 from rota.client.consumer.task import ClaimedTask
 from rota.client.flow.doing import Flows
 from rota.client.flow.methods import Flowing
-from rota.client.flow.values import Chain, Group
 from rota.client.prepare import carried
 from rota.errors import Cancelled, Retry
 from rota.protocol.entry import Kind
 from rota.tasks.call import Call, many
 from rota.tasks.current import CurrentTask
+from rota.tasks.flows import CallChain, CallGroup
 from rota.tasks.hooks import around_task, default_hooks
 from rota.tasks.registry import default_registry
 
@@ -231,9 +231,9 @@ def _calls_of(what: Any) -> list[Call[Any]]:
     match what:
         case Call():
             return [what]
-        case Chain():
+        case CallChain():
             return list(what.calls)
-        case Group():
+        case CallGroup():
             return [call for member in what.members for call in _calls_of(member)]
         case _:
             return []

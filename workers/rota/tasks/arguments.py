@@ -7,16 +7,12 @@ give another type was dumped before: see `rota.tasks.typed`.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
 from rota.protocol.ends import error_line
 from rota.protocol.outcome import Done
-
-if TYPE_CHECKING:
-    from rota.client.tasks import Task
-    from rota.tasks.typed import TypedArguments
 
 _KIBIBYTE = 1024
 _MILLISECONDS_A_SECOND = 1000
@@ -39,6 +35,20 @@ _HINTS = {
 _AS_A_LIST: Final = "pass a list: it would arrive as one"
 
 
+class DescribesArguments(Protocol):
+    """A declared task, as far as messages about its arguments need it."""
+
+    def described(self, place: int | str) -> tuple[str, str]:
+        """Return what the argument at a place, its number or keyword, is called, and what it may be."""
+
+
+class DumpsResult(Protocol):
+    """What converts a result by its annotation."""
+
+    def dump_result(self, value: Any) -> Any:
+        """Return the result as JSON has it. Raises Misfit."""
+
+
 class Misfit(Exception):
     """A value that does not fit its annotation: `path` leads to the part of it that is meant, "" for all of it."""
 
@@ -54,7 +64,7 @@ def step(key: Any) -> str:
 
 
 def check_arguments(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task: "Task[..., Any] | None" = None
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task: DescribesArguments | None = None
 ) -> None:
     """Check that every argument is strict JSON; `args` itself may be any sequence, and `kwargs` any mapping.
 
@@ -92,7 +102,7 @@ def check_key(name: str, key: Any) -> None:
         raise InvalidArguments(f"{fault}; a key must be made of JSON")
 
 
-def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: "TypedArguments | None" = None) -> Done:
+def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
     """The outcome of a task that gave this, to be kept for so long: it is done, whether that can be or not. `typed`: by
     which it is converted."""
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict
 
 from rota.durations import Duration
 from rota.habits import OF_A_CALL, fault_in_option
@@ -64,6 +64,13 @@ class Call(Generic[R_co]):
     retries: int | None = None
     result_ttl: Duration | None = None
     front: bool = False
+
+
+class MakesCalls(Protocol):
+    """A task, or one with options: what makes calls of arguments."""
+
+    def call(self, *args: Any, **kwargs: Any) -> Call[Any]:
+        """Return a call with these arguments."""
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:

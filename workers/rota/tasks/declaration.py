@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, Final, TypeVar
 
 from rota.tasks.rates import parameters_in
@@ -57,20 +57,6 @@ def _why_not_known(function: FunctionType, name: Any) -> str:
 
 def _takes_an_object(function: FunctionType) -> bool:
     return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
-
-
-def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """What a function takes; of a wrapper what that takes, and not what it wraps: it may add arguments. Only a bare
-    `(*args, **kwargs)` passes them on."""
-    try:
-        own = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # some functions written in C tell nothing of their parameters
-        own = None
-    wrapped = getattr(function, "__wrapped__", None)
-    if callable(wrapped) and isinstance(function, MethodType):
-        wrapped = MethodType(wrapped, function.__self__)
-    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _VARIADIC
-    return signature_of(wrapped) if passes_on and callable(wrapped) else own
 
 
 def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str:

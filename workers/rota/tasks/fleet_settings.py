@@ -1,4 +1,4 @@
-"""What a client is made from, and the defaults of what nobody says."""
+"""Which server, namespace and limits the tasks of this process go to: the settings, and their defaults."""
 
 import errno
 import os
@@ -88,3 +88,14 @@ class ClientSettings(NamedTuple):
         if self.redis_url and not self._speaks_tls:
             other = other._replace(redis_tls_ca=None, redis_tls_cert=None, redis_tls_key=None)
         return ClientSettings._make(mine or theirs for mine, theirs in zip(self, other, strict=True))
+
+
+class OwnFleet:
+    """The fleet that this process is a worker of. Its settings are empty in any other process."""
+
+    def __init__(self) -> None:
+        self.settings = ClientSettings()
+
+
+own_fleet: Final = OwnFleet()
+"""A worker sets it before any user code runs, so that tasks that enqueue tasks reach their own fleet."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.habits import OF_A_DECLARATION, fault_in_option
-from rota.protocol.names import fault_in_queue_name
+from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.tiers import MOST_CRASHES
 from rota.tasks.rates import Rate, check_rate, check_rate_key, parse_rate
 
@@ -187,6 +187,14 @@ def check_queue(value: str, what: str = "queue") -> str:
     if fault:
         raise InvalidName(fault)
     return value
+
+
+def require_name(what: str, text: str) -> str:
+    """A task's name, an id or a namespace; `what` is the word for it. Raises InvalidName."""
+    fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
+    if fault:
+        raise InvalidName(fault)
+    return text
 
 
 def check_unique(value: object, what: str = "unique") -> Unique:

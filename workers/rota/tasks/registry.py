@@ -2,14 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.errors import DuplicateTask
+from rota.tasks.definition import TaskDefinition
 
-if TYPE_CHECKING:
-    from rota.client.tasks import Task
-
-    AnyTask = Task[..., Any]
+AnyTask = TaskDefinition[..., Any]
 
 
 def written_at(function: Callable[..., Any]) -> str:
@@ -37,7 +35,7 @@ class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, AnyTask] = {}
 
-    def add(self, task: "AnyTask") -> None:
+    def add(self, task: AnyTask) -> None:
         """Add a task; one of the same module and qualified name replaces the earlier, as when its module is reloaded.
 
         Raises DuplicateTask when the name is taken by another function, of the same name in the same module too, or
@@ -54,7 +52,7 @@ class Registry:
             self._check_unused(schedule.name, task)
         self._tasks[task.name] = task
 
-    def _check_unused(self, schedule: str, task: "AnyTask") -> None:
+    def _check_unused(self, schedule: str, task: AnyTask) -> None:
         for other in self._tasks.values():
             if other.name != task.name and any(each.name == schedule for each in other.schedules):
                 raise DuplicateTask(
@@ -62,11 +60,11 @@ class Registry:
                     'give one another name, as in schedules=[rota.Cron(..., name="...")]'
                 )
 
-    def get(self, name: str) -> "AnyTask | None":
+    def get(self, name: str) -> AnyTask | None:
         """The task of that name, or None."""
         return self._tasks.get(name)
 
-    def __iter__(self) -> "Iterator[AnyTask]":
+    def __iter__(self) -> Iterator[AnyTask]:
         return iter(self._tasks.values())
 
     def __contains__(self, name: str) -> bool:

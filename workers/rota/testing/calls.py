@@ -17,7 +17,7 @@ from rota.testing.terms import IN_TESTS
 from rota.worker.preparation import Preparer, Runnable
 
 if TYPE_CHECKING:
-    from rota.client.tasks import Task
+    from rota.client.task import Task
 
 _ANY_QUEUE: Final = "any"  # of a call that is only compared
 _ANY_SIZE_KB: Final = 1 << 30

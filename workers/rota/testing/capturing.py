@@ -19,7 +19,7 @@ from rota.testing.clock import CaptureClock
 from rota.testing.stand_in import StandIn, standing_in
 
 if TYPE_CHECKING:
-    from rota.client.tasks import Task
+    from rota.client.task import Task
     from rota.testing.inline import Ran
 
 DEFAULT_MOST: Final = 1000

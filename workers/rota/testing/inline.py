@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, NoReturn, assert_never
 from rota.child.life import NANOSECONDS
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
+from rota.client.failures import ResultNotStored, TaskDead
 from rota.client.results import result_of
 from rota.client.status import State, status_of
 from rota.durations import MICROSECONDS
-from rota.errors import ResultNotStored, TaskDead
 from rota.protocol.body import decode_body
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.turns import ThrottleWord

@@ -15,7 +15,7 @@ from rota.telemetry import log, log_events
 if TYPE_CHECKING:
     import asyncio
 
-    from rota.client.tasks import Task
+    from rota.tasks.definition import TaskDefinition
 
 _EXIT_RAISED: Final = 1
 _MADV_WIPEONFORK: Final = 18  # of Linux since 4.14; mmap has no name for it
@@ -97,7 +97,9 @@ class Runner:
         self._limit = limit
         self._loop: asyncio.Runner | None = None
 
-    def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int) -> Any:
+    def call(
+        self, task: "TaskDefinition[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
+    ) -> Any:
         """Call the function and wait for its end; returns what it gives. Raises what it raises, Cancelled once the task
         was cancelled, and TimeLimit once its soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
         answer = self._limit.call(soft_deadline_ns, task.function, args, kwargs)

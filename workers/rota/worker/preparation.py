@@ -17,7 +17,7 @@ from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    from rota.client.tasks import Task
+    from rota.tasks.definition import TaskDefinition
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
@@ -43,7 +43,7 @@ class CallTerms:
 class Runnable(NamedTuple):
     """A call that can be made. `extra`: what its body has besides."""
 
-    task: "Task[..., Any]"
+    task: "TaskDefinition[..., Any]"
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     extra: dict[str, Any]
@@ -112,7 +112,7 @@ class Preparer:
         terms = None if enqueued else self._declared.get(task.name)
         return _runnable((task, args, kwargs, body.extra, terms or self._terms(task, enqueued)))
 
-    def _terms(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> CallTerms:
+    def _terms(self, task: "TaskDefinition[..., Any]", enqueued: dict[str, Any]) -> CallTerms:
         """Work them out; without a time limit of its own a task has the fleet's."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from rota.child.child_settings import WorkerSettings
 from rota.child.child_signals import SOFT_LIMIT_SIGNAL, Orphaned, StopSignals, Waiter
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
-from rota.client.default import inherit_from_fleet
 from rota.errors import NoCurrentTask
 from rota.protocol.store import Store
 from rota.protocol.tiers import pack_tiers
@@ -15,7 +14,7 @@ from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
 from rota.tasks.current import current_task
-from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.fleet_settings import ClientSettings, own_fleet
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
 from rota.telemetry import log, log_foreign
@@ -47,16 +46,14 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     if settings.concurrency == 1:
         soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
     server = settings.server
-    inherit_from_fleet(
-        ClientSettings(
-            server.redis_url,
-            server.namespace,
-            settings.max_payload_kb,
-            settings.durability,
-            redis_tls_ca=server.redis_tls_ca,
-            redis_tls_cert=server.redis_tls_cert,
-            redis_tls_key=server.redis_tls_key,
-        )
+    own_fleet.settings = ClientSettings(
+        server.redis_url,
+        server.namespace,
+        settings.max_payload_kb,
+        settings.durability,
+        redis_tls_ca=server.redis_tls_ca,
+        redis_tls_cert=server.redis_tls_cert,
+        redis_tls_key=server.redis_tls_key,
     )
     try:
         for hook in default_hooks.worker_start:

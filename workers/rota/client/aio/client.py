@@ -12,16 +12,17 @@ from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.portions import in_portions
 from rota.client.answers import Exchange, value_of
 from rota.client.client import Client
+from rota.client.failures import Uncertain
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
 from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
-from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
+from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
 from rota.client.warned import ClientWarnings, known_names
 from rota.durations import Duration, positive_seconds
-from rota.errors import RotaError, Unavailable, Uncertain
+from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewTask
@@ -31,15 +32,16 @@ from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles
 from rota.server.aio_endpoint import AioEndpoint, AioUrlEndpoint
 from rota.server.durability import Durability, confirmation, level_of
-from rota.tasks import fleet_settings as settings
+from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
+from rota.tasks.options import require_name
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
     from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
-    from rota.client.flow.values import Chain, Group
+    from rota.tasks.flows import CallChain, CallGroup
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -58,11 +60,11 @@ class AsyncClient(AsyncFlowing):
     def __init__(
         self,
         redis_url: str,
-        namespace: str = settings.DEFAULT_NAMESPACE,
+        namespace: str = fleet_settings.DEFAULT_NAMESPACE,
         *,
-        max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
-        timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
-        durability: Durability = settings.DEFAULT_DURABILITY,
+        max_payload_kb: int = fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = fleet_settings.DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = fleet_settings.DEFAULT_DURABILITY,
         redis_tls_ca: str = "",
         redis_tls_cert: str = "",
         redis_tls_key: str = "",
@@ -109,9 +111,9 @@ class AsyncClient(AsyncFlowing):
     @overload
     async def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> AsyncHandle[R]: ...
     @overload
-    async def enqueue(self, chain: "Chain", /, *, on_commit: OnCommitOption = ...) -> "AsyncChainHandle": ...
+    async def enqueue(self, chain: "CallChain", /, *, on_commit: OnCommitOption = ...) -> "AsyncChainHandle": ...
     @overload
-    async def enqueue(self, group: "Group", /, *, on_commit: OnCommitOption = ...) -> "AsyncGroupHandle": ...
+    async def enqueue(self, group: "CallGroup", /, *, on_commit: OnCommitOption = ...) -> "AsyncGroupHandle": ...
     @overload
     async def enqueue(
         self,
@@ -125,7 +127,7 @@ class AsyncClient(AsyncFlowing):
     ) -> AsyncHandle[Any]: ...
     async def enqueue(
         self,
-        what: "Call[Any] | Chain | Group | str",
+        what: "Call[Any] | CallChain | CallGroup | str",
         /,
         *positional: Any,
         args: Sequence[Any] = (),
@@ -160,7 +162,7 @@ class AsyncClient(AsyncFlowing):
     # Consuming
 
     def consumer(
-        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = settings.DEFAULT_LEASE_SECONDS
+        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "AsyncConsumer":
         """Take tasks of these queues with `async with` and `async for`: see `AsyncConsumer` and `Client.consumer`. It
         is registered when it is entered. Raises InvalidName, TypeError or ValueError."""
@@ -181,7 +183,8 @@ class AsyncClient(AsyncFlowing):
     @property
     def schedules(self) -> "AsyncSchedules":
         """What is enqueued periodically, to be looked at and steered: see `AsyncSchedules`."""
-        from rota.client.aio.schedules import AsyncSchedules, ScheduleSteps  # noqa: PLC0415 - as in Client
+        from rota.client.aio.schedules import AsyncSchedules  # noqa: PLC0415 - as in Client
+        from rota.client.schedules import ScheduleSteps  # noqa: PLC0415 - as in Client
 
         return AsyncSchedules(self, self._follow, ScheduleSteps(self.namespace, self._max_payload_kb))
 

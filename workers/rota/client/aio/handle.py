@@ -1,17 +1,24 @@
 """A task as whoever awaits its enqueue sees it."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rota.client.status import TaskStatus
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
 
-if TYPE_CHECKING:
-    from rota.client.aio.client import AsyncClient
-
 R_co = TypeVar("R_co", covariant=True)
+
+
+class AsyncTaskAccess(Protocol):
+    """A client, as far as the handle of a task needs it."""
+
+    async def status(self, task_id: str, *, args: bool = False) -> TaskStatus: ...
+    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
+    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
+    async def result(self, task_id: str, timeout: Duration | None = None) -> Any: ...
+    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord: ...
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class AsyncHandle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
 
     id: str
     duplicate: bool
-    client: "AsyncClient" = field(repr=False, compare=False)
+    client: AsyncTaskAccess = field(repr=False, compare=False)
 
     async def status(self) -> TaskStatus:
         """Where the task stands now. Never raises: see `AsyncClient.status`."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
 from rota.client.aio.looking import FollowAsync
 from rota.client.schedules import ScheduleSteps
 from rota.protocol.schedule_store import PutWord
@@ -10,8 +10,7 @@ from rota.schedules.schedule_status import ScheduleStatus, Times
 from rota.tasks.periodic import Periodic
 
 if TYPE_CHECKING:
-    from rota.client.aio.client import AsyncClient
-    from rota.client.tasks import Task
+    from rota.tasks.definition import TaskDefinition
 
 __all__ = ["AsyncSchedules", "ScheduleSteps"]
 
@@ -22,7 +21,7 @@ class AsyncSchedules:
     """What an asyncio client can ask of schedules, as `Schedules`. Everything raises Unavailable or Uncertain as
     `AsyncClient.cancel` does, and InvalidName for what is no name."""
 
-    def __init__(self, client: "AsyncClient", follow: FollowAsync, steps: ScheduleSteps) -> None:
+    def __init__(self, client: AsyncTaskAccess, follow: FollowAsync, steps: ScheduleSteps) -> None:
         self._client = client
         self._follow = follow
         self._steps = steps
@@ -39,7 +38,7 @@ class AsyncSchedules:
         """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
         return await self._follow(self._steps.upcoming(name, count))
 
-    async def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> PutWord:
+    async def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> PutWord:
         """Have a task enqueued periodically, or change that: see `Schedules.put`, which raises the same."""
         return await self._follow(self._steps.put(name, task, when))
 

@@ -22,8 +22,8 @@ from rota.client.consumer.holds import HeldTask, Holds
 from rota.client.consumer.lease import LOG, Lease, Lines, Terms
 from rota.client.consumer.task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
-from rota.client.failures import Denied, is_denial
-from rota.errors import Unavailable, Uncertain
+from rota.client.failures import Denied, Uncertain, is_denial
+from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement

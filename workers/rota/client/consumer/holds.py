@@ -12,8 +12,8 @@ from typing import Final
 from rota.backoff import Backoff
 from rota.client.consumer.lease import OwnerLife
 from rota.client.consumer.task import Fate
-from rota.client.failures import is_denial
-from rota.errors import LeaseLost, Unavailable, Uncertain
+from rota.client.failures import Uncertain, is_denial
+from rota.errors import LeaseLost, Unavailable
 from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, join_settlements, pack_settlement

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from rota.client.consumer.wakeup import Wakeup
+from rota.client.failures import Uncertain
 from rota.client.reply_list import ReplyList
 from rota.durations import Duration, seconds
-from rota.errors import Unavailable, Uncertain
+from rota.errors import Unavailable
 from rota.protocol.command import RunCommand
 from rota.protocol.ends import error_line
 from rota.protocol.store import BATCH, Blame, Store

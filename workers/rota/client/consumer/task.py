@@ -35,7 +35,7 @@ from rota.tasks.registry import Registry
 from rota.tasks.retry_rules import GiveUp, decide
 
 if TYPE_CHECKING:
-    from rota.client.tasks import Task
+    from rota.tasks.definition import TaskDefinition
     from rota.tasks.typed import TypedArguments
 
 _UNDECLARED: Final = TaskOptions()
@@ -285,7 +285,7 @@ def _body_of(raw: bytes, most_bytes: int) -> Body:
         raise BodyError(f"it cannot be prepared: {error_line(error)}") from error
 
 
-def _arguments_of(body: Body, declared: "Task[..., Any] | None") -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments_of(body: Body, declared: "TaskDefinition[..., Any] | None") -> tuple[tuple[Any, ...], dict[str, Any]]:
     """As they are in the body, if no annotation asks for more: this program may have no use for the function."""
     if declared is None or declared.typed is None:
         return tuple(body.args), body.kwargs

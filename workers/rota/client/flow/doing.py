@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from rota.client.failures import Uncertain
 from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
 from rota.client.flow.handles import ChainHandle, GroupHandle
@@ -16,7 +17,7 @@ from rota.client.flow.sending import (
     group_ended,
     ids_of,
 )
-from rota.client.flow.values import Chain, members_of
+from rota.client.handle import Handle, TaskAccess
 from rota.client.on_commit import (
     MAP_WAITS_NOT,
     OnceSent,
@@ -26,20 +27,17 @@ from rota.client.on_commit import (
     check_on_commit,
 )
 from rota.client.open_waits import GroupQuestion
-from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
-from rota.client.status import Handle
 from rota.client.telling import telling
 from rota.durations import Duration
-from rota.errors import Unavailable, Uncertain
+from rota.errors import Unavailable
 from rota.protocol.command import FollowSteps, Steps, ask, follow
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.protocol.store import Store
 from rota.tasks.call import Call
-
-if TYPE_CHECKING:
-    from rota.client.client import Client
+from rota.tasks.flows import CallChain, members_of
+from rota.tasks.options import require_name
 
 H = TypeVar("H", bound=WithId)
 
@@ -68,7 +66,7 @@ class Ways(NamedTuple):
 class Flows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: "Client", terms: FlowTerms, ways: Ways) -> None:
+    def __init__(self, client: TaskAccess, terms: FlowTerms, ways: Ways) -> None:
         self.client = client
         self._terms = terms
         self._ways = ways
@@ -103,7 +101,7 @@ class Flows:
             raise group_ended(filling.group_id, "it was cancelled")
         return GroupHandle(filling.group_id, not filling.is_new, self)
 
-    def add(self, group_id: str, members: Iterable[Call[Any] | Chain]) -> list[Handle[Any] | ChainHandle]:
+    def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
         """See `GroupHandle.add`."""
         prepared = list(self._terms.checks.members(members_of(members)))
         return self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())

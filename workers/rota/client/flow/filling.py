@@ -7,19 +7,19 @@ from inspect import isroutine
 from itertools import islice
 from typing import Any, Final, TypedDict
 
-from rota.client.failures import Denied
+from rota.client.failures import Denied, Uncertain
 from rota.client.flow.sending import Checks, Filling, FlowTerms, group_ended
-from rota.client.flow.values import Chain, check_group
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
 from rota.client.telling import ProgressOption, Tell
-from rota.errors import RotaError, ServerFull, Unavailable, Uncertain
+from rota.errors import RotaError, ServerFull, Unavailable
 from rota.habits import OF_MAP, fault_in_option
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import NewMember
 from rota.protocol.store import BATCH
 from rota.tasks.call import Call, why_no_call
+from rota.tasks.flows import CallChain, check_group
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
 """What is to be sent, or waited for, whose answer it is sent; it is thrown what sending raises."""
@@ -35,8 +35,8 @@ class MapOptions(TypedDict, total=False):
     chunk: int
     max_waiting: int
     id: str | None
-    then: Call[Any] | Chain | None
-    on_dead: Call[Any] | Chain | None
+    then: Call[Any] | CallChain | None
+    on_dead: Call[Any] | CallChain | None
     progress: ProgressOption
 
 
@@ -47,8 +47,8 @@ class MapPlan:
     chunk: int = 100
     max_waiting: int = 1000
     id: str | None = None
-    then: Call[Any] | Chain | None = None
-    on_dead: Call[Any] | Chain | None = None
+    then: Call[Any] | CallChain | None = None
+    on_dead: Call[Any] | CallChain | None = None
     progress: ProgressOption = None
 
     def __post_init__(self) -> None:

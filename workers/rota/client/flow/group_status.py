@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from rota.client.prepare import require_name
 from rota.durations import utc_datetime
 from rota.protocol.command import Steps, ask
 from rota.protocol.groups import GroupPhase, GroupState
 from rota.protocol.store import Store
+from rota.tasks.options import require_name
 
 
 class GroupStanding(StrEnum):

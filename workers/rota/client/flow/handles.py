@@ -2,20 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from rota.client.flow.group_status import GroupStatus
-from rota.client.flow.values import Chain
-from rota.client.status import Handle, State, TaskStatus
+from rota.client.handle import Handle, TaskAccess
+from rota.client.status import State, TaskStatus
 from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
 from rota.tasks.call import Call
-
-if TYPE_CHECKING:
-    from rota.client.client import Client
-    from rota.client.flow.doing import Flows
+from rota.tasks.flows import CallChain
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
 """A task of a chain that stands so has the next one behind it, or had: `unknown` is one that is not remembered."""
@@ -31,7 +28,7 @@ class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
 
     ids: tuple[str, ...]
     duplicate: bool
-    client: "Client" = field(repr=False, compare=False)
+    client: TaskAccess = field(repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -66,16 +63,27 @@ class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
         return word
 
 
+class GroupAccess(Protocol):
+    """The groups of a client, as far as the handle of one needs them."""
+
+    client: TaskAccess
+
+    def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]: ...
+    def status(self, group_id: str) -> GroupStatus: ...
+    def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus: ...
+    def cancel(self, group_id: str) -> bool: ...
+
+
 @dataclass(frozen=True)
 class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
     """A group. `duplicate`: a group of this id had all its members already, or has ended: nothing was added."""
 
     id: str
     duplicate: bool
-    flows: "Flows" = field(repr=False, compare=False)
+    flows: GroupAccess = field(repr=False, compare=False)
 
     @property
-    def client(self) -> "Client":
+    def client(self) -> TaskAccess:
         """The client that it goes through."""
         return self.flows.client
 
@@ -88,7 +96,7 @@ class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
         Waits and raises as `Client.wait`."""
         return self.flows.wait(self.id, timeout)
 
-    def add(self, members: "Iterable[Call[Any] | Chain]") -> "list[Handle[Any] | ChainHandle]":
+    def add(self, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
         """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded,
         else as `Client.enqueue_many`."""
         return self.flows.add(self.id, members)

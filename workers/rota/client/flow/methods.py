@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rota.client.on_commit import OnCommit
 from rota.client.open_waits import GroupQuestion
@@ -10,13 +10,12 @@ from rota.client.sender import Sender, Sending, WithId
 from rota.client.steering import Steering
 from rota.durations import Duration
 from rota.protocol.groups import Room
+from rota.tasks.call import MakesCalls
 
 if TYPE_CHECKING:
-    from rota.client.client import Client
     from rota.client.flow.doing import Flows
     from rota.client.flow.filling import MapOptions
     from rota.client.flow.handles import GroupHandle
-    from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)
 
@@ -38,9 +37,7 @@ class Flowing(Steering):
         """The handle of a group, to look at it, add to it, wait for it, cancel it. Asks nothing. Raises InvalidName."""
         return self._flows.group(group_id)
 
-    def map(
-        self, task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: "Unpack[MapOptions]"
-    ) -> "GroupHandle":
+    def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "GroupHandle":
         """Enqueue a task for each item, as a group, as room comes: see `rota.map`, which takes and raises the same."""
         return self._flows.map(task, items, options)
 
@@ -51,6 +48,4 @@ class Flowing(Steering):
         from rota.client.flow.sending import terms_of  # noqa: PLC0415
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
-        return Flows(
-            cast("Client", self), terms, Ways(self._send_flow, self._follow, self._await_group, self._on_commit)
-        )
+        return Flows(self, terms, Ways(self._send_flow, self._follow, self._await_group, self._on_commit))

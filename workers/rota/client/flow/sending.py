@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import ClientWarnings
@@ -19,6 +18,7 @@ from rota.protocol.groups import Added, AddWord, Into, Opening
 from rota.protocol.new_tasks import Enqueued, NewMember, NewTask, follow_text, followers_of
 from rota.protocol.store import Store
 from rota.tasks.call import Call, why_no_call
+from rota.tasks.flows import CallChain, CallGroup
 from rota.tasks.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
@@ -47,17 +47,17 @@ class Checks:
     registry: Registry
     max_payload_kb: int
 
-    def member(self, member: Call[Any] | Chain) -> NewMember:
+    def member(self, member: Call[Any] | CallChain) -> NewMember:
         """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
 
-    def _tasks(self, member: Call[Any] | Chain) -> Iterable[NewTask]:
-        if isinstance(member, Chain):
+    def _tasks(self, member: Call[Any] | CallChain) -> Iterable[NewTask]:
+        if isinstance(member, CallChain):
             return prepare_each(member.calls, self.registry, self.max_payload_kb)
         return [prepare(member, self.registry, self.max_payload_kb)]
 
-    def members(self, members: Sequence[Call[Any] | Chain]) -> Iterator[NewMember]:
+    def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
         """Members of a group. Raises as `member`, with the number of the one that is at fault."""
         for at, member in enumerate(members):
             try:
@@ -68,17 +68,17 @@ class Checks:
 
     def all_of(self, what: Any) -> Iterator[NewMember]:
         """A chain, or the members of a group. Raises as `members`, and TypeError for what is neither."""
-        if isinstance(what, Chain):
+        if isinstance(what, CallChain):
             return iter([self.member(what)])
-        if isinstance(what, Group):
+        if isinstance(what, CallGroup):
             return self.members(what.members)
         raise TypeError(why_no_call(what))
 
-    def opening(self, then: Call[Any] | Chain | None, on_dead: Call[Any] | Chain | None) -> Opening:
+    def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
         """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
         return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
 
-    def _last(self, word: str, last: Call[Any] | Chain | None) -> bytes:
+    def _last(self, word: str, last: Call[Any] | CallChain | None) -> bytes:
         if last is None:
             return b""
         try:
@@ -245,14 +245,14 @@ class GroupSending(Generic[H]):
 
 
 def flow_of(
-    what: Chain | Group,
+    what: CallChain | CallGroup,
     members: Sequence[NewMember],
     terms: FlowTerms,
     chain_handle: HandleOf[Any],
     group_handle: Callable[[str, bool], Any],
 ) -> FlowSending[Any]:
     """A chain or a group on its way, of which `Checks.all_of` made these. Raises as `Checks.opening`."""
-    if isinstance(what, Chain):
+    if isinstance(what, CallChain):
         return ChainSending(terms, members[0], chain_handle)
     group = PreparedGroup(what.id or fresh_id(), terms.checks.opening(what.then, what.on_dead), members)
     return GroupSending(terms, group, group_handle)

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - as Django names it
 
 import rota
-from rota.client.prepare import require_name
 from rota.client.resolve import resolve
 from rota.contrib.django.databases import on_commit
 from rota.durations import positive_seconds
@@ -18,7 +17,7 @@ from rota.errors import NotConfigured
 from rota.server.address import parse_address
 from rota.server.durability import level_of
 from rota.tasks.fleet_settings import ClientSettings
-from rota.tasks.options import check_boolean
+from rota.tasks.options import check_boolean, require_name
 
 
 def _check_text(value: Any, name: str) -> str:

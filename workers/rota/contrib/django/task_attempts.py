@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from rota.client.tasks import Task as RotaTask
+from rota.client.task import Task as RotaTask
 from rota.contrib.django.task_results import running_result
 from rota.contrib.django.tasks_framework import (
     AnyResult,

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from rota.client.default import default_client
-from rota.client.prepare import require_name
+from rota.client.failures import ResultNotStored
 from rota.client.status import State
 from rota.contrib.django.task_attempts import declared, rota_task
 from rota.contrib.django.task_results import new_result, result_of
@@ -25,9 +25,9 @@ from rota.contrib.django.tasks_framework import (
     TaskResultDoesNotExist,
     task_enqueued,
 )
-from rota.errors import ResultNotStored, Unavailable
+from rota.errors import Unavailable
 from rota.tasks.call import Call
-from rota.tasks.options import TaskOptions, check_options, check_queue
+from rota.tasks.options import TaskOptions, check_options, check_queue, require_name
 from rota.tasks.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"

@@ -2,31 +2,29 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
-from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
 from rota.client.aio.looking import FollowAsync
 from rota.client.aio.portions import in_portions
+from rota.client.failures import Uncertain
 from rota.client.flow.doing import cancelling_group
 from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
 from rota.client.flow.sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
-from rota.client.flow.values import Chain, members_of
 from rota.client.on_commit import OnCommitOption
 from rota.client.open_waits import GroupQuestion
-from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
 from rota.client.telling import telling
 from rota.durations import Duration
-from rota.errors import Unavailable, Uncertain
+from rota.errors import Unavailable
 from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.tasks.call import Call
-
-if TYPE_CHECKING:
-    from rota.client.aio.client import AsyncClient
+from rota.tasks.flows import CallChain, members_of
+from rota.tasks.options import require_name
 
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
@@ -56,7 +54,7 @@ class AsyncWays(NamedTuple):
 class AsyncFlows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: "AsyncClient", terms: FlowTerms, ways: AsyncWays) -> None:
+    def __init__(self, client: AsyncTaskAccess, terms: FlowTerms, ways: AsyncWays) -> None:
         self.client = client
         self._terms = terms
         self._ways = ways
@@ -86,7 +84,7 @@ class AsyncFlows:
         return AsyncGroupHandle(filling.group_id, not filling.is_new, self)
 
     async def add(
-        self, group_id: str, members: Iterable[Call[Any] | Chain]
+        self, group_id: str, members: Iterable[Call[Any] | CallChain]
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """See `GroupHandle.add`."""
         prepared = await in_portions(self._terms.checks.members(members_of(members)))

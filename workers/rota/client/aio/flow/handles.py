@@ -2,22 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
 from rota.client.flow.group_status import GroupStatus
 from rota.client.flow.handles import PASSED
-from rota.client.flow.values import Chain
 from rota.client.status import TaskStatus
 from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
 from rota.tasks.call import Call
-
-if TYPE_CHECKING:
-    from rota.client.aio.client import AsyncClient
-    from rota.client.aio.flow.doing import AsyncFlows
+from rota.tasks.flows import CallChain
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class AsyncChainHandle(KnowsHabits, habits=OF_A_HANDLE):
 
     ids: tuple[str, ...]
     duplicate: bool
-    client: "AsyncClient" = field(repr=False, compare=False)
+    client: AsyncTaskAccess = field(repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -59,16 +55,29 @@ class AsyncChainHandle(KnowsHabits, habits=OF_A_HANDLE):
         return word
 
 
+class AsyncGroupAccess(Protocol):
+    """The groups of a client, as far as the handle of one needs them."""
+
+    client: AsyncTaskAccess
+
+    async def add(
+        self, group_id: str, members: Iterable[Call[Any] | CallChain]
+    ) -> list[AsyncHandle[Any] | AsyncChainHandle]: ...
+    async def status(self, group_id: str) -> GroupStatus: ...
+    async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus: ...
+    async def cancel(self, group_id: str) -> bool: ...
+
+
 @dataclass(frozen=True)
 class AsyncGroupHandle(KnowsHabits, habits=OF_A_HANDLE):
     """A group, as `GroupHandle`, whose methods are awaited."""
 
     id: str
     duplicate: bool
-    flows: "AsyncFlows" = field(repr=False, compare=False)
+    flows: AsyncGroupAccess = field(repr=False, compare=False)
 
     @property
-    def client(self) -> "AsyncClient":
+    def client(self) -> AsyncTaskAccess:
         """The client that it goes through."""
         return self.flows.client
 
@@ -80,7 +89,7 @@ class AsyncGroupHandle(KnowsHabits, habits=OF_A_HANDLE):
         """Wait until the group has ended: see `GroupHandle.wait`."""
         return await self.flows.wait(self.id, timeout)
 
-    async def add(self, members: "Iterable[Call[Any] | Chain]") -> "list[AsyncHandle[Any] | AsyncChainHandle]":
+    async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """Add members while it has not ended: see `GroupHandle.add`."""
         return await self.flows.add(self.id, members)
 

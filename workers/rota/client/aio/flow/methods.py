@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rota.client.aio.steering import AsyncSteering
 from rota.client.on_commit import OnCommitOption
@@ -11,13 +11,12 @@ from rota.client.sender import Sender, Sending, WithId
 from rota.client.warned import ClientWarnings
 from rota.durations import Duration
 from rota.protocol.groups import Room
+from rota.tasks.call import MakesCalls
 
 if TYPE_CHECKING:
-    from rota.client.aio.client import AsyncClient
     from rota.client.aio.flow.doing import AsyncFlows
     from rota.client.aio.flow.handles import AsyncGroupHandle
     from rota.client.flow.filling import MapOptions
-    from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)
 
@@ -42,9 +41,7 @@ class AsyncFlowing(AsyncSteering):
         """The handle of a group, to look at it, add to it, wait for it, cancel it. Asks nothing. Raises InvalidName."""
         return self._flows.group(group_id)
 
-    async def map(
-        self, task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: "Unpack[MapOptions]"
-    ) -> "AsyncGroupHandle":
+    async def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "AsyncGroupHandle":
         """Enqueue a task for each item, as a group, as room comes: see `rota.map`, which takes and raises the same."""
         return await self._flows.map(task, items, options)
 
@@ -55,4 +52,4 @@ class AsyncFlowing(AsyncSteering):
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
         ways = AsyncWays(self._send_flow, self._follow, self._await_group, self._check_nothing_waits)
-        return AsyncFlows(cast("AsyncClient", self), terms, ways)
+        return AsyncFlows(self, terms, ways)

@@ -1,56 +1,36 @@
-"""A task of this process: a function that can be called as ever, and enqueued."""
+"""Tasks as an application has them: `@rota.task` declares a function, which can be called as ever, and enqueued."""
 
-import functools
 import importlib
 import inspect
-import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
-from rota.errors import InvalidArguments, RotaError
+from rota.errors import InvalidName, RotaError
 from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
-from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.scripts import sha1_of
-from rota.protocol.turns import RateAsked
-from rota.soft_limit import time_limit_deferred
-from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, advice_on_options, fault_in_call_options, plain_call
-from rota.tasks.declaration import showing, signature_of
-from rota.tasks.options import TaskOptions
-from rota.tasks.rates import key_of
-from rota.tasks.registry import default_registry
+from rota.protocol.names import fault_in_name
+from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
+from rota.tasks.declaration import fault_in_rate_key, showing, why_no_task
+from rota.tasks.definition import TaskDefinition, signature_of
+from rota.tasks.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
+from rota.tasks.registry import default_registry, written_at
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
-    from rota.client.status import Handle
+    from rota.client.handle import Handle
     from rota.schedules.schedule import Schedule
-    from rota.tasks.typed import TypedArguments
+    from rota.tasks.periodic import Periodic
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-
-class Task(KnowsHabits, Generic[P, R], habits=OF_A_TASK):
+class Task(TaskDefinition[P, R], KnowsHabits, habits=OF_A_TASK):
     """A function with a name and options under which workers run it. Calling it calls the function."""
-
-    __name__: str
-
-    def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
-        self.function = function
-        self.name = name
-        self.options = options
-        self.schedules: tuple[Schedule, ...] = ()
-        functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, in this process, now."""
-        return self.function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
         # As a function is pickled and copied: by where it is found.
@@ -60,23 +40,6 @@ class Task(KnowsHabits, Generic[P, R], habits=OF_A_TASK):
         return self  # as a function's copy is the function
 
     __deepcopy__ = __copy__
-
-    def __repr__(self) -> str:
-        return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
-
-    @property
-    def place(self) -> str:
-        """Where the function is: its module and qualified name."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
-
-    @property
-    def is_async(self) -> bool:
-        """Whether calling it gives a coroutine, to be awaited in an event loop."""
-        return inspect.iscoroutinefunction(self.function)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of this task, for `enqueue_many` and `Client.enqueue`."""
-        return plain_call(self.name, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker call the function with these arguments, as soon as one is free.
@@ -124,89 +87,6 @@ class Task(KnowsHabits, Generic[P, R], habits=OF_A_TASK):
         if client is not None and not hasattr(client, "enqueue"):
             raise TypeError(f"client must be a rota.Client or rota.AsyncClient, got {client!r}")
         return Using(self, options, client, on_commit)
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Fit arguments to the function's signature without calling it; returns them as it would take them.
-
-        Raises InvalidArguments naming the task and what does not fit.
-        """
-        if not kwargs and len(args) in self._fitting_counts:
-            return tuple(args), {}
-        if self._signature is None:
-            return tuple(args), dict(kwargs)
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            advice = advice_on_options(self.name, kwargs.keys() - self._signature.parameters.keys())
-            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
-        return bound.args, bound.kwargs
-
-    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
-
-        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
-        """
-        bound = self.bind(args, kwargs)
-        return bound if self.typed is None else self.typed.load(*bound)
-
-    @functools.cached_property
-    def typed(self) -> "TypedArguments | None":
-        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
-        ModuleNotFoundError when `pydantic=True` cannot be done."""
-        return self.read_annotations()
-
-    def read_annotations(self) -> "TypedArguments | None":
-        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
-        with time_limit_deferred:  # as in `default_client`
-            from rota.tasks.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
-
-            return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
-
-    def described(self, place: int | str) -> tuple[str, str]:
-        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
-        from rota.tasks.typed import described  # noqa: PLC0415 - as above
-
-        return described(self.function, self._signature, place)
-
-    def rate_asked(
-        self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> RateAsked | None:
-        """What is to be asked before a call with these arguments starts, under the options in force; None without a
-        rate. Arguments that do not fit are counted as none."""
-        if options.rate is None:
-            return None
-        latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
-        name = sha1_of(f"{self.name} {self._rate_key_of(args, kwargs)}".encode(errors="surrogatepass"))
-        return RateAsked(entry.text, name, *options.rate, latest_us)
-
-    def _rate_key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        if not self.options.rate_key or self._signature is None:
-            return ""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError:
-            return ""
-        bound.apply_defaults()
-        return key_of(self.options.rate_key, bound.arguments)
-
-    @functools.cached_property
-    def _signature(self) -> inspect.Signature | None:
-        return signature_of(self.function)
-
-    @functools.cached_property
-    def _fitting_counts(self) -> range:
-        # How many positional arguments fit when there are no others: `Signature.bind` then returns them unchanged.
-        least = most = 0
-        for parameter in self._signature.parameters.values() if self._signature else ():
-            needed = parameter.default is parameter.empty
-            if parameter.kind in _POSITIONAL:
-                most += 1
-                least = most if needed else least
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                most = sys.maxsize - 1
-            elif parameter.kind is parameter.KEYWORD_ONLY and needed:
-                return range(0)
-        return range(least, sys.maxsize if self._signature is None else most + 1)
 
 
 class Using(KnowsHabits, Generic[P, R], habits=OF_USING):
@@ -269,6 +149,91 @@ class AsyncTask(Task[P, R]):
 def _declared_task(module: str, name: str) -> Task[..., Any]:
     """The task of that name that importing the module declares. Raises LookupError."""
     importlib.import_module(module)
-    if found := default_registry.get(name):
+    if isinstance(found := default_registry.get(name), Task):
         return found
     raise LookupError(f"importing {module} declares no task {name!r}")
+
+
+class Declare:
+    """What `@rota.task(...)` with options gives: it takes the function."""
+
+    def __init__(self, name: str | None, options: TaskOptions, periodic: "tuple[Periodic, ...]" = ()) -> None:
+        self._name = name
+        self._options = options
+        self._periodic = periodic
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask, TypeError or ValueError."""
+        try:
+            return self._task_of(function)
+        except (TypeError, ValueError) as error:
+            error.__traceback__ = None  # what is wrong is in the caller's line, and none of ours
+            raise
+
+    def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
+        if why := why_no_task(function, self._name):
+            raise TypeError(why)
+        name = function.__name__ if self._name is None else self._name
+        if fault := fault_in_name("task name", name):
+            raise InvalidName(f"{fault} ({written_at(function)})")
+        if fault := fault_in_rate_key(self._options.rate_key, signature_of(function)):
+            raise ValueError(f"{name}: {fault}")
+        made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
+        if self._periodic:
+            made.schedules = _schedules_of(made, self._periodic)
+        default_registry.add(made)
+        return made
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None, **options: Unpack[TaskArguments]) -> Declare: ...
+@showing(TaskArguments, TaskOptions)
+def task(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[TaskArguments]
+) -> Task[..., Any] | Declare:
+    """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
+
+    Without `name` it has the function's. docs/tasks.md has each option with its default and an example; durations are
+    seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
+    one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
+    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+
+    After `soft_time_limit` seconds `rota.TimeLimit` is raised inside the function, which may catch it to end early: it
+    is done when it returns, and has failed when TimeLimit comes out of it. In a coroutine it is a cancellation
+    (`asyncio.CancelledError`) of what it awaits, and TimeLimit only when that comes out. After `time_limit` the worker
+    is killed. `current_task().beat()` starts both anew.
+
+    `cron="*/5 * * * *"` (by the clock of `timezone`, UTC without one) or `every=30` has the fleet enqueue it
+    periodically, without arguments; `schedules=[rota.Cron(...), rota.Every(...)]` says more, and several.
+    """
+    try:
+        declare = Declare(name, check_options(options), _periodic_of(options))
+        return declare if function is None else declare(function)
+    except (TypeError, ValueError) as error:
+        error.__traceback__ = None  # as above
+        raise
+
+
+# Imported by those alone who have something periodic, with what reads their cron expressions.
+
+
+def _periodic_of(given: ScheduleArguments) -> "tuple[Periodic, ...]":
+    if not any(name in given for name in ScheduleArguments.__annotations__):
+        return ()
+    from rota.tasks.periodic_declarations import declared  # noqa: PLC0415
+
+    return declared(given)
+
+
+def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tuple[Schedule, ...]":
+    from rota.tasks.periodic_declarations import schedules_of  # noqa: PLC0415
+
+    return schedules_of(made, periodic)

@@ -1,0 +1,81 @@
+"""No module of the product imports itself through others: imports in functions and for type checking count too."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from support.prose import ROOT
+
+Graph = Mapping[str, set[str]]
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for root in ("workers", "supervisor"):
+        for path in (ROOT / root).rglob("*.py"):
+            parts = path.relative_to(ROOT / root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """What is imported anywhere in a module: the module, and the name in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def _graph() -> dict[str, set[str]]:
+    modules = _modules()
+    graph = {}
+    for name, path in modules.items():
+        imports = set()
+        for module, inner in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+            imports.add(f"{module}.{inner}" if f"{module}.{inner}" in modules else module)
+        graph[name] = {each for each in imports if each in modules and each != name}
+    return graph
+
+
+def _packages(graph: Graph) -> dict[str, set[str]]:
+    """The same of the folders next below `rota` and `rota_supervisor`, and of the modules beside them."""
+    folded: dict[str, set[str]] = {}
+    for name, imports in graph.items():
+        at = ".".join(name.split(".")[:2])
+        folded.setdefault(at, set()).update({".".join(each.split(".")[:2]) for each in imports} - {at})
+    return folded
+
+
+def cycles_in(graph: Graph) -> set[frozenset[str]]:
+    """The strongly connected components of more than one member."""
+    reached = {name: _reached_from(name, graph) for name in graph}
+    found = {frozenset({name} | {to for to in reached[name] if name in reached[to]}) for name in graph}
+    return {cycle for cycle in found if len(cycle) > 1}
+
+
+def _reached_from(name: str, graph: Graph) -> set[str]:
+    reached, waiting = set[str](), [name]
+    while waiting:
+        new = graph[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def test_modules_import_each_other_in_one_direction() -> None:
+    assert cycles_in(_graph()) == set()
+
+
+def test_packages_import_each_other_in_one_direction() -> None:
+    assert cycles_in(_packages(_graph())) == set()
+
+
+def test_a_cycle_is_found_however_long_it_is() -> None:
+    assert cycles_in({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == {frozenset("abc")}
+
+
+def test_a_worker_imports_no_client() -> None:
+    workers = {name: imports for name, imports in _graph().items() if name.startswith(("rota.worker", "rota.poller"))}
+    assert workers
+    assert {to for imports in workers.values() for to in imports if to.startswith("rota.client")} == set()
