@@ -15,8 +15,6 @@ from collections.abc import Sequence
 # TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
-# What brings the packages that the demo draws with; all others come with rota.
-_INSTALL = dict.fromkeys(("rich", "textual"), "'rota[embedded]'")
 LEAST_STACK_BYTES = 1 << 20
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
@@ -75,8 +73,7 @@ def main() -> None:
         code = run_app(sys.argv[1:])
     except ModuleNotFoundError as error:  # of ours: the application's code is imported elsewhere
         missing = (error.name or "").partition(".")[0]
-        what = _INSTALL.get(missing, "rota")
-        sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install {what}\n")
+        sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG
     sys.exit(code)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,44 +79,68 @@ class FleetOfTest:
     def __init__(self, client: Client, folder: Path, settings: Mapping[str, Any]) -> None:
         self.client = client
         self.folder = folder
-        (folder / "rota.toml").write_text(_toml({"control": {"socket": str(folder / "control")}, **settings}))
         self._process: subprocess.Popen[bytes] | None = None
+        self._configure(settings)
+
+    def _configure(self, settings: Mapping[str, Any]) -> None:
+        text = _toml({"control": {"socket": str(self.folder / "control")}, **settings})
+        (self.folder / "rota.toml").write_text(text, encoding="utf-8")
 
     @property
     def log(self) -> str:
         """All that its processes have logged, and what tasks printed."""
         return (self.folder / _LOG).read_text(encoding="utf-8", errors="replace")
 
-    def start(self) -> None:
-        """Start it, and wait until its workers are ready. Raises FleetFailed."""
+    def start(self, *launcher: str, new_session: bool = False) -> None:
+        """Start it, and wait until its workers are ready. `launcher`: arguments of Python in front of the command, for
+        example those of `rota_supervisor.process`. Raises FleetFailed."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
             told.bind(str(self.folder / "notify"))
             with (self.folder / _LOG).open("ab") as log:
-                self._process = self._spawn(log.fileno())
+                self._process = self._spawn(log.fileno(), launcher, new_session=new_session)
             if not _hears_ready(told, self._process.pid):
                 raise FleetFailed(self._why_not())
 
-    def stop(self) -> None:
-        """Have it leave, and wait for that; what still runs is killed after `limits.drain_seconds`."""
+    @property
+    def pid(self) -> int | None:
+        """The process of its master."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a master that has ended by itself."""
+        return None if self._process is None else self._process.poll()
+
+    def reload(self, settings: Mapping[str, Any]) -> None:
+        """Change its configuration, and send SIGHUP."""
+        assert self._process is not None, "a fleet that runs"
+        self._configure(settings)
+        self._process.send_signal(signal.SIGHUP)
+
+    def stop(self) -> int:
+        """Have it leave, wait for that, and return its exit code; what still runs is killed after
+        `limits.drain_seconds`."""
         if self._process is None:
-            return
+            return 0
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()  # its children die with it
             self._process.wait()
-        self._process = None
+        code, self._process = self._process.returncode, None
+        return code
 
-    def _spawn(self, log_fd: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, log_fd: int, launcher: Sequence[str], *, new_session: bool) -> subprocess.Popen[bytes]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         more = {"NOTIFY_SOCKET": str(self.folder / "notify"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-P", "-m", "rota_supervisor", "run", "-c", str(self.folder / "rota.toml")],
+            [sys.executable, *launcher, "-P", "-m", "rota_supervisor", "run", "-c", str(self.folder / "rota.toml")],
             env=inherited | more,
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
             stderr=log_fd,
+            start_new_session=new_session,
         )
 
     def _why_not(self) -> str:

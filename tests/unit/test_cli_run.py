@@ -21,14 +21,11 @@ def test_reloading_code_without_its_library_says_what_to_install(
         run.main(["--reload", "tasks"], standalone_mode=False)
 
 
-@pytest.mark.parametrize(
-    ("missing", "command", "install"), [("click", "status", "rota"), ("rich", "demo", "'rota[embedded]'")]
-)
-def test_a_command_whose_packages_are_not_there_says_what_to_install(missing: str, command: str, install: str) -> None:
+def test_a_command_whose_packages_are_not_there_says_what_to_install() -> None:
     program = (
-        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['rota', {command!r}];"
+        "import sys; sys.modules['click'] = None; sys.argv = ['rota', 'status'];"
         "from rota_supervisor.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (78, "")
-    assert done.stderr == f"rota: error: this command needs {missing}, which is not installed: pip install {install}\n"
+    assert done.stderr == "rota: error: this command needs click, which is not installed: pip install rota\n"

@@ -1,6 +1,5 @@
 """Whatever came from outside is escaped wherever a person may look at it."""
 
-import io
 import json
 import os
 import socket
@@ -11,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
 
 import rota.telemetry.log as rota_log
 from rota.child.child_settings import Format, LogSettings
 from rota.printable import printable, printable_json, printable_lines
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
+from rota_supervisor.cli.command import CliState
+from rota_supervisor.cli.demo import Screen
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
-from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.lines import PlainLines, show_checks
+from rota_supervisor.demo.proof import Check
 from rota_supervisor.exits import say_crash
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.series import Samples
@@ -157,13 +156,10 @@ def _metrics() -> str:
     return text
 
 
-def _demo() -> str:
-    console = Console(file=io.StringIO(), width=4000, highlight=False, color_system=None)
-    PlainLines(console).happened(1.0, HOSTILE)
-    show_checks(console, [Check("name", False, HOSTILE)])
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().count("[red]") == 2
-    return console.file.getvalue()
+def _demo() -> None:
+    screen = Screen(CliState())
+    screen.say(HOSTILE)
+    screen.show([Check("name", False, HOSTILE)])
 
 
 def _raised() -> None:

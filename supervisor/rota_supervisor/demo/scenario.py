@@ -1,138 +1,234 @@
-"""What happens in the demo, and when: the configuration, the streams of tasks, the acts. Pure."""
+"""The story of the demo: streams of tasks, two floods, a kill and two resizes, until all is done."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum, auto
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from rota.tasks.call import Call
+import rota
+from rota.durations import seconds as in_seconds
+from rota_supervisor.demo import proof
+from rota_supervisor.demo.proof import Accepted, Check, Run
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.node_http import NodeSilent, node_at
+from rota_supervisor.testing import FleetOfTest
+from rota_supervisor.top import summary
 
 NAMESPACE: Final = "demo"
-TIERS: Final = (("password-reset",), ("sold-email", "expired-email"), ("default", "reports"))
-WORKERS: Final = 4
-GROWN_WORKERS: Final = 6
-SHRUNK_WORKERS: Final = 3
-VICTIM_SECONDS: Final = (1.5, 3.0, 6.0, 12.0)  # long enough to be met in mid-task; on a busy machine not the first one
-
-_PRODUCING_SHARE: Final = 0.9
-_DELAY_SHARE: Final = 0.12  # the longest delay, so that the last delayed task is due near the end
+ACT_SECONDS: Final = 20.0  # for what takes a fraction of a second on a machine that is not overloaded
+_TICK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.2
+_TELL_SECONDS: Final = 2.0
+_DRAIN_SECONDS: Final = 60.0
+_IDLE_SECONDS: Final = 5.0  # a fleet that has had nothing for so long will not run what is missing
+_LAST_LINES: Final = 3
 _SHORTEST_DELAY_SECONDS: Final = 0.3
+_DELAY_SHARE: Final = 0.12  # the longest delay, of the time that the demo lasts
 _FLOOD_PER_SECOND: Final = 30  # tasks of a flood for each second of the demo
-_FLOOD_ITEMS: Final = 100_000  # items of floods are numbered from here on
-
-CONFIG_TEXT: Final = """\
-# The fleet of `rota demo`. The demo edits `workers` and sends SIGHUP.
-namespace = "{namespace}"
-redis_url = "{redis_url}"
-imports   = ["rota_supervisor.demo.tasks"]
-workers   = {workers}
-
-tiers = [
-  ["password-reset"],                    # served first, always
-  ["sold-email", "expired-email"],       # take turns, by weight
-  ["default", "reports"],
-]
-
-[queues.password-reset]
-lag_objective_seconds = 1
-
-[queues.sold-email]
-weight = 3
-
-[http]
-listen = "{listen}"
-
-[control]
-socket = "{socket}"
-
-[log]
-format = "json"
-"""
 
 
-class Act(Enum):
-    """What happens beside the steady streams."""
-
-    FLOOD = auto()
-    KILL = auto()
-    GROW = auto()
-    SHRINK = auto()
-
-
-class Cue(NamedTuple):
-    """An act and when it begins, in seconds after the start."""
-
-    at_seconds: float
-    act: Act
+SETTINGS: Final[Mapping[str, Any]] = {
+    "namespace": NAMESPACE,
+    "imports": ["rota_supervisor.demo.tasks"],
+    "workers": 4,
+    "tiers": [["password-reset"], ["sold-email", "expired-email"], ["default", "reports"]],
+    "queues": {"password-reset": {"lag_objective_seconds": 1}, "sold-email": {"weight": 3}},
+    "log": {"format": "json"},
+}
 
 
-_ACTS: Final = ((0.1, Act.FLOOD), (0.28, Act.KILL), (0.48, Act.GROW), (0.58, Act.FLOOD), (0.78, Act.SHRINK))
-
-
-def cues(seconds: float) -> tuple[Cue, ...]:
-    """The acts of a demo that lasts `seconds`, in order."""
-    return tuple(Cue(share * seconds, act) for share, act in _ACTS)
-
-
-def producing_seconds(seconds: float) -> float:
-    """How long a demo of `seconds` produces; the rest is for what is delayed."""
-    return _PRODUCING_SHARE * seconds
+def ended_by_itself(fleet: FleetOfTest) -> Failure:
+    """Return the failure that a fleet has ended, with the last lines of its log."""
+    said = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
+    return Failure(ExitCode.NO, f"the fleet ended by itself with exit code {fleet.exit_code}: {said}")
 
 
 class Stream(NamedTuple):
-    """Calls of one task at a steady rate; `delayed` ones are due later."""
+    """Calls of one task at a steady rate; `is_delayed`: they are due later."""
 
     task: str
     queue: str
     per_second: float
-    delayed: bool
+    is_delayed: bool
 
 
 STREAMS: Final = (
-    Stream("send_password_reset", "password-reset", 6, delayed=False),
-    Stream("send_password_reset", "password-reset", 2, delayed=True),
-    Stream("send_sold_email", "sold-email", 25, delayed=False),
-    Stream("send_expired_email", "expired-email", 10, delayed=True),
-    Stream("ask_for_feedback", "default", 8, delayed=True),
-    Stream("build_report", "reports", 3, delayed=False),
+    Stream("send_password_reset", "password-reset", 6, is_delayed=False),
+    Stream("send_password_reset", "password-reset", 2, is_delayed=True),
+    Stream("send_sold_email", "sold-email", 25, is_delayed=False),
+    Stream("send_expired_email", "expired-email", 10, is_delayed=True),
+    Stream("ask_for_feedback", "default", 8, is_delayed=True),
+    Stream("build_report", "reports", 3, is_delayed=False),
 )
-# The arguments of the n-th call of each task.
-_ARGUMENTS: Final[Mapping[str, Callable[[int], tuple[Any, ...]]]] = {
-    "send_password_reset": lambda number: (number, f"token-{number}"),
-    "send_sold_email": lambda number: (17, number, 900 + number, 3),
-    "send_expired_email": lambda number: (17, number),
-    "ask_for_feedback": lambda number: (3, number),
-    "build_report": lambda number: (f"sales-{number}", 0.008),
-}
 
 
-def calls_between(since: float, until: float, seconds: float, random: Random) -> Iterator[Call[Any]]:
-    """What the streams bring from `since` to `until`, in seconds after the start of a demo of `seconds`.
+class Demo:
+    """One run against a fleet that is ready. `say` takes what happens, in words. `watch` is called all the time, and
+    raises if somebody wants to leave."""
 
-    Consecutive intervals leave no call out and bring none twice.
-    """
-    longest = max(2 * _SHORTEST_DELAY_SECONDS, _DELAY_SHARE * seconds)
-    for task, queue, per_second, delayed in STREAMS:
-        for number in range(int(per_second * since), int(per_second * until)):
-            delay = random.uniform(_SHORTEST_DELAY_SECONDS, longest) if delayed else None
-            yield Call(task, _ARGUMENTS[task](number), queue=queue, delay=delay)
+    def __init__(
+        self,
+        fleet: FleetOfTest,
+        settings: Mapping[str, Any],
+        seconds: float,
+        say: Callable[[str], None],
+        watch: Callable[[], None],
+    ) -> None:
+        self._fleet, self._settings, self._seconds = fleet, settings, seconds
+        self._say, self._watch = say, watch
+        self._http = node_at(settings["http"]["listen"])
+        self._random = Random(17)  # noqa: S311 - delays, the same in each demo
+        self.accepted: dict[str, Accepted] = {}
+        self.status: Mapping[str, Any] = {}  # the last answer of /status.json
+        self._killed: list[str] = []
+        self._acts: list[Check] = []
+        self._produced_seconds = self._looked_at = self._told_at = 0.0
+        self._started_at = time.monotonic()
 
+    def run(self) -> list[Check]:
+        """Produce, harm the fleet, wait until all is done, and return the proof. Raises Failure, and RotaError."""
+        self._wait(lambda: bool(self.status), ACT_SECONDS)
+        for share, act in (
+            (0.1, self._flood),
+            (0.28, self._kill_in_mid_task),
+            (0.48, lambda: self._resize(4, 6)),
+            (0.58, self._flood),
+            (0.78, lambda: self._resize(6, 3)),
+            (0.9, self._drain),
+        ):
+            self._produce_until(lambda at=share: self._elapsed > at * self._seconds, self._seconds)  # type: ignore[misc]  # of this turn
+            act()
+        return [*proof.prove(self.accepted, self._runs(), self._killed, self.status), *self._acts]
 
-def flood(seconds: float) -> list[Call[Any]]:
-    """More than the fleet can do at once, for the two queues of the middle tier: two thirds to one third."""
-    calls: list[Call[Any]] = []
-    for item in range(_FLOOD_ITEMS, _FLOOD_ITEMS + int(_FLOOD_PER_SECOND * seconds)):
-        task, queue = ("send_sold_email", "sold-email") if item % 3 else ("send_expired_email", "expired-email")
-        calls.append(Call(task, _ARGUMENTS[task](item), queue=queue))
-    return calls
+    # The acts
 
+    def _flood(self) -> None:
+        count = int(_FLOOD_PER_SECOND * self._seconds)
+        tasks = (
+            ("send_sold_email", "sold-email"),
+            ("send_sold_email", "sold-email"),
+            ("send_expired_email", "expired-email"),
+        )
+        self._enqueue([rota.Call(tasks[at % 3][0], (at,), queue=tasks[at % 3][1]) for at in range(count)])
+        self._say(f"{count:,} sold and expired mails at once; password resets still go first")
 
-def victim(seconds: float) -> Call[Any]:
-    """The task whose worker is killed."""
-    return Call("build_report", ("the one that is interrupted", seconds), queue="reports")
+    def _kill_in_mid_task(self) -> None:
+        self._killed = self._enqueue([rota.Call("build_yearly_report", queue="reports")])
+        [task_id] = self._killed
+        is_met = self._produce_until(lambda: bool(self._runs(task_id)), ACT_SECONDS)
+        if not is_met:
+            return self._found("killed in mid-task", ok=False, seen="no worker has started the task")
+        pid, killed_at = self._runs(task_id)[0].pid, time.time()
+        os.kill(pid, signal.SIGKILL)
+        self._say(f"kill -9 {pid}: a worker, in the middle of build_yearly_report")
+        if not self._produce_until(lambda: len(self._runs(task_id)) > 1, ACT_SECONDS):
+            return self._found("killed in mid-task", ok=False, seen="its task was not started again")
+        again = self._runs(task_id)[1]
+        seen = f"its task started again {1000 * (again.at - killed_at):.0f} ms later, in worker {again.pid}"
+        return self._found("killed in mid-task", ok=True, seen=seen)
 
+    def _resize(self, before: int, after: int) -> None:
+        self._fleet.reload({**self._settings, "workers": after})
+        self._say(f"edited rota.toml: workers = {after}, and kill -HUP")
+        asked_at = time.monotonic()
 
-def with_workers(config_text: str, count: int) -> str:
-    """The configuration with another number of workers, as an editor would change it."""
-    return re.sub(r"(?m)^workers .*", f"workers   = {count}", config_text)
+        def running() -> list[int]:
+            return [
+                count for pool in self.status["pools"] for count in (pool["workers"].get("running", 0), pool["desired"])
+            ]
+
+        ok = self._produce_until(lambda: running() == [after, after], ACT_SECONDS)
+        seen = f"{running()[0]} workers run {time.monotonic() - asked_at:.1f} s after the signal"
+        self._found(f"resized {before} -> {after}", ok=ok, seen=seen)
+
+    def _drain(self) -> None:
+        count = len(self.accepted)
+        self._say(f"producing ended with {count:,} tasks accepted; the fleet works off the rest")
+        idle_since = time.monotonic()
+
+        def is_over() -> bool:
+            nonlocal idle_since
+            states = [row["state"] for row in self.status["queues"]]
+            if not all(state and state["ready"] == state["scheduled"] == state["inflight"] == 0 for state in states):
+                idle_since = time.monotonic()
+                return False
+            return proof.totals(self.status) == (count, count) or time.monotonic() - idle_since > _IDLE_SECONDS
+
+        self._wait(is_over, _DRAIN_SECONDS)
+
+    def _found(self, name: str, *, ok: bool, seen: str) -> None:
+        self._acts.append(Check(name, ok, seen))
+        self._say(seen)
+
+    # What goes on meanwhile
+
+    def _produce_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        def is_over() -> bool:
+            self._produce()
+            return condition()
+
+        return self._wait(is_over, seconds)
+
+    def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
+        """Wait until the condition holds; return False if that takes too long."""
+        deadline = time.monotonic() + seconds
+        while not until():
+            if time.monotonic() > deadline:
+                return False
+            self._watch()
+            self._look()
+            time.sleep(_TICK_SECONDS)
+        return True
+
+    def _look(self) -> None:
+        if self._fleet.exit_code is not None:
+            raise ended_by_itself(self._fleet)
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            with contextlib.suppress(NodeSilent, ValueError):  # for example while one exporter follows another
+                self.status = json.loads(self._http.get("/status.json").text)
+        if self.status and now - self._told_at > _TELL_SECONDS:
+            self._told_at = now
+            self._say("".join(cell.text for cell in summary.title(self.status)))
+
+    def _produce(self) -> None:
+        since, self._produced_seconds = self._produced_seconds, self._elapsed
+        longest = max(2 * _SHORTEST_DELAY_SECONDS, _DELAY_SHARE * self._seconds)
+        calls = []
+        for task, queue, per_second, is_delayed in STREAMS:
+            for number in range(int(per_second * since), int(per_second * self._produced_seconds)):
+                delay = self._random.uniform(_SHORTEST_DELAY_SECONDS, longest) if is_delayed else None
+                calls.append(rota.Call(task, (number,), queue=queue, delay=delay))
+        if calls:
+            self._enqueue(calls)
+
+    def _enqueue(self, calls: list[rota.Call[Any]]) -> list[str]:
+        """Enqueue the calls, and write down those that were accepted; return their ids."""
+        sent_at = time.time()
+        ids = [handle.id for handle in self._fleet.client.enqueue_many(calls)]
+        due = [sent_at + in_seconds(call.delay or 0, "delay") for call in calls]
+        accepted = {each: Accepted(call.name, at) for each, call, at in zip(ids, calls, due, strict=True)}
+        with (self._fleet.folder / "accepted.jsonl").open("a") as journal:
+            journal.writelines(json.dumps([task_id, *each]) + "\n" for task_id, each in accepted.items())
+        self.accepted |= accepted
+        return ids
+
+    def _runs(self, task_id: str = "") -> list[Run]:
+        """Return what the tasks have noted so far, or what one of them has."""
+        file = self._fleet.folder / proof.RUNS_FILE
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [Run(*json.loads(line)) for line in lines if task_id in line and line.endswith("\n")]
+
+    def lags(self) -> dict[str, dict[str, float | None]]:
+        """Return the lag of each queue in the last minutes, in seconds."""
+        rows = {row["name"]: row["lag"] or {} for row in self.status["queues"]}
+        return {name: {each: lag.get(f"{each}_seconds") for each in ("p50", "p99")} for name, lag in rows.items()}
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started_at

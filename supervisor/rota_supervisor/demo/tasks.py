@@ -1,72 +1,85 @@
-"""The tasks of the demo: a mail service that only takes its time. Each attempt is written down in a journal.
+"""The tasks of the demo: a mail service that only takes its time.
 
-The journal is in the folder that the fleet was started in. Nothing here is imported by the demo itself: its
-producer names tasks, as an application in another repository would.
+Each attempt is noted in a journal in the folder that the demo names. A line is one write to a file opened for
+appending, so several processes share it, and what a process wrote stays when it is killed.
 """
 
+import json
 import os
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final
 
 import rota
-from rota_supervisor.demo.journal import RUNS_FILE, Mark, What, append
-
-BUSY_SHARE: Final = 10  # the mail server refuses the first attempt of every tenth
+from rota_supervisor.demo.proof import FOLDER_VARIABLE, RUNS_FILE, Run
 
 
 class MailServerBusy(Exception):
-    """What a mail server says that wants to be asked again."""
+    """The answer of a mail server that wants to be tried again."""
 
 
 @rota.around_task
 def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Write down that an attempt starts and how it ends."""
-    _note(What.START, task)
+    """Note that an attempt starts, and how it ends."""
+    _note("start", task)
     try:
         yield
     except BaseException:
-        _note(What.FAILED, task)
+        _note("failed", task)
         raise
-    _note(What.DONE, task)
+    _note("done", task)
 
 
-def _note(what: What, task: rota.CurrentTask) -> None:
-    due_at = task.due_at.timestamp()
-    append(Path(RUNS_FILE), [Mark(what, task.id, task.name, task.attempt, os.getpid(), time.time(), due_at)])
+def _folder() -> Path:
+    return Path(os.environ[FOLDER_VARIABLE])
+
+
+def _note(what: str, task: rota.CurrentTask) -> None:
+    run = Run(what, task.id, task.name, os.getpid(), time.time(), task.due_at.timestamp())
+    with (_folder() / RUNS_FILE).open("ab", buffering=0) as journal:
+        journal.write(json.dumps(run).encode() + b"\n")
 
 
 @rota.task(queue="password-reset", retries=3)
-def send_password_reset(user_id: int, token: str) -> None:
-    """Somebody waits in front of a screen for this."""
-    _send(0.002, user_id, token)
+def send_password_reset(user_id: int) -> None:
+    """Send what a person in front of a screen waits for."""
+    _send(0.002, user_id)
 
 
 @rota.task(queue="sold-email")
-def send_sold_email(seller_id: int, item_id: int, price: int, buyer_id: int) -> None:
-    """Tell a seller that an item found its buyer; price in cents."""
-    _send(0.004, seller_id, item_id, price, buyer_id)
+def send_sold_email(item_id: int) -> None:
+    """Inform a seller that the item found its buyer."""
+    _send(0.004, item_id)
 
 
 @rota.task(queue="expired-email", base=0.2, max_delay=1)
-def send_expired_email(seller_id: int, item_id: int) -> None:
-    """Tell a seller that a listing ran out. The mail server is busy now and then, so some take a second attempt."""
-    if item_id % BUSY_SHARE == 0 and rota.current_task().attempt == 1:
+def send_expired_email(item_id: int) -> None:
+    """Inform a seller that the listing expired. The mail server refuses the first attempt of every tenth."""
+    if item_id % 10 == 0 and rota.current_task().attempt == 1:
         raise MailServerBusy("450 try again later")
-    _send(0.004, seller_id, item_id)
+    _send(0.004, item_id)
 
 
 @rota.task
-def ask_for_feedback(buyer_id: int, item_id: int) -> None:
+def ask_for_feedback(item_id: int) -> None:
     """Ask a buyer, some time after the sale, how it went."""
-    _send(0.003, buyer_id, item_id)
+    _send(0.003, item_id)
 
 
-@rota.task(queue="reports", time_limit=60)
-def build_report(name: str, seconds: float) -> None:
-    """Take `seconds` over a report."""
-    _send(seconds, name)
+@rota.task(queue="reports")
+def build_report(number: int) -> None:
+    """Build a report."""
+    _send(0.008, number)
+
+
+@rota.task(queue="reports")
+def build_yearly_report() -> None:
+    """Take a minute, in which the demo kills the worker. The next attempt finds the marker, and returns at once."""
+    try:
+        (_folder() / "yearly").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    _send(60)
 
 
 def _send(seconds: float, *_content: object) -> None:

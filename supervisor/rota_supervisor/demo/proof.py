@@ -1,0 +1,93 @@
+"""The proof of the demo: the producer's journal against that of the tasks, the fleet's counts against both. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # where the journals are
+RUNS_FILE: Final = "runs.jsonl"
+WORDS: Final = ("start", "done", "failed")
+_NAMED: Final = 3  # how many tasks a fault names; the journals have all of them
+
+
+class Accepted(NamedTuple):
+    """A task that the server has accepted, to start at `not_before` at the earliest, in Unix time."""
+
+    task: str
+    not_before: float
+
+
+class Run(NamedTuple):
+    """A line that a task noted about an attempt. `what` is one of `WORDS`; both times are Unix times."""
+
+    what: str
+    task_id: str
+    task: str
+    pid: int
+    at: float
+    due_at: float
+
+
+class Check(NamedTuple):
+    """One thing that must hold, and what was seen, for people."""
+
+    name: str
+    ok: bool
+    seen: str
+
+
+def prove(
+    accepted: Mapping[str, Accepted], runs: Sequence[Run], killed: Collection[str], status: Mapping[str, Any]
+) -> list[Check]:
+    """Compare both journals with each other and with `status`, the answer of `/status.json`. `killed`: the ids of the
+    tasks whose workers were killed."""
+    first = {run.task_id: run for run in reversed(runs) if run.what == "start"}
+    starts, done, failed = (
+        Counter(run.task_id for run in runs if run.what == of) for of in ("start", "done", "failed")
+    )
+    ends = done + failed + Counter(killed)  # the attempt of a killed worker notes no end
+    lost = accepted.keys() - done.keys()
+    repeated = {task_id for task_id in starts if done[task_id] > 1 or starts[task_id] != ends[task_id]}
+    promised = {task_id: each.not_before for task_id, each in accepted.items()}
+    early = {run.task_id for run in runs if run.at < max(run.due_at, promised.get(run.task_id, 0))}
+    unknown = first.keys() - accepted.keys()
+
+    def named(wrong: Collection[str]) -> str:
+        shown = [f"{(first.get(task_id) or accepted[task_id]).task} {task_id}" for task_id in sorted(wrong)[:_NAMED]]
+        return ", ".join([*shown, *["..."] * (len(wrong) > _NAMED)])
+
+    again = f"{len(killed)} ran again, of the killed worker; {failed.total()} failed attempts were tried again"
+    return [
+        Check(
+            "every task ran",
+            bool(accepted) and not lost,
+            f"{len(lost)} of {len(accepted):,} never done: {named(lost)}"
+            if lost
+            else f"{len(accepted):,} accepted, all done, none lost",
+        ),
+        Check("none ran twice", not repeated, f"more often than they should: {named(repeated)}" if repeated else again),
+        Check("none started early", not early, f"before they were due: {named(early) or 'none'}"),
+        Check("none from nowhere", not unknown, f"runs of a task that nobody sent: {named(unknown) or 'none'}"),
+        *_counted(len(accepted), done.total(), len(killed), status),
+    ]
+
+
+def _counted(accepted: int, done: int, killed: int, status: Mapping[str, Any]) -> list[Check]:
+    """Compare the fleet's own counts with the journals."""
+    taken, ended = totals(status)
+    early, missing, recovered = status["early_starts"], status["missing_tasks"], status["recovered"]
+    deaths = sum(row["count"] for row in status["restarts"] if (row["role"], row["reason"]) == ("worker", "signal"))
+    counts = f"the fleet: {taken:,} enqueued, {ended:,} done; journals: {accepted:,} and {done:,}"
+    kill = f"{killed} worker killed, {deaths} restarted for it, {recovered} task recovered"
+    return [
+        Check("audit", (early, missing) == (0, 0), f"{missing} missing in Redis, {early} counted as early"),
+        Check("the counts agree", (taken, ended) == (accepted, done), counts),
+        Check("kill noticed", killed == deaths == recovered, kill),
+    ]
+
+
+def totals(status: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many tasks Redis has accepted, and how many attempts ended well, by the fleet's counts."""
+    queues = status["queues"]
+    accepted = sum((row["state"] or {}).get("accepted", 0) for row in queues)
+    return accepted, sum(row["processed"].get("done", 0) for row in queues)
