@@ -1,4 +1,4 @@
-"""What Linux offers a process for its place in the family, its signals and its title, and Python has no name for.
+"""What Linux offers a process for its place in the family, its signals and its title, and what `/proc` says of one.
 
 `python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties its life to its parent's, then becomes the
 command: so is a server or a fleet of our own started.
@@ -13,9 +13,75 @@ import mmap
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+# Places in /proc/PID/stat behind the command, whose name may hold blanks and brackets: see proc_pid_stat(5).
+_PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS, _RESIDENT_PAGES = 1, 11, 12, 19, 21
+_TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_GONE: Final = (FileNotFoundError, ProcessLookupError)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process uses. `cpu_seconds` since it began; `open_fds` None where the kernel does not tell."""
+
+    resident_bytes: int
+    cpu_seconds: float
+    open_fds: int | None
+
+
+def usage_of(pid: int) -> Usage | None:
+    """Return what the process uses; None when it has just gone."""
+    try:
+        numbers = _stat(pid)
+        return Usage(numbers[_RESIDENT_PAGES] * _PAGE_BYTES, _cpu_seconds(numbers), _open_fds(pid))
+    except _GONE:
+        return None
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of the process; None when it has gone."""
+    try:
+        return _stat(pid)[_PARENT]
+    except _GONE:
+        return None
+
+
+def started_at(pid: int) -> float:
+    """Return the Unix time of the process's start, to 10 ms, as the wall clock has it now. Raises OSError when it has
+    gone."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _stat(pid)[_STARTED_TICKS] / _TICKS_A_SECOND
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the user and system time of the process itself, of a zombie too; 0 when it has gone."""
+    try:
+        numbers = _stat(pid)
+    except _GONE:
+        return 0.0
+    return _cpu_seconds(numbers)
+
+
+def _cpu_seconds(numbers: list[int]) -> float:
+    return (numbers[_USER_TICKS] + numbers[_SYSTEM_TICKS]) / _TICKS_A_SECOND
+
+
+def _stat(pid: int) -> list[int]:
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return [0, *map(int, fields[1:])]  # the first is the state, a letter
+
+
+def _open_fds(pid: int) -> int | None:
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a third of the time, once for each process a scrape
+    except PermissionError:
+        return None
+
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36

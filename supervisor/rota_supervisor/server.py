@@ -21,7 +21,7 @@ from rota.server.durability import Durability
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault
 from rota_supervisor import server_check
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import server_settings
+from rota_supervisor.config.resolution import server_settings
 from rota_supervisor.exits import ExitCode, Failure
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")

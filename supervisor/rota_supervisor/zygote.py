@@ -33,7 +33,7 @@ from rota.child.slots import Phase, pids_on
 from rota.server.address import address_of
 from rota.telemetry import log, log_events
 from rota.worker.worker_life import run_worker
-from rota_supervisor import child, importing, messages, process
+from rota_supervisor import child, messages, process, task_modules
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
 BEAT_SECONDS: Final = 1.0
@@ -73,22 +73,22 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
 def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
     """Import everything and report; False when a module failed, which is reported too. `raw`: its ZygoteSettings."""
     channel, imports = entrance.channel, raw["imports"]
-    importing.make_importable(raw["path"])
-    failure = importing.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
+    task_modules.make_importable(raw["path"])
+    failure = task_modules.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
         messages.send(channel, failure)
         return False
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child.ANSWERED)  # whatever the modules unblocked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
-    for text in (*importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *importing.misfits(raw["calls"])):
+    for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
-    tasks = importing.tasks_and_queues()
+    tasks = task_modules.tasks_and_queues()
     for at in range(0, len(tasks), messages.TASKS_A_PACKET):
         messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_A_PACKET])))
-    for name, says in importing.declared_schedules():
+    for name, says in task_modules.declared_schedules():
         messages.send(channel, messages.Scheduled(name, says))
-    importing.warm_up()
-    messages.send(channel, messages.Ready(len(imports), importing.freeze()))
+    task_modules.warm_up()
+    messages.send(channel, messages.Ready(len(imports), task_modules.freeze()))
     return True
 
 
@@ -118,7 +118,7 @@ def _serve(entrance: child.Entrance) -> bool:
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
                 address_of(pools[name].server)  # kept, for its workers
-                importing.warm_up_for(pools[name].concurrency)
+                task_modules.warm_up_for(pools[name].concurrency)
             case messages.Bye():
                 return True
             case None:
@@ -230,7 +230,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     _reset_signals()
     child.leave_stacks_in(stack_fd)
     if stack_fd is not None:
-        process.keep_mapped(stack_fd)  # so that a copy of this process is known for one: see `master.shell.reaping`
+        process.keep_mapped(stack_fd)  # so that a copy of this process is known for one: see `master.shell.reaper`
     _empty_stdin()
     _offer_to_oom_killer()
     _reseed()

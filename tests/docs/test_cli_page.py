@@ -7,7 +7,7 @@ import click
 
 from rota_supervisor.cli.app import app
 from rota_supervisor.exits import MEANINGS
-from rota_supervisor.master.shell import signals
+from rota_supervisor.master.shell import master_signals
 from support.prose import ROOT
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
@@ -39,5 +39,5 @@ def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
 def test_the_page_lists_every_signal_that_the_master_takes() -> None:
     rows = re.findall(r"^\| `([A-Z0-9]+)` \| ", PAGE, re.MULTILINE)
 
-    assert {signal.Signals[f"SIG{name}"] for name in rows} == set(signals.MEANINGS)
+    assert {signal.Signals[f"SIG{name}"] for name in rows} == set(master_signals.MEANINGS)
     assert len(rows) == len(set(rows))

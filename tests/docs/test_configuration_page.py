@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from rota_supervisor.config.convert import schema, without_none
+from rota_supervisor.config.conversion import schema, without_none
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.change import change_between, faults_of_change
 from support.prose import ROOT

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.shell.startup import NEEDED
+from rota_supervisor.master.shell.run import NEEDED
 from support.fleets import Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
 

@@ -12,9 +12,9 @@ import pytest
 
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control import places
-from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
+from rota_supervisor.control import socket_place
 from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.control.socket_place import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 from support.fake_master import FakeMaster, serving
 from support.waiting import until
@@ -248,7 +248,7 @@ def test_a_pid_file_that_its_holder_takes_away_while_another_opens_it_is_held_by
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
 
-    assert places._sign(fd, path) is False
+    assert socket_place._sign(fd, path) is False
 
     os.close(fd)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from rota_supervisor.cli.app import run_app
-from rota_supervisor.control.places import ControlPlace
 from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.control.socket_place import ControlPlace
 from support.fake_master import FakeMaster
 
 Rota = Callable[..., int]

@@ -14,7 +14,7 @@ from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota_supervisor.cli.known_queues import find_strays
+from rota_supervisor.cli.other_queues import find_strays
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import Failure
 from rota_supervisor.server import (

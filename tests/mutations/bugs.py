@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
-    from rota_supervisor.master.core.events import Died
+    from rota_supervisor.master.core.master_events import Died
     from rota_supervisor.master.core.plan import Action
     from rota_supervisor.master.core.state import MasterState
-    from rota_supervisor.master.effects.declaring import Declaring
+    from rota_supervisor.master.effects.redis_calls import ScheduleDeclarer
 
 
 def ask_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
@@ -150,7 +150,7 @@ def overlook_conditions(
 
 def withdraw_as_if_alone(
     original: "Callable[..., Awaitable[None]]",
-    self: "Declaring",
+    self: "ScheduleDeclarer",
     schedules: "Collection[Declared]",
     *,
     is_alone: bool,  # noqa: ARG001 - the signature is the product's

@@ -61,7 +61,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "retired before waitpid: an owner's tasks are given back while its process still runs them",
-        PythonFunction("rota_supervisor.master.core.ticking", "perform", bugs.retire_who_is_asked_to_leave),
+        PythonFunction("rota_supervisor.master.core.tick", "perform", bugs.retire_who_is_asked_to_leave),
         Soak(20, ("term_node a 5 3", "term_node b 10 3", "term_node a 15 3"), _wrong(Wrong.DUPLICATED, Wrong.LEASE)),
     ),
     Mutation(
@@ -160,12 +160,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a kill by the hard time limit is a crash, whatever the worker said would follow",
-        PythonFunction("rota_supervisor.master.core.verdicts", "settlements_of", bugs.no_verdicts),
+        PythonFunction("rota_supervisor.master.core.child_exit", "settlements_of", bugs.no_verdicts),
         Tests("tests/unit/test_verdicts.py", "hard_limit or retry_left", r"ValueError: not enough values .*"),
     ),
     Mutation(
         "who runs beside the task that was over its limit is charged with the kill",
-        PythonFunction("rota_supervisor.master.core.dying", "_ran", bugs.charge_all),
+        PythonFunction("rota_supervisor.master.core.child_exit", "_ran", bugs.charge_all),
         Tests("tests/unit/test_master_several_tasks.py", "no_neighbour or ends_only_that_one", r"assert .*"),
     ),
     Mutation(
@@ -257,7 +257,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what a dead worker had finished is not read from its slot",
-        PythonFunction("rota_supervisor.master.core.dying", "died", bugs.died_without_outcomes),
+        PythonFunction("rota_supervisor.master.core.child_exit", "died", bugs.died_without_outcomes),
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),
     ),
     Mutation(
@@ -340,7 +340,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
-        PythonFunction("rota_supervisor.master.core.declaring", "take_in", bugs.declare_what_was_first),
+        PythonFunction("rota_supervisor.master.core.redis_events", "take_in_declarations", bugs.declare_what_was_first),
         Tests(_FLEETS, "becomes_whole", "is declared instead of"),
     ),
     Mutation(
@@ -350,7 +350,9 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a schedule goes at once when one node drops it, though another still declares it",
-        PythonFunction("rota_supervisor.master.effects.declaring", "Declaring.withdraw", bugs.withdraw_as_if_alone),
+        PythonFunction(
+            "rota_supervisor.master.effects.redis_calls", "ScheduleDeclarer.withdraw", bugs.withdraw_as_if_alone
+        ),
         Tests(_FLEETS, "becomes_whole", "is removed, and . declares it"),
     ),
     Mutation(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
 from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, RenewLeases, Retire, Spawn, Tell
-from rota_supervisor.master.core.events import Ticked
+from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import (
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
     can_be_dumped,
 )
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.stop_stages import Stage
 from rota_supervisor.master.core.take import take
 from simulation.capacity import Capacity
 from simulation.process import Process

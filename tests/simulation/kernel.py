@@ -19,7 +19,7 @@ from rota_supervisor.master.core.effects import (
     Tell,
     TellCancelled,
 )
-from rota_supervisor.master.core.events import (
+from rota_supervisor.master.core.master_events import (
     Died,
     Event,
     ProcessEnd,

@@ -6,11 +6,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core.child_settings import Surroundings
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import (
     AddToCounter,
@@ -25,14 +26,12 @@ from rota_supervisor.master.core.effects import (
     SetGaugeToNow,
     WriteLog,
 )
-from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
+from rota_supervisor.master.core.master_events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.surroundings import Surroundings
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.declaring import Declaring
-from rota_supervisor.master.effects.orders import Orders
-from rota_supervisor.master.effects.redis_calls import RedisCalls
-from rota_supervisor.master.effects.shown import write_log
+from rota_supervisor.master.effects.master_log import write_log
+from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
+from rota_supervisor.master.effects.running_tasks import Orders
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop
 from simulation.calls import CALLS, SCHEDULE_CALLS, MasterConnection
 from simulation.cancels import OrdersLine
@@ -105,7 +104,7 @@ class Node:
         self.kernel = SimulatedKernel(self)
         self.connection = MasterConnection(self, self.world.network, self.world.server)
         self._listen_for_orders()
-        declaring = Declaring(self.connection, SCHEDULE_CALLS)
+        declaring = ScheduleDeclarer(self.connection, SCHEDULE_CALLS)
         calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, declaring, self._happened)
         ignored = dict.fromkeys(
             (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore

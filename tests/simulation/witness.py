@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.protocol.tiers import DEFAULT_CRASH_LIMIT
 from rota_supervisor.config.model import Restarts
-from rota_supervisor.master.core.backoff import TOLERATED
+from rota_supervisor.master.core.start_backoff import TOLERATED
 from simulation.checks import SLACK_SECONDS
 from simulation.network import PATIENCE_SECONDS
 from simulation.process import Process

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rota_supervisor.control.places import ControlPlace
 from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
-from rota_supervisor.control.serving import serve_control
+from rota_supervisor.control.socket_place import ControlPlace
+from rota_supervisor.control.socket_server import serve_control
 
 # What is remembered of each request.
 WORDS = {

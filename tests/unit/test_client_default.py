@@ -9,7 +9,7 @@ from rota.client.client import Client
 from rota.client.default import DefaultClient, default_client
 from rota.client.resolve import resolve
 from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
-from rota_supervisor.config.load import Sources, load_config
+from rota_supervisor.config.loader import Sources, load_config
 
 NOTHING = ClientSettings()
 

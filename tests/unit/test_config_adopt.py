@@ -7,11 +7,10 @@ import pytest
 from rota.child.child_settings import poller_settings_from_json, settings_to_json
 from rota.protocol.replies import ClassicSource
 from rota_supervisor.config.faults import ConfigError
-from rota_supervisor.config.load import Flags, Sources, load_config
+from rota_supervisor.config.loader import Flags, Sources, as_toml, load_config
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import classic_sources, poller_settings
+from rota_supervisor.config.resolution import classic_sources, poller_settings
 from rota_supervisor.config.rules import MOST_SOURCES
-from rota_supervisor.config.show import as_toml
 
 TIERS = 'namespace = "shop"\ntiers = [["email"], ["default"]]\n'
 WHOLE = TIERS + '[adopt."queue:email"]\n[adopt.jobs]\nqueue = "default"\ntask = "send"\n[adopt."delayed:"]\n'

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rota_supervisor.config.faults import ConfigError, Fault
-from rota_supervisor.config.load import Flags, Loaded, Sources, load_config
+from rota_supervisor.config.loader import Flags, Loaded, Sources, as_toml, as_values, load_config, origins_by_path
 from rota_supervisor.config.model import Config, QueueConfig
-from rota_supervisor.config.show import as_toml, as_values, origins_by_path
 
 
 def loaded(

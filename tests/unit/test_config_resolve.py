@@ -10,7 +10,7 @@ from rota.protocol.tiers import QueueShare
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.rates import Rate, parse_rate
 from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, QueueConfig, TaskConfig
-from rota_supervisor.config.resolve import (
+from rota_supervisor.config.resolution import (
     pattern_domains,
     poller_settings,
     pool_sizes,

@@ -9,11 +9,10 @@ import pytest
 from rota.durations import MICROSECONDS
 from rota.schedules.schedule import CronRule, Schedule
 from rota_supervisor.config.faults import ConfigError
-from rota_supervisor.config.load import Loaded, Sources, load_config
+from rota_supervisor.config.loader import Loaded, Sources, as_toml, load_config
 from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
-from rota_supervisor.config.show import as_toml
 from rota_supervisor.master.core.change import change_between
-from rota_supervisor.master.shell.recording import as_json
+from rota_supervisor.master.shell.run_record import as_json
 from support.replaying import value_of
 
 FULL = """

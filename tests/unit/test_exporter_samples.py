@@ -26,7 +26,7 @@ from rota_supervisor.exporter.observer import (
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Fold, Samples, zeroes
 from rota_supervisor.layout import Role
-from rota_supervisor.proc import Usage
+from rota_supervisor.process import Usage
 from support.child_settings import exporter_settings
 
 SETTINGS = exporter_settings(

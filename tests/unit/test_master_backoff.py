@@ -4,7 +4,7 @@ import pytest
 
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.backoff import (
+from rota_supervisor.master.core.start_backoff import (
     BUDGETS,
     CALM,
     EARLY_DEATHS,

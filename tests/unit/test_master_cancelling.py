@@ -20,7 +20,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import HeldLease, Order, RenewLeases, Retire, Tell, TellCancelled
-from rota_supervisor.master.core.events import (
+from rota_supervisor.master.core.master_events import (
     CancelOrdered,
     Died,
     Event,
@@ -34,9 +34,8 @@ from rota_supervisor.master.core.plan import DUMP_SECONDS, next_look
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.declaring import Declaring
-from rota_supervisor.master.effects.orders import Orders, cancelled_in
-from rota_supervisor.master.effects.redis_calls import RedisCalls
+from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
+from rota_supervisor.master.effects.running_tasks import Orders, cancelled_in
 from support.cores import Core
 
 SLOT, OWNER = 8, "node:8:1"
@@ -256,7 +255,7 @@ def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable
     """What follows from a renewal that names this entry; `meanwhile`: what its worker does while it is on its way."""
 
     async def run() -> None:
-        connection, nobody = cast("AioConnection", _Renewal(cancelled, meanwhile)), cast("Declaring", None)
+        connection, nobody = cast("AioConnection", _Renewal(cancelled, meanwhile)), cast("ScheduleDeclarer", None)
         background = Background()
         calls = RedisCalls(connection, Store("n"), "node", place.memory, background, nobody, place.told.append)
         held = (HeldLease(OWNER, 20.0, SLOT, worker.nonce),)

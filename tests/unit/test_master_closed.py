@@ -7,7 +7,7 @@ from rota.telemetry import log_events
 from rota.telemetry.metrics import CONDITION_ERRORS
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter, WriteLog
-from rota_supervisor.master.core.events import ClosedSeen
+from rota_supervisor.master.core.master_events import ClosedSeen
 from support.cores import Core
 
 WORDS = "condition:1: it failed"

@@ -24,9 +24,9 @@ from rota_supervisor.master.core.plan import (
     plan,
 )
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.stop_stages import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
-from rota_supervisor.master.core.ticking import perform
+from rota_supervisor.master.core.tick import perform
 from support.cores import Core, drain, kill
 
 POOL, SLOT, BOOT, BEAT = "mail", 8, 60.0, 30.0

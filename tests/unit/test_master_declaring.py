@@ -11,7 +11,7 @@ from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import RenewLeases
-from rota_supervisor.master.core.events import LeasesRenewed, Ticked, ZygoteSaid
+from rota_supervisor.master.core.master_events import LeasesRenewed, Ticked, ZygoteSaid
 from support.cores import Core
 
 OF_CODE: Final = encode_schedule(Schedule("tick", "work", EveryRule(1_000_000), "default")).decode()

@@ -10,9 +10,9 @@ from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ARROWS, Child, ChildState, WrongArrow
 from rota_supervisor.master.core.death import Death, reason_of
-from rota_supervisor.master.core.events import Died, ProcessEnd
+from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stopping import Stop
+from rota_supervisor.master.core.stop_stages import Stop
 
 KILLED = ProcessEnd(signal.SIGKILL)
 

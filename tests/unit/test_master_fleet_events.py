@@ -11,8 +11,8 @@ from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_events
-from rota_supervisor.master.core.events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
 from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
+from rota_supervisor.master.core.master_events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.master.core.status import Glance, notice_of, report_of, status, url_of
 from rota_supervisor.notice import ChildOrigin, Notice

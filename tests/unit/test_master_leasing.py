@@ -8,9 +8,9 @@ from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Recall, RenewLeases
-from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
+from rota_supervisor.master.core.master_events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
 from rota_supervisor.master.core.state import Quiet
-from rota_supervisor.master.core.ticking import wake_at
+from rota_supervisor.master.core.tick import wake_at
 from support.cores import Core
 
 LEASE = LeaseConfig(20.0, 5.0)

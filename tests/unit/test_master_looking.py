@@ -11,9 +11,9 @@ from rota.child.slots import Phase, RecycleReason, Slot
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.events import Looked
+from rota_supervisor.master.core.master_events import Looked
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.ticking import perform
+from rota_supervisor.master.core.tick import perform
 from rota_supervisor.master.effects.slots import SlotReader
 from support.cores import Core, drain
 

@@ -11,7 +11,7 @@ import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
 from rota_supervisor.master.core.manager_messages import MONOTONIC_US
-from rota_supervisor.master.core.notifying import news
+from rota_supervisor.master.core.manager_news import news
 from rota_supervisor.master.core.state import Picture
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 

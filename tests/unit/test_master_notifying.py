@@ -10,8 +10,8 @@ from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.events import Ticked
-from rota_supervisor.master.core.notifying import in_words
+from rota_supervisor.master.core.manager_news import in_words
+from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.status import Glance, SeenTask, status
 from support.cores import Core

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.shell.oom import OomKills, counter_of, warnings
+from rota_supervisor.master.shell.reaper import OomKills, counter_of, warnings_of_oom
 
 V2 = "0::/system.slice/rota.service\n"
 V1 = "9:name=systemd:/\n4:cpu,memory:/docker/4f\n0::/\n"
@@ -73,11 +73,11 @@ def test_what_was_counted_before_the_master_began_explains_nothing(counter: Coun
 
 
 def test_a_group_whose_members_die_together_is_warned_of(counter: Counter) -> None:
-    assert warnings(counter.path) == []
+    assert warnings_of_oom(counter.path) == []
     group = counter.path.with_name("memory.oom.group")
     group.write_text("0\n")
-    assert warnings(counter.path) == []
+    assert warnings_of_oom(counter.path) == []
     group.write_text("1\n")
-    [warning] = warnings(counter.path)
+    [warning] = warnings_of_oom(counter.path)
     assert str(group) in warning
     assert "OOMPolicy=continue" in warning

@@ -12,14 +12,14 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config, Restarts
 from rota_supervisor.layout import RANGES, Role
-from rota_supervisor.master.core.backoff import CALM, StartBackoff
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.plan import Action, Signal, Start, plan
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
+from rota_supervisor.master.core.stop_stages import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
-from rota_supervisor.master.core.ticking import perform
+from rota_supervisor.master.core.tick import perform
 from support.cores import Core, drain, kill, of_order
 
 POOL = "mail"

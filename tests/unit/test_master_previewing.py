@@ -9,7 +9,7 @@ import pytest
 
 from rota.child.child_settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import (
     AdoptConfig,
     Alerts,
@@ -25,13 +25,13 @@ from rota_supervisor.config.model import (
     QueueConfig,
     TaskConfig,
 )
-from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.config.resolution import worker_settings
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.previewing import preview_of
+from rota_supervisor.master.core.child_settings import Surroundings
+from rota_supervisor.master.core.preview import preview_of
 from rota_supervisor.master.core.rollout import Generation, Rollout
-from rota_supervisor.master.core.scaling import Scaling
 from rota_supervisor.master.core.state import MasterState, Reload
-from rota_supervisor.master.core.surroundings import Surroundings
+from rota_supervisor.master.core.targets import Scaling
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
 OFFICE_HOURS = {"office": ConditionConfig(hours="Mon-Fri 08:00-18:00 UTC")}

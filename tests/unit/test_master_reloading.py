@@ -12,8 +12,7 @@ from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig, ScheduleConfig
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import reloading
-from rota_supervisor.master.core.backoff import BUDGETS, StartBackoff
+from rota_supervisor.master.core import reload_steps
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import (
     ConfigureLog,
@@ -24,10 +23,11 @@ from rota_supervisor.master.core.effects import (
     RenewLeases,
     WriteLog,
 )
-from rota_supervisor.master.core.events import Died, LeasesRenewed, ProcessEnd, Ticked, ZygoteSaid
+from rota_supervisor.master.core.master_events import Died, LeasesRenewed, ProcessEnd, Ticked, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.start_backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.effects.listen_socket import ListenSocket
-from rota_supervisor.master.effects.shown import change_log
+from rota_supervisor.master.effects.master_log import change_log
 from support.cores import Asked, Core
 from support.servers import free_port
 
@@ -51,7 +51,7 @@ class Reloads(Core):
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
         """Look whether a candidate has taken over or failed; whether the fleet was said to be ready."""
         self.state.backoffs = backoffs or {}
-        effects = reloading.settle(self.state, self.now)
+        effects = reload_steps.settle(self.state, self.now)
         self.carry_out(effects)
         return any(isinstance(effect, WriteLog) and effect.event == log_events.FLEET_READY for effect in effects)
 
@@ -74,7 +74,7 @@ class Reloads(Core):
 
     def promote(self) -> None:
         """The latest generation's zygote is ready."""
-        self.carry_out(reloading.zygote_ready(self.state, self.latest(Role.ZYGOTE, 2), self.now))
+        self.carry_out(reload_steps.zygote_ready(self.state, self.latest(Role.ZYGOTE, 2), self.now))
 
     def take_over(self) -> None:
         """The latest generation has replaced all others."""
@@ -454,7 +454,7 @@ def test_the_first_generation_goes_on_when_what_took_its_place_does_not_serve_it
     answer = reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
     zygote = reloads.latest(Role.ZYGOTE, 3)
     reloads.says(zygote, messages.Imported((("note", "default"),)))
-    reloads.carry_out(reloading.zygote_ready(reloads.state, zygote, 0.0))
+    reloads.carry_out(reload_steps.zygote_ready(reloads.state, zygote, 0.0))
     assert _result(answer) == "failure"
     assert reloads.state.rollout.promoted
     assert reloads.state.config == CONFIG

@@ -5,7 +5,7 @@ import pytest
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.master.core.rollout import Rollout
-from rota_supervisor.master.core.scaling import Scaling, ordered, origin_of
+from rota_supervisor.master.core.targets import Scaling, ordered, origin_of_count
 
 FOUR, FIVE = {"mail": 4, "web": 1}, {"mail": 5, "web": 1}
 
@@ -128,8 +128,8 @@ def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOr
 )
 def test_a_number_tells_where_it_comes_from(said: str | None, origin: str) -> None:
     found = Rollout.first(Config(workers=4), {"workers": said} if said else {}).in_force
-    assert origin_of("default", found, Scaling()) == origin
-    assert origin_of("default", found, Scaling().with_count("default", 6, [{"default": 4}])) == "operator"
+    assert origin_of_count("default", found, Scaling()) == origin
+    assert origin_of_count("default", found, Scaling().with_count("default", 6, [{"default": 4}])) == "operator"
 
 
 def test_each_of_several_pools_tells_where_its_number_comes_from() -> None:
@@ -137,5 +137,5 @@ def test_each_of_several_pools_tells_where_its_number_comes_from() -> None:
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
     scaled = Scaling().with_count("web", 1, [FOUR])  # the same number, and an operator's word
-    assert [origin_of(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
-    assert [origin_of(pool, found, scaled) for pool in pools] == ["file", "operator"]
+    assert [origin_of_count(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
+    assert [origin_of_count(pool, found, scaled) for pool in pools] == ["file", "operator"]

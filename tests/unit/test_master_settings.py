@@ -3,7 +3,7 @@
 from rota.child.child_settings import settings_to_json
 from rota.protocol.tiers import pack_tiers
 from rota_supervisor.config.model import Config, PoolConfig
-from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.config.resolution import worker_settings
 from rota_supervisor.master.core.rollout import Generation, Rollout
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("a",)), "rest": PoolConfig(workers=1, queues=("b",))}

@@ -16,11 +16,19 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
-from rota_supervisor.master.core.events import CancelOrdered, Died, Look, Looked, OwnerRetired, ProcessEnd, Ticked
+from rota_supervisor.master.core.master_events import (
+    CancelOrdered,
+    Died,
+    Look,
+    Looked,
+    OwnerRetired,
+    ProcessEnd,
+    Ticked,
+)
 from rota_supervisor.master.core.plan import DUMP_SECONDS
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.status import Glance, SeenTask, status
-from rota_supervisor.master.effects.orders import cancelled_in
+from rota_supervisor.master.effects.running_tasks import cancelled_in
 from rota_supervisor.master.effects.slots import SlotReader
 from support.cores import Core
 

@@ -6,8 +6,8 @@ import pytest
 
 from rota_supervisor.__main__ import MASTER_SIGNALS
 from rota_supervisor.control.port import RequestKind
-from rota_supervisor.master.shell import signals
-from rota_supervisor.master.shell.signals import MEANINGS, SignalReader
+from rota_supervisor.master.shell import master_signals
+from rota_supervisor.master.shell.master_signals import MEANINGS, SignalReader
 
 
 def test_a_repeat_within_a_second_is_the_same_request_and_a_later_one_means_at_once() -> None:
@@ -48,9 +48,9 @@ def test_the_others_mean_the_same_each_time(number: signal.Signals, request_: Re
 
 def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SignalReader(had_terminal=True)
-    monkeypatch.setattr(signals, "has_terminal", lambda: True)
+    monkeypatch.setattr(master_signals, "has_terminal", lambda: True)
     assert reader.read(signal.SIGHUP, 0.0) is RequestKind.RELOAD
-    monkeypatch.setattr(signals, "has_terminal", lambda: False)
+    monkeypatch.setattr(master_signals, "has_terminal", lambda: False)
     assert reader.read(signal.SIGHUP, 0.0) is RequestKind.DRAIN
 
 

@@ -11,7 +11,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import ForkWorker, FreeSlot, Order, Register, Retire, Tell
-from rota_supervisor.master.core.events import (
+from rota_supervisor.master.core.master_events import (
     Event,
     Look,
     Looked,

@@ -7,7 +7,7 @@ import pytest
 
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Children, ChildState
-from rota_supervisor.master.core.stopping import (
+from rota_supervisor.master.core.stop_stages import (
     AWAY_SECONDS,
     LEAVE_SECONDS,
     RETIRE_SECONDS,

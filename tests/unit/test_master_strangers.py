@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from rota_supervisor.master.shell.reaping import Traces, kill_left_behind
+from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
@@ -20,7 +20,7 @@ import ctypes, os, subprocess, sys
 if sys.argv[1:] != ["bounded"]:
     ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_KILL})
     os.execv(sys.executable, [sys.executable, __file__, "bounded"])
-from rota_supervisor.master.shell.reaping import Traces, kill_left_behind
+from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 left = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True, user=65534)
 kill_left_behind([Traces(left.pid, "", "rota-stack-8-1")], ())
 left.stdin.close()

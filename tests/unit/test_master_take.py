@@ -11,7 +11,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.effects import Leave, Register, SetGauge, Spawn, Tell
-from rota_supervisor.master.core.events import (
+from rota_supervisor.master.core.master_events import (
     EvictionPolicySeen,
     LeasesRenewed,
     RedisAnswered,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.shell import watching
-from rota_supervisor.master.shell.watching import ConfigWatch, beside
+from rota_supervisor.master.effects.background import beside
+from rota_supervisor.master.shell import file_watch
+from rota_supervisor.master.shell.file_watch import ConfigWatch
 
 
 class Watch:
@@ -50,7 +51,7 @@ class Watch:
 
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    monkeypatch.setattr(watching, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(file_watch, "SETTLE_SECONDS", 0.0)
     return Watch(tmp_path / "rota.toml")
 
 
@@ -126,7 +127,7 @@ def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_or_not)
-    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.001)
     watch.file.write_bytes(b"workers = 2")
     watch.follow()
     assert (watch.reloads, refusals) == (1, 0)

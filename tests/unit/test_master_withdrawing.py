@@ -10,7 +10,7 @@ from rota.protocol.command import Command
 from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
-from rota_supervisor.master.effects.declaring import Declaring
+from rota_supervisor.master.effects.redis_calls import ScheduleDeclarer
 
 TICK, NIGHTLY = Declared("tick", b"{}"), Declared("nightly", b"{}")
 
@@ -22,7 +22,7 @@ class Node:
         self.removed: list[str] = []
         self.word = DeclareWord.KEPT
         self.fail: list[Exception] = []
-        self._declaring = Declaring(cast(AioConnection, self), ScheduleStore("n"))
+        self._declaring = ScheduleDeclarer(cast(AioConnection, self), ScheduleStore("n"))
 
     async def run(self, call: Command[Any]) -> Any:
         args = [part.decode() for part in call.args.data.split(b"\r\n")[1::2]]

@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 import pytest
 
-from rota_supervisor import proc
+from rota_supervisor import process
 from support.waiting import until
 
 CLOCK_TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
@@ -20,31 +20,31 @@ NOBODY: Final = 65534
 
 
 @pytest.fixture
-def process() -> psutil.Process:
+def ours() -> psutil.Process:
     return psutil.Process()
 
 
-def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
-    usage = proc.usage_of(os.getpid())
+def test_usage_is_what_psutil_says(ours: psutil.Process) -> None:
+    usage = process.usage_of(os.getpid())
     assert usage is not None
-    assert usage.resident_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
-    times = process.cpu_times()
+    assert usage.resident_bytes == pytest.approx(ours.memory_info().rss, rel=0.05)
+    times = ours.cpu_times()
     assert usage.cpu_seconds == pytest.approx(times.user + times.system, abs=0.5)
-    assert usage.open_fds == pytest.approx(process.num_fds(), abs=2)
+    assert usage.open_fds == pytest.approx(ours.num_fds(), abs=2)
 
 
-def test_start_and_parent_are_what_psutil_says(process: psutil.Process) -> None:
-    assert proc.started_at(os.getpid()) == pytest.approx(
-        process.create_time(), abs=1.1
+def test_start_and_parent_are_what_psutil_says(ours: psutil.Process) -> None:
+    assert process.started_at(os.getpid()) == pytest.approx(
+        ours.create_time(), abs=1.1
     )  # its boot time has no fraction
-    assert proc.parent_of(os.getpid()) == os.getppid()
+    assert process.parent_of(os.getpid()) == os.getppid()
 
 
 def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> None:
     before = time.time()
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            assert before - CLOCK_TICK_SECONDS <= proc.started_at(child.pid) <= time.time()
+            assert before - CLOCK_TICK_SECONDS <= process.started_at(child.pid) <= time.time()
         finally:
             child.kill()
 
@@ -52,9 +52,9 @@ def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> Non
 def test_the_time_of_a_zombie_is_still_known() -> None:
     with subprocess.Popen([sys.executable, "-c", "for _ in range(10**6): pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        used = proc.cpu_seconds_of(child.pid)
+        used = process.cpu_seconds_of(child.pid)
     assert used > 0
-    assert proc.cpu_seconds_of(child.pid) == 0
+    assert process.cpu_seconds_of(child.pid) == 0
 
 
 def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
     with subprocess.Popen([odd, "60"]) as child:
         try:
             until(lambda: psutil.Process(child.pid).name() == odd.name)
-            assert proc.parent_of(child.pid) == os.getpid()
-            assert proc.usage_of(child.pid) is not None
+            assert process.parent_of(child.pid) == os.getpid()
+            assert process.usage_of(child.pid) is not None
         finally:
             child.kill()
 
@@ -72,8 +72,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
 def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
-    assert proc.usage_of(child.pid) is None
-    assert proc.parent_of(child.pid) is None
+    assert process.usage_of(child.pid) is None
+    assert process.parent_of(child.pid) is None
 
 
 @contextmanager
@@ -90,6 +90,6 @@ def without_roots_rights() -> Iterator[None]:
 
 def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
     with without_roots_rights():
-        usage = proc.usage_of(1)
+        usage = process.usage_of(1)
     assert usage is not None
     assert usage.open_fds is None

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rota.redaction import HIDDEN, redact
 from rota.server.address import parse_address
 from rota_supervisor.config.faults import ConfigError
-from rota_supervisor.config.load import Sources, load_config
-from rota_supervisor.config.show import as_toml
+from rota_supervisor.config.loader import Sources, as_toml, load_config
 
 SECRET = "S3cr-et"
 

@@ -21,7 +21,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import AddToCounter, Retire
-from rota_supervisor.master.core.events import Died, OwnerRetired, ProcessEnd
+from rota_supervisor.master.core.master_events import Died, OwnerRetired, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
 from support.cores import Core
 

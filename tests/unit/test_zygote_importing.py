@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.importing import import_all, make_importable
+from rota_supervisor.task_modules import import_all, make_importable
 
 
 def _write(folder: Path, name: str, text: str) -> str:

@@ -13,7 +13,7 @@ from rota.protocol.walks import find_unplaced
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.known_queues import StrayKey, find_strays, warn_of_strays
+from rota_supervisor.cli.other_queues import StrayKey, find_strays, warn_of_strays
 from rota_supervisor.exits import ExitCode, Failure
 
 NAMED_IDS = 20

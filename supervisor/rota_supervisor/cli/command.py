@@ -11,7 +11,7 @@ import click
 
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import ConfigError, suggestion
-from rota_supervisor.config.load import NO_FLAGS, Flags, Loaded, load_config, sources_of
+from rota_supervisor.config.loader import NO_FLAGS, Flags, Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from rota.protocol.store import Store
     from rota.server.connection import Connection
     from rota_supervisor.cli.control_client import FoundMaster
+
+import re
+from datetime import datetime
+from typing import Final
+
+from rota.durations import seconds, unix_microseconds
 
 
 @dataclass(slots=True)
@@ -202,3 +208,46 @@ class RotaGroup(click.Group):
         """What to say of a command that others have; "" when they have none of that name."""
         del word
         return ""
+
+
+# How durations and times are written
+
+_SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = _DURATION.fullmatch(str(value).strip().lower())
+        if not found or found[2] not in _SECONDS:
+            negative = " and never negative" * str(value).startswith("-")
+            self.fail(f"{value!r} is no duration: seconds, or a number with ms, s, m, h or d, as in 90, 1.5h{negative}")
+        try:
+            return seconds(float(found[1]) * _SECONDS[found[2]], "a duration")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            when = datetime.fromisoformat(str(value))
+            unix_microseconds(when, str(value))
+        except ValueError as error:
+            zoned = "has no time zone" in str(error)
+            lack = "has no time zone" if zoned else "is no time"
+            self.fail(f"{value!r} {lack}: write it as 2027-01-31T09:00+01:00, or with Z for UTC", param, ctx)
+        return when
+
+
+DURATION: Final = _Duration()
+"""Seconds, or a number with its unit, as seconds."""
+
+MOMENT: Final = _Moment()
+"""A time of ISO 8601 with its zone, as a datetime."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.config import show
+from rota_supervisor.config import loader
 from rota_supervisor.exits import ExitCode, Failure
 
 CONFIG_TEXT = """\
@@ -97,7 +97,7 @@ def print_config(origin: bool) -> None:
     state = command.current_state()
     loaded = state.load_with_warnings()
     if state.json:
-        values = show.as_values(loaded.config)
-        output.put_json({"config": values, "origins": show.origins_by_path(loaded)} if origin else values)
+        values = loader.as_values(loaded.config)
+        output.put_json({"config": values, "origins": loader.origins_by_path(loaded)} if origin else values)
     else:
-        output.put(show.as_toml(loaded, origins=origin).rstrip())
+        output.put(loader.as_toml(loaded, origins=origin).rstrip())

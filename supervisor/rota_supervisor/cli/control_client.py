@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control.places import folders_of_sockets, is_of_others, socket_places
-from rota_supervisor.control_line import exchange
+from rota_supervisor.control.port import exchange
+from rota_supervisor.control.socket_place import folders_of_sockets, is_of_others, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS: Final = 10.0

@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.load import Flags, load_config, sources_of
+from rota_supervisor.config.loader import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.control import places
+from rota_supervisor.control import socket_place
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_to_ourselves, show_title
@@ -79,10 +79,13 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 @contextlib.contextmanager
-def _own_places(config: Config) -> Iterator[places.ControlPlace]:
+def _own_places(config: Config) -> Iterator[socket_place.ControlPlace]:
     """Hold the pid file and the place of the control socket. Raises Failure 73."""
-    place = places.socket_places(config, os.environ, os.getuid())[0]
-    with places.hold_pid_file(config.control.pid_file), contextlib.closing(places.claim_place(place)) as claimed:
+    place = socket_place.socket_places(config, os.environ, os.getuid())[0]
+    with (
+        socket_place.hold_pid_file(config.control.pid_file),
+        contextlib.closing(socket_place.claim_place(place)) as claimed,
+    ):
         yield claimed
 
 

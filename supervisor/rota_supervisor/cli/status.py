@@ -22,7 +22,7 @@ from rota.protocol.progress import progress_words
 from rota.protocol.schedule_store import ScheduleStore
 from rota.protocol.store import Store
 from rota.schedules.schedule_status import rows_of
-from rota_supervisor.cli import command, master, output, sources
+from rota_supervisor.cli import command, master_verbs, other_queues, output
 from rota_supervisor.exits import Failure
 from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died
 
@@ -49,7 +49,7 @@ Table = tuple[list[str], list[list[object]]]
 def status() -> None:
     """Show what this node's master supervises, and the consumers and next schedules of the whole fleet."""
     state = command.current_state()
-    found = master.ask("status")
+    found = master_verbs.ask("status")
     found["children"] = with_memory(found["children"], found["pid"])
     found |= _asked(state, found) if found["redis_up"] else _NOT_ASKED
     if state.json:
@@ -66,7 +66,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
     try:
         with state.redis(state.load_for_node()) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
-            adopts = sources.with_what_waits(found["adopts"], connection)
+            adopts = other_queues.with_what_waits(found["adopts"], connection)
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
     except Failure:
         return _NOT_ASKED
@@ -192,7 +192,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 def _adopts(rows: Sequence[Row]) -> Table:
     """Classic queues whose items become tasks of this fleet."""
-    header, cells = list(sources.HEADER), list(sources.cells_of(rows, time.time()))
+    header, cells = list(other_queues.SOURCES_HEADER), list(other_queues.cells_of_sources(rows, time.time()))
     for row in cells:
         row[2:4] = [_cut(str(cell), _MOST_SOURCE) for cell in row[2:4]]
     return header, _narrowed(header, cells, 0)

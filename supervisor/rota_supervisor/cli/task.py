@@ -17,17 +17,20 @@ from rota.protocol.command import follow
 from rota.protocol.replies import CancelWord
 from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.task_end import put_end
-from rota_supervisor.cli.task_list import list_tasks
-from rota_supervisor.cli.task_show import TASK_ID, check_id, require_known, show
-from rota_supervisor.cli.times import DURATION, MOMENT
+from rota_supervisor.cli.command import DURATION, MOMENT
+from rota_supervisor.cli.task_views import TASK_ID, check_id, list_tasks, require_known, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import tls_options
+from rota_supervisor.config.resolution import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
     from rota.client.client import Client
+    from rota.client.handle import Handle
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from rota.client.handle import Handle
 
 
@@ -112,7 +115,7 @@ def _argument(text: str) -> Any:
 def _import_tasks(config: Config, name: str) -> None:
     """Import the tasks, as a worker would, and make sure that this one is among them."""
     from rota.tasks.registry import default_registry  # noqa: PLC0415 - the modules of a person are imported only here
-    from rota_supervisor.importing import import_all, make_importable  # noqa: PLC0415 - as above
+    from rota_supervisor.task_modules import import_all, make_importable  # noqa: PLC0415 - as above
 
     make_importable([str(Path.cwd())])
     with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
@@ -180,3 +183,24 @@ def cancel(task_id: str, kill_after: float | None) -> None:
         case CancelWord.UNKNOWN:
             require_known(found)
             raise Failure(ExitCode.NO, f"{task_id} has ended already: it is {found.state}")
+
+
+def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
+    """Wait for the task and write its result; raises Failure when it came to another end, or to none in time."""
+    output.say(f"waiting for {handle.id}")
+    told: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
+    try:
+        told |= {"state": "done", "result": handle.result(timeout_seconds)}
+    except rota.ResultNotStored as error:
+        if error.status is None or error.status.state != "done":
+            raise Failure(ExitCode.NO, str(error)) from None
+        output.say(str(error))
+        told["state"] = "done"
+    except (rota.Unavailable, rota.Uncertain) as error:
+        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
+    except (rota.TaskDead, rota.TaskCancelled, rota.TaskExpired, rota.WaitTimeout) as error:
+        raise Failure(ExitCode.NO, str(error)) from None
+    if as_json:
+        output.put_json(told)
+    elif "result" in told:
+        output.put_json(told["result"])

@@ -15,7 +15,7 @@ import rota
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.health import node_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import tls_options
+from rota_supervisor.config.resolution import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_of_url, token_in
 from rota_supervisor.top.summary import plain

@@ -11,9 +11,9 @@ from rota.protocol.names import STAR, fault_in_name, fault_in_pattern, fault_in_
 from rota.server.address import TlsFiles, parse_address
 from rota.tasks.rates import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
-from rota_supervisor.config.chunk import check_chunk
+from rota_supervisor.config.condition_hours import longest_closed, parse_hours
+from rota_supervisor.config.condition_lua import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.hours import longest_closed, parse_hours
 from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.config.schedules import faults_of_schedules
 

@@ -1,9 +1,11 @@
 """What people can ask of a master, whoever carries it there: the control socket, a signal, a test."""
 
-from collections.abc import Awaitable
+import json
+import socket
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 Answer = dict[str, object]  # what is written as JSON
 
@@ -49,3 +51,15 @@ class ControlPort(Protocol):
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
         """Ask for something; `order`: of SCALE. What is returned resolves to the answer, and need not be awaited: for
         RELOAD and RESTART when it is known what became of it, for all others at once."""
+
+
+def exchange(connected: socket.socket, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Send a request, and return what is answered within this time. Raises TimeoutError; OSError where nobody does."""
+    connected.settimeout(seconds)
+    with connected.makefile("rb") as reader:
+        connected.sendall(json.dumps(request).encode() + b"\n")
+        line = reader.readline()
+    if not line:
+        raise ConnectionResetError("it hung up")
+    answer: dict[str, Any] = json.loads(line)
+    return answer

@@ -23,7 +23,7 @@ from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
 from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import FLEET_STATES, Json, Notice, redis_warnings, sentence
-from rota_supervisor.proc import parent_of
+from rota_supervisor.process import parent_of
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 LIVE_TICKS: Final = 3  # the master may miss two beats

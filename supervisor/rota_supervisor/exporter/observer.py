@@ -30,7 +30,7 @@ from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, Seri
 from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Json, Notice, Pace
-from rota_supervisor.proc import Usage, usage_of
+from rota_supervisor.process import Usage, usage_of
 
 # The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {

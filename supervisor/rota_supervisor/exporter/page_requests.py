@@ -21,7 +21,7 @@ from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
 from rota.protocol.walks import find_task
 from rota.telemetry import log, log_events
-from rota_supervisor.control_line import exchange
+from rota_supervisor.control.port import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer
 from rota_supervisor.exporter.redis_thread import NoAnswer, RedisThread

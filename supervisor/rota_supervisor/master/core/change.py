@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from rota.child.child_settings import settings_to_json
 from rota.protocol.names import served_as
-from rota_supervisor.config import resolve, show
+from rota_supervisor.config import loader, resolution
 from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
-from rota_supervisor.master.core.settings import exporter_settings
+from rota_supervisor.master.core.child_settings import exporter_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
 # Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
@@ -35,13 +35,13 @@ class Change:
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
     """Compare what children are told by each. `fresh`: the code is to be loaded again, whatever is different."""
-    before, after = resolve.worker_settings(old), resolve.worker_settings(new)
+    before, after = resolution.worker_settings(old), resolution.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
     code = old.imports != new.imports
     changed = {
-        "counts": resolve.pool_sizes(old) != resolve.pool_sizes(new) or old.pollers != new.pollers,
+        "counts": resolution.pool_sizes(old) != resolution.pool_sizes(new) or old.pollers != new.pollers,
         "workers": code or bool(stale),
-        "pollers": resolve.poller_settings(old, 0) != resolve.poller_settings(new, 0),
+        "pollers": resolution.poller_settings(old, 0) != resolution.poller_settings(new, 0),
         "schedules": old.schedules != new.schedules,
         "exporter": exporter_settings(old) != exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
@@ -63,7 +63,7 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 def oversized_pools(config: Config) -> list[Fault]:
     """Pools whose settings do not fit into one packet to a zygote: thousands of queues or overrides."""
-    sizes = {pool: len(settings_to_json(settings)) for pool, settings in resolve.worker_settings(config).items()}
+    sizes = {pool: len(settings_to_json(settings)) for pool, settings in resolution.worker_settings(config).items()}
     return [
         Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
         for pool, size in sizes.items()
@@ -102,7 +102,7 @@ def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> l
     if before.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # another password
         keys.append("redis_url")
     return [
-        {"key": key, "old": old.get(key), "new": new.get(key), "origin": show.origin_of(loaded, key)} for key in keys
+        {"key": key, "old": old.get(key), "new": new.get(key), "origin": loader.origin_of(loaded, key)} for key in keys
     ]
 
 
@@ -113,8 +113,8 @@ def in_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
     """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
-    usual = dict(_flat(show.as_values(Config())))
-    values = _flat(show.as_values(config))
+    usual = dict(_flat(loader.as_values(Config())))
+    values = _flat(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
 
 

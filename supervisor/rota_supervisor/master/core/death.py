@@ -13,7 +13,7 @@ from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text
 from rota_supervisor.master.core.children import Child, ChildState, ToldCancel
-from rota_supervisor.master.core.events import Died, ProcessEnd
+from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
     AS_TOLD,
     KILL_AFTER,
@@ -23,7 +23,7 @@ from rota_supervisor.master.core.reasons import (
     UNWANTED,
     Reason,
 )
-from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.stop_stages import Stage, Stop
 
 STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
 STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000

@@ -31,11 +31,11 @@ from itertools import filterfalse, islice
 from typing import Final, NamedTuple
 
 from rota_supervisor.layout import RANGES, TICK_SECONDS, Role
-from rota_supervisor.master.core.backoff import CALM
 from rota_supervisor.master.core.children import AT_WORK, ENDING, LIVE, STARTING, UNSEEN, Child, ChildState
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.start_backoff import CALM
+from rota_supervisor.master.core.stop_stages import Stage
 from rota_supervisor.master.core.targets import Desired, PoolName, Target
 
 RECYCLED_SHARE: Final = 8  # one in so many may be away

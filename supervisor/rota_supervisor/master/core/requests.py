@@ -12,16 +12,16 @@ from typing import assert_never
 from rota.telemetry import log_events as names
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.schedules import without_queue
 from rota_supervisor.control.port import RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reloading, scaling, stopping
+from rota_supervisor.master.core import reload_steps, stop_stages, targets
 from rota_supervisor.master.core.change import faults_of_change, oversized_pools
 from rota_supervisor.master.core.children import UNSEEN
-from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, Requested
-from rota_supervisor.master.core.previewing import preview_of
+from rota_supervisor.master.core.master_events import ConfigurationRead, PlacePrepared, Requested
+from rota_supervisor.master.core.preview import preview_of
 from rota_supervisor.master.core.state import MasterState, Quiet, Reload
 
 
@@ -76,7 +76,7 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     counts = state.wanted.counts
     by_one = 1 if event.request is RequestKind.MORE else -1
     order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
-    pool, count = scaling.ordered(order, counts)
+    pool, count = targets.ordered(order, counts)
     state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
     return [
         do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
@@ -114,13 +114,13 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     """Drain and leave, or leave at once."""
     at_once, before = event.request is RequestKind.STOP_NOW, state.stop
     drain_seconds = state.config.limits.drain_seconds
-    state.stop = stopping.begin(before, now, drain_seconds, at_once=at_once)
-    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stopping.Stage.AT_ONCE})
+    state.stop = stop_stages.begin(before, now, drain_seconds, at_once=at_once)
+    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stop_stages.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
     state.leases.hurry()  # to know soon whether Redis answers
     draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
-    return [*reloading.stopped(state, now), draining, answer]
+    return [*reload_steps.stopped(state, now), draining, answer]
 
 
 # A reload
@@ -164,8 +164,8 @@ def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list
     if reload.only_shown:
         return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]
     if event.faults:
-        return reloading.rejected(state, list(event.faults), [reload], now)
+        return reload_steps.rejected(state, list(event.faults), [reload], now)
     if state.stop.is_asked:
-        return [do.DropPreparedPlace(), *reloading.given_up(state, "the fleet is draining", [reload], now)]
+        return [do.DropPreparedPlace(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
     warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
-    return [*warned, *reloading.take_in(state, reload, now)]
+    return [*warned, *reload_steps.take_in(state, reload, now)]

@@ -15,9 +15,9 @@ from typing import Final
 
 from rota.telemetry.metric_labels import QueueLabels
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import served_queues
-from rota_supervisor.master.core import settings
+from rota_supervisor.master.core import child_settings
 
 FIRST: Final = 1
 
@@ -46,10 +46,10 @@ class Generation:
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property
-    def pools(self) -> dict[str, settings.WorkersOfPool]:
+    def pools(self) -> dict[str, child_settings.WorkersOfPool]:
         """What the workers of each pool are told, worked out once: with 500 queues that takes 8 ms, and starts, deaths
         and recalls ask for it one by one. 50 at once held the loop for 0.4 s."""
-        return settings.of_workers(self.config)
+        return child_settings.of_workers(self.config)
 
     @cached_property
     def queue_labels(self) -> QueueLabels:

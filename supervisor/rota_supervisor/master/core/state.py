@@ -8,22 +8,23 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from rota.child.slots import Phase
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.views import ClosedQueue
 from rota.telemetry.metrics import GaugeDefinition
-from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import taken_queues
+from rota_supervisor.config.resolution import taken_queues
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.backoff import CALM, StartBackoff
+from rota_supervisor.master.core.child_settings import Surroundings, WorkersOfPool
 from rota_supervisor.master.core.children import Child, Children, PoolKey
 from rota_supervisor.master.core.rollout import Generation, Rollout
-from rota_supervisor.master.core.settings import WorkersOfPool
-from rota_supervisor.master.core.stopping import Stop
-from rota_supervisor.master.core.surroundings import Surroundings
+from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
+from rota_supervisor.master.core.stop_stages import Stop
 from rota_supervisor.master.core.targets import WantedFleet
-from rota_supervisor.notice import FleetEvent, Held, Notice, PoolState
+from rota_supervisor.notice import Closed, FleetEvent, Held, Notice, PoolState
 
 MOST_EVENTS: Final = 100
+MOST_CLOSED_SHOWN: Final = 20
 
 
 @dataclass(slots=True)
@@ -235,6 +236,13 @@ class MasterState:
     def quiet_seconds(self, now: float) -> float:
         """For how long this node has been quiet, 0 when it is not."""
         return now - self.quiet_since if self.quiet.is_asked else 0.0
+
+    @property
+    def shown_closed(self) -> tuple[Closed, ...]:
+        """The closed queues, for people: those with a fault first, then the longest."""
+        rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
+        at = self.closed_at
+        return tuple(Closed(row.queue, row.closed_by, row.error, at - row.closed_age_us / MICROSECONDS) for row in rows)
 
     @property
     def taken_queues(self) -> list[str]:

@@ -12,14 +12,13 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.protocol.nodes import NodeReport
 from rota.protocol.progress import Progress, progress_row
-from rota_supervisor.config.resolve import classic_sources, pool_sizes
+from rota_supervisor.config.resolution import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import closed
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
-from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.targets import origin_of_count
 from rota_supervisor.notice import FLEET_STATES, ChildOrigin, Notice, dated, death_in_words, states_of_pools
 from rota_supervisor.server_check import SAFE_POLICY
 
@@ -69,7 +68,7 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "held": held,
         "adopts": [source._asdict() for source in classic_sources(state.config)],
         "quiet_seconds": round(state.quiet_seconds(glance.now), 1),
-        "closed": [each.row(glance.now) for each in closed.shown(state)],
+        "closed": [each.row(glance.now) for each in state.shown_closed],
         "pools": _pools(state, glance, states_of_pools(held)),
         "children": [_row(child, glance) for child in sorted(state.children, key=attrgetter("slot"))],
         "events": [dated(each._asdict(), glance.now, glance.wall) for each in state.events.last],
@@ -90,7 +89,7 @@ def notice_of(state: MasterState) -> Notice:
         url=url_of(state.place, state.surroundings.host),
         held=state.held,
         quiet_since=state.quiet_since if state.quiet.is_asked else None,
-        closed=closed.shown(state),
+        closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
         children=tuple(ChildOrigin(child.slot, _pool_of(child), child.generation) for child in children),
@@ -136,7 +135,7 @@ def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> lis
             "pool": pool,
             "state": states[pool],
             "desired": count,
-            "origin": origin_of(pool, generation, scaling),
+            "origin": origin_of_count(pool, generation, scaling),
             "configured": sizes[pool],
             "ready": ready[pool],
             "busy": busy[pool],

@@ -3,80 +3,52 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rota.telemetry import log_events as names
-from rota.telemetry import metrics as m
-from rota_supervisor.master.core import closed, dying, events, fleet_events, living, reloading, requests, ticking
+from rota_supervisor.master.core import (
+    child_events,
+    child_exit,
+    fleet_events,
+    master_events,
+    redis_events,
+    reload_steps,
+    requests,
+    tick,
+)
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.status import put_up_news
-from rota_supervisor.server_check import SAFE_POLICY
 
 
-def take(state: MasterState, event: events.Event, now: float) -> list[do.Effect]:
+def take(state: MasterState, event: master_events.Event, now: float) -> list[do.Effect]:
     """Move the state as the event has it, and return what is to be done, in order.
 
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
     """
     effects = _TRANSITIONS[type(event)](state, event, now)
     fleet_events.note(state, effects, now)
-    return [*effects, *put_up_news(state)] if isinstance(event, events.Ticked) else effects
-
-
-def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[do.Effect]:
-    was_away, state.redis_up, state.redis_refusal = state.redis_up is False, True, ""
-    shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
-    return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
-
-
-def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) -> list[do.Effect]:
-    effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
-    if not event.is_away:  # it answers, though not as we like
-        return effects
-    refusal = event.error if event.is_reply else ""
-    if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
-        told = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
-        effects.append(do.error(names.REDIS_LOST, **told, refused=event.is_reply))
-    state.redis_up, state.redis_refusal, state.redis_round_trip_seconds = False, refusal, None
-    return [*effects, do.SetGauge(m.REDIS_UP, (), 0), do.SetGauge(m.REDIS_ROUND_TRIP, (), None)]
-
-
-def _round_trip_seen(state: MasterState, event: events.RoundTripSeen, _now: float) -> list[do.Effect]:
-    state.redis_round_trip_seconds = event.seconds
-    return [do.SetGauge(m.REDIS_ROUND_TRIP, (), event.seconds)]
-
-
-def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
-    """A server that drops keys is refused at the start; it is an alarm when it is configured so later."""
-    if event.policy == (state.eviction_policy or SAFE_POLICY):
-        return []
-    state.eviction_policy = event.policy
-    if event.policy == SAFE_POLICY:
-        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)]
-    alarm = do.error(names.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
-    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]
+    return [*effects, *put_up_news(state)] if isinstance(event, master_events.Ticked) else effects
 
 
 _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
-    events.Ticked: ticking.ticked,
-    events.Requested: requests.requested,
-    events.ConfigurationRead: requests.configuration_read,
-    events.PlacePrepared: requests.place_prepared,
-    events.PlaceTaken: reloading.place_taken,
-    events.Looked: living.looked,
-    events.Started: living.started,
-    events.StackFileMade: living.stack_file_made,
-    events.ZygoteSaid: living.zygote_said,
-    events.ZygoteGone: living.zygote_gone,
-    events.StopSeen: living.stop_seen,
-    events.Died: dying.died,
-    events.OwnersRegistered: living.owners_registered,
-    events.LeasesRenewed: living.leases_renewed,
-    events.ClosedSeen: closed.closed_seen,
-    events.OwnerRetired: dying.owner_retired,
-    events.ClaimHeldUp: living.claim_held_up,
-    events.CancelOrdered: living.cancel_ordered,
-    events.RedisAnswered: _redis_answered,
-    events.RoundTripSeen: _round_trip_seen,
-    events.RedisFailed: _redis_failed,
-    events.EvictionPolicySeen: _eviction_policy_seen,
+    master_events.Ticked: tick.ticked,
+    master_events.Requested: requests.requested,
+    master_events.ConfigurationRead: requests.configuration_read,
+    master_events.PlacePrepared: requests.place_prepared,
+    master_events.PlaceTaken: reload_steps.place_taken,
+    master_events.Looked: child_events.looked,
+    master_events.Started: child_events.started,
+    master_events.StackFileMade: child_events.stack_file_made,
+    master_events.ZygoteSaid: child_events.zygote_said,
+    master_events.ZygoteGone: child_events.zygote_gone,
+    master_events.StopSeen: child_events.stop_seen,
+    master_events.Died: child_exit.died,
+    master_events.OwnersRegistered: child_events.owners_registered,
+    master_events.LeasesRenewed: redis_events.leases_renewed,
+    master_events.ClosedSeen: redis_events.closed_seen,
+    master_events.OwnerRetired: child_exit.owner_retired,
+    master_events.ClaimHeldUp: child_events.claim_held_up,
+    master_events.CancelOrdered: child_events.cancel_ordered,
+    master_events.RedisAnswered: redis_events.redis_answered,
+    master_events.RoundTripSeen: redis_events.round_trip_seen,
+    master_events.RedisFailed: redis_events.redis_failed,
+    master_events.EvictionPolicySeen: redis_events.eviction_policy_seen,
 }

@@ -1,19 +1,113 @@
-"""What the fleet is to be now, pool by pool: from what was asked for and the stage of stopping to what `plan` is to
-bring about."""
+"""What the fleet is to be now, pool by pool: from what was asked for, operators' numbers and the stage of stopping to
+what `plan` is to bring about.
+
+An operator's number holds over reloads and restarts until the configuration's own number for that pool changes: the
+later one wins. While a reload is on its way two configurations may come into force, the new one and the one that is
+gone back to when it fails; a number said then goes before that of both.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.faults import Fault, suggestion
+from rota_supervisor.config.resolution import pool_sizes
+from rota_supervisor.config.rules import MAX_WORKERS
+from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.backoff import StartBackoff
 from rota_supervisor.master.core.children import PoolKey
-from rota_supervisor.master.core.rollout import Rollout
-from rota_supervisor.master.core.scaling import Scaling
-from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core.start_backoff import StartBackoff
+from rota_supervisor.master.core.stop_stages import Stage, Stop
+
+Sizes = Mapping[str, int]  # workers by pool, as a configuration has them
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCount:
+    """An operator's number for a pool. `over`: the configured numbers that it goes before."""
+
+    count: int
+    over: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What operators said, by pool."""
+
+    said_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
+
+    def counts(self, sizes: Sizes) -> dict[str, int]:
+        """How many workers each pool is to have where the configuration says `sizes`."""
+        return {pool: self.said_counts[pool].count if self.holds(pool, size) else size for pool, size in sizes.items()}
+
+    def holds(self, pool: str, size: int) -> bool:
+        """Whether an operator's number goes before the configured one."""
+        return pool in self.said_counts and size in self.said_counts[pool].over
+
+    def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
+        """An operator gives a pool a number, whichever of these generations comes into force."""
+        over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
+        return Scaling({**self.said_counts, pool: OperatorCount(count, over)})
+
+    def after(self, generations: Sequence[Sizes]) -> "Scaling":
+        """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
+
+        A number the configuration had once does not bring an operator's number back.
+        """
+        kept = {pool: said for pool, said in self.said_counts.items() if generations[0].get(pool) in said.over}
+        return Scaling({pool: _narrowed(pool, said, generations) for pool, said in kept.items()})
+
+    def faults(self, sizes: Sizes) -> list[Fault]:
+        """Whether a configuration with these sizes is too great together with what operators said."""
+        total = sum(self.counts(sizes).values())
+        if total <= MAX_WORKERS or total == sum(sizes.values()):
+            return []
+        scaled = ", ".join(
+            f"{pool} {self.said_counts[pool].count}" for pool, size in sizes.items() if self.holds(pool, size)
+        )
+        message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
+        return [Fault("pools", f"{message} ({scaled}): scale that down first")]
+
+
+def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
+    return OperatorCount(said.count, said.over.intersection(each[pool] for each in generations if pool in each))
+
+
+_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
+
+
+def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
+    """Where a pool's number comes from: operator, flag, environment, file or default."""
+    config = generation.config
+    if scaling.holds(pool, pool_sizes(config)[pool]):
+        return "operator"
+    path = f"pools.{pool}.workers" if config.pools else "workers"
+    return _ORIGINS.get(generation.origins.get(path, "").partition(" ")[0], "default")
+
+
+def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
+    """The pool that an order is about, and how many workers it is to have. Raises RequestRefused."""
+    pool, pools = order.pool, ", ".join(counts)
+    if pool is None and len(counts) > 1:
+        raise RequestRefused(f"there is more than one pool, say which one: {pools}")
+    pool = next(iter(counts)) if pool is None else pool
+    if pool not in counts:
+        raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f": there is {pools}"}')
+    count = counts[pool] + order.number if order.is_relative else order.number
+    if count < 0:
+        raise RequestRefused(f'pool "{pool}" has {counts[pool]} workers and cannot have {count}: 0 is the least')
+    others = sum(counts.values()) - counts[pool]
+    if count + others > MAX_WORKERS:
+        besides = f", and the other pools have {others}" if others else ""
+        raise RequestRefused(
+            f'pool "{pool}" cannot have {count} workers: a node has at most {MAX_WORKERS}{besides}: '
+            f"ask for {MAX_WORKERS - others} at most, or start a master on another node"
+        )
+    return pool, count
+
 
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"

@@ -1,8 +1,12 @@
-"""Coroutines beside the master's loop. The failure of one is logged and stops nothing else."""
+"""Work beside the master's loop: coroutines, whose failure is logged and stops nothing else, and threads."""
 
 import asyncio
+import contextlib
+import functools
+import signal
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rota.telemetry import log, log_events
 
@@ -47,3 +51,30 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             return
+
+
+_T = TypeVar("_T")
+
+
+async def beside(work: Callable[[], _T]) -> _T:
+    """Do blocking work in a thread of its own. It may outlive whoever awaits it, and then ends unheard.
+
+    Raises OSError when there can be no further thread.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def run() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
+        try:
+            settle = functools.partial(done.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised for whoever awaits it, whatever it is
+            settle = functools.partial(done.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: done.done() or settle())
+
+    try:
+        threading.Thread(target=run, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+    return await done

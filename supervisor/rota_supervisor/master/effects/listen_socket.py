@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.events import Event, PlacePrepared, PlaceTaken
+from rota_supervisor.master.core.master_events import Event, PlacePrepared, PlaceTaken
 
 BACKLOG: Final = 1024  # a client beyond it tries again after a second
 NEXT_PORTS: Final = 20  # fleets of one machine that set no port, beside the first

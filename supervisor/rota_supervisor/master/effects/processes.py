@@ -15,7 +15,7 @@ from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.core.events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
+from rota_supervisor.master.core.master_events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
 from rota_supervisor.master.effects.stacks import Stacks
 from rota_supervisor.process import UNREACHABLE
 from rota_supervisor.spawn import Spawner, greet

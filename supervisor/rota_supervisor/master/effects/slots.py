@@ -1,27 +1,24 @@
-"""What the slots of the children show: for the core, where it is something else than before; for people; and for the
-watch over claims."""
+"""The slots of shared memory: what those of the children show, for the core, where it is something else than before,
+and for people; and what the master shows in its own."""
 
-import asyncio
+import math
+import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
 
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import Slot, boottime_ns
+from rota.child.slot_texts import Board
+from rota.child.slots import MASTER_SLOT, Slot, boottime_ns
 from rota.protocol.progress import read_progress
-from rota_supervisor.layout import Role
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, UNSEEN, Child, ChildState
-from rota_supervisor.master.core.events import ClaimHeldUp, Event, Look
+from rota_supervisor.master.core.master_events import Look
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import Glance, SeenTask
-from rota_supervisor.master.effects.background import Background
-
-RECALL_AFTER_NS: Final = 25_000_000
-LOOK_SECONDS: Final = 0.01
-_QUIET_LOOKS: Final = 100  # a second in which nothing waits behind a task ends the watch
-_LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
+from rota_supervisor.master.core.status import Glance, SeenTask, notice_of
+from rota_supervisor.process import started_at
 
 
 def now_seconds() -> float:
@@ -78,69 +75,40 @@ class SlotReader:
         return look
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class ClaimWatch:
-    """The watch over claims: when one task of a claim takes long, those behind it are given back.
+class Display:
+    """The numbers whose definitions are marked MASTER, and the notice."""
 
-    1. A worker that claims several tasks, or one ahead, asks for the watch and rings; while any does, the slots are
-       looked at every 10 ms.
-    2. A claim that is older than 25 ms with entries unstarted or outcomes not yet sent is recalled: the outcomes are
-       taken from the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its
-       lane. The worker sends the same outcomes at its next turn, which finds them settled.
-    3. The worker starts nothing of a claim without asking once 5 ms are over, and marks what it starts before it looks
-       at the clock (`rota.worker.claims`). So an entry that started is seen here, 20 ms later, as started; and what is
-       recalled has another text from then on, by which the worker's own late call finds nothing.
+    def __init__(self, state: MasterState, memory: SlotMemory) -> None:
+        own = memory.slot(MASTER_SLOT)
+        self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
+        self._state = state
+        self._board = Board(own.far_spare)
 
-    It runs beside the loop, and only while there is something to watch.
-    """
+    def begin(self) -> None:
+        """Have every gauge there from the start."""
+        for gauge, value in (
+            (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
+            (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
+            (m.START_TIME, started_at(os.getpid())),
+            (m.REDIS_UP, 0),
+            (m.REDIS_ROUND_TRIP, math.nan),
+            (m.REDIS_EVICTS_KEYS, 0),
+        ):
+            self._recorder.gauge(gauge).set(value)
 
-    _state: MasterState
-    _memory: SlotMemory
-    _background: Background
-    _happened: Callable[[Event], None]
-    _watching: bool = False
-    _quiet_looks: int = 0
+    def add(self, effect: do.AddToCounter) -> None:
+        """Add to a counter. The exporter shows it at 0 before (`exporter.series.zeroes`)."""
+        self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
 
-    def rung(self) -> None:
-        """Somebody rang: begin the watch if a worker asks for it."""
-        granted = [slot.grant_watch() for _, slot in self._workers()]
-        if not any(granted):
-            return
-        self._quiet_looks = 0
-        if not self._watching:
-            self._watching = True
-            self._background.start(self._watch())
+    def set(self, effect: do.SetGauge) -> None:
+        """Set a gauge; None shows that its value is not known."""
+        value = math.nan if effect.value is None else effect.value
+        self._recorder.gauge(effect.gauge, *effect.labels).set(value)
 
-    async def _watch(self) -> None:
-        try:
-            while self._quiet_looks < _QUIET_LOOKS + _LAST_LOOKS:
-                await asyncio.sleep(LOOK_SECONDS)
-                self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
-                if self._quiet_looks == _QUIET_LOOKS:
-                    self._end_watches()
-        finally:  # whatever ended it: workers ask again
-            self._watching = False
-            self._end_watches()
+    def set_to_now(self, effect: do.SetGaugeToNow) -> None:
+        """Set a gauge to the wall clock's time."""
+        self._recorder.gauge(effect.gauge).set(time.time())
 
-    def _end_watches(self) -> None:
-        for _, slot in self._workers():
-            slot.end_watch()
-
-    def _look(self) -> bool:
-        """Report claims that are held up. Returns whether there are any, or may be in a moment."""
-        recalled = self._state.recalled
-        held_up = [
-            (child, slot)
-            for child, slot in self._workers()
-            if (number := slot.held_up_by) and recalled.get(child.slot) != (child.nonce, number)
-        ]
-        for child, slot in held_up:
-            claim = slot.held_up()
-            if claim is not None and boottime_ns() - claim.task.claimed_ns >= RECALL_AFTER_NS:
-                self._happened(ClaimHeldUp(child.slot, child.nonce, claim))
-        return bool(held_up)
-
-    def _workers(self) -> list[tuple[Child, Slot]]:
-        slot = self._memory.slot
-        workers = ((child, slot(child.slot)) for child in self._state.children.of(Role.WORKER) if child.owner)
-        return [(child, slot) for child, slot in workers if slot.nonce == child.nonce]
+    def put_up(self, _effect: do.PutUpNotice) -> None:
+        """Leave a notice for the exporter."""
+        self._board.put_up(notice_of(self._state).to_json(self._board.room))

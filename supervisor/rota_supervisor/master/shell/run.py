@@ -1,43 +1,105 @@
-"""Run a master in this process: set it up, serve signals and the control socket, take it down."""
+"""Run a master in this process: settle its name, slots and sizes, serve signals and the control socket, end it."""
 
 import asyncio
 import contextlib
 import faulthandler
 import os
-from collections.abc import Callable, Sequence
+import re
+import resource
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rota.child.slot_layout import REGION_BYTES
+from rota.child.slot_memory import SlotMemory
 from rota.protocol.schedule_store import ScheduleStore
 from rota.redaction import redact
 from rota.telemetry import log, log_events
 from rota_supervisor.config.faults import ConfigError
-from rota_supervisor.config.load import Loaded
-from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.config.loader import Loaded
+from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
-from rota_supervisor.control.serving import serve_control
-from rota_supervisor.exits import Failure
+from rota_supervisor.control.socket_place import ControlPlace
+from rota_supervisor.control.socket_server import serve_control
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.change import oversized_pools
+from rota_supervisor.master.core.child_settings import Surroundings
 from rota_supervisor.master.core.children import ChildState
-from rota_supervisor.master.core.events import ConfigurationRead
+from rota_supervisor.master.core.master_events import ConfigurationRead
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.surroundings import Surroundings
-from rota_supervisor.master.effects import shown
+from rota_supervisor.master.effects import master_log, slots, stacks
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.notify_socket import NotifySocket
-from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.processes import Processes, bell_fd
-from rota_supervisor.master.effects.progress import ProgressCarrier
-from rota_supervisor.master.effects.redis_calls import RedisCalls, RedisWatch
-from rota_supervisor.master.effects.slots import ClaimWatch, now_seconds
-from rota_supervisor.master.shell import oom, signals, startup, unforeseen, watching
-from rota_supervisor.master.shell.asking import Asking
-from rota_supervisor.master.shell.loop import Inbox, MasterLoop, Recorder
-from rota_supervisor.master.shell.reaping import Reaper
+from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
+from rota_supervisor.master.effects.redis_watch import RedisWatch
+from rota_supervisor.master.effects.running_tasks import ClaimWatch, Orders, ProgressCarrier
+from rota_supervisor.master.effects.slots import now_seconds
+from rota_supervisor.master.shell import file_watch, master_signals, reaper
+from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, Recorder
+from rota_supervisor.master.shell.reaper import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
 from rota_supervisor.spawn import Spawner
+
+
+class LimitNeed(NamedTuple):
+    """How much of a limited thing a fleet needs at least, and where people set the limit."""
+
+    what: str
+    least: int
+    where: str
+    unit: str = "MB"
+    size: int = 1 << 20
+
+
+_SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
+NEEDED: Final = {
+    # A master of 500 workers has 26, and one for each child's stacks as long as there are some left.
+    resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
+    # The shared memory is mapped as a whole, and takes real memory only where it is written. The rest is for Python.
+    resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
+    resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
+}
+_HOST_CHARACTERS: Final = 64
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def node_name() -> str:
+    """The host's name, and something that no other master's life has: a name is never used twice."""
+    host = _STRANGE.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
+    return f"{host}.{os.urandom(4).hex()}"
+
+
+def make_slots() -> SlotMemory:
+    """The shared memory of the fleet; slot 0 is taken by this process."""
+    memory = SlotMemory.create(SLOTS)
+    own = memory.slot(0)
+    own.begin(1)
+    own.enter(1, os.getpid())
+    return memory
+
+
+def check_sizes(config: Config) -> None:
+    """Raises Failure 78 for pools whose settings fit into no message, and for limits that leave a master no room."""
+    limits = {limit: resource.getrlimit(limit)[0] for limit in NEEDED}
+    faults = [*map(str, oversized_pools(config)), *faults_of_limits(limits)]
+    if faults:
+        raise Failure(ExitCode.CONFIG, *faults)
+
+
+def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
+    """What is wrong with the limits of this process. `limits`: the soft ones, by number."""
+    return [
+        f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, and a fleet needs {need.least}: "
+        f"raise it ({need.where}), or lift it"
+        for limit, need in NEEDED.items()
+        if limits[limit] != resource.RLIM_INFINITY and limits[limit] < need.least * need.size
+    ]
+
 
 _STARTED_SECONDS: Final = 2.0  # after which most fleets are there
 
@@ -71,12 +133,12 @@ def run_master(options: RunOptions) -> None:
 
     The signals that it takes are blocked then, and stay so.
     """
-    config, node = options.loaded.config, startup.node_name()
-    shown.configure_log(config, node)
-    unforeseen.tell_in_log()
+    config, node = options.loaded.config, node_name()
+    master_log.configure_log(config, node)
+    master_log.tell_in_log()
     try:
-        startup.check_sizes(config)
-        for warning in [*options.loaded.warnings, *options.check_server(), *oom.warnings()]:
+        check_sizes(config)
+        for warning in [*options.loaded.warnings, *options.check_server(), *reaper.warnings_of_oom()]:
             log.logger().warning(log_events.CONFIG_WARNING, warning=warning)
         manager = options.manager
         surroundings = Surroundings(
@@ -101,13 +163,13 @@ def run_master(options: RunOptions) -> None:
 def _recorder(options: RunOptions, state: MasterState) -> contextlib.AbstractContextManager[Recorder | None]:
     if not options.record:
         return contextlib.nullcontext()
-    from rota_supervisor.master.shell.recording import recording_to  # noqa: PLC0415 - few runs are recorded
+    from rota_supervisor.master.shell.run_record import recording_to  # noqa: PLC0415 - few runs are recorded
 
     return recording_to(options.record, state, options.loaded)
 
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
-    unforeseen.tell_of_loop(asyncio.get_running_loop())
+    master_log.tell_of_loop(asyncio.get_running_loop())
     faulthandler.enable(2)  # when a watchdog ends it by ABRT, the stack in the log shows what held up the loop
     become_subreaper()
     master = _Master(inbox, options)
@@ -127,7 +189,7 @@ class _Master:
         self._options = options
         self._state = state = inbox.state
         happened = inbox.happened
-        memory, node = startup.make_slots(), state.surroundings.node
+        memory, node = make_slots(), state.surroundings.node
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
         self._listening = ListenSocket(happened)
@@ -143,7 +205,7 @@ class _Master:
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
         self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
-        declaring = Declaring(self._redis.connection, ScheduleStore(state.config.namespace))
+        declaring = ScheduleDeclarer(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, node, memory, background, declaring, happened
         )
@@ -151,9 +213,9 @@ class _Master:
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
         )
-        self._display = shown.Display(state, memory)
-        self._report = shown.StackReport(state, memory, self._processes.stacks, background)
-        self._asking = Asking(inbox, memory)
+        self._display = slots.Display(state, memory)
+        self._report = stacks.StackReport(state, memory, self._processes.stacks, background)
+        self._asking = MasterPort(inbox, memory)
         self._take_handlers()
         reaper = Reaper(state, memory, self._processes.stacks, happened)
         self.loop = MasterLoop(inbox, memory, self._processes.hear, reaper.reap, lambda: self._redis.silent_since)
@@ -172,8 +234,8 @@ class _Master:
             do.PreparePlace: listening.prepare_place,
             do.ListenAt: listening.listen_at,
             do.DropPreparedPlace: listening.drop_prepared,
-            do.WriteLog: shown.write_log,
-            do.ConfigureLog: lambda effect: shown.change_log(effect.config, self._state.surroundings.node),
+            do.WriteLog: master_log.write_log,
+            do.ConfigureLog: lambda effect: master_log.change_log(effect.config, self._state.surroundings.node),
             do.AddToCounter: display.add,
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,
@@ -191,17 +253,17 @@ class _Master:
         state, options = self._state, self._options
         ask, keep = self._asking.signalled, self._background.keep
         self._display.begin()
-        signals.let_in(ask, self._inbox.wake.set)
+        master_signals.let_in(ask, self._inbox.wake.set)
         self._listen()
         keep(self._redis.watch_eviction)
         keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
         keep(self._progress.carry)
         self._background.start(self._serve())
-        file = watching.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
+        file = file_watch.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
         keep(lambda: file.watch(lambda: bool(options.code) or state.config.watch_config))
         if options.code:
-            self._background.start(watching.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
+            self._background.start(file_watch.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)  # 20 ms that no start waits for

@@ -1,4 +1,5 @@
-"""What nobody foresaw, as events: all that Python and its libraries would write to standard error by themselves.
+"""The log of the master's process: its own lines, and what nobody foresaw, as events: all that Python and its libraries
+would write to standard error by themselves.
 
 There it would be no line of the log; and where nobody reads, such a write never returns, while the log's sink drops
 what it cannot write. Only the stack of a fatal error goes there, by faulthandler.
@@ -13,6 +14,28 @@ from types import TracebackType
 from typing import Any
 
 from rota.telemetry import log, log_events
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolution import log_settings
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+
+
+def write_log(effect: do.WriteLog) -> None:
+    """Write one event."""
+    getattr(log.logger(), effect.level)(effect.event, **effect.fields)
+
+
+def configure_log(config: Config, node: str) -> None:
+    """Set up the log of the master's process."""
+    log.configure(log_settings(config), **log.of_process(Role.MASTER.value, config.namespace, node))
+
+
+def change_log(config: Config, node: str) -> None:
+    """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
+    try:
+        configure_log(config, node)
+    except (OSError, ImportError) as error:
+        log.logger().error(log_events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
 
 
 def tell_in_log() -> None:

@@ -8,12 +8,12 @@ from typing import Final
 
 from rota.telemetry import log_events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core import conditions, living, notifying, reloading, stopping
 from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import manager_news, pool_states, redis_events, reload_steps, stop_stages
+from rota_supervisor.master.core.child_settings import first_settings
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
-from rota_supervisor.master.core.events import Ticked
+from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import Action, Start, TellBlocked, next_look, plan
-from rota_supervisor.master.core.settings import first_settings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import desired_of
 
@@ -28,10 +28,10 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
         # This process was stopped, or the machine slept: nobody else may have had time either.
         state.awake_since = now
     state.ticked_at, state.redis_silent_since = now, event.redis_silent_since
-    conditions.calm_down(state, now)
+    pool_states.calm_down(state, now)
     effects: list[do.Effect] = []
     while True:  # what was moved may let a candidate take over, and that may leave others to be moved
-        effects += [] if state.stop.is_asked else reloading.settle(state, now)
+        effects += [] if state.stop.is_asked else reload_steps.settle(state, now)
         if any(isinstance(effect, do.Leave) for effect in effects):
             return effects
         effects += _advance_stop(state, now)
@@ -40,22 +40,22 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
         if not actions:
             break
         effects += [effect for action in actions for effect in perform(state, action, now)]
-    effects = [*_registered_together(state, effects), *living.renew_when_due(state, now)]
-    effects += [*conditions.show(state, desired.targets), *notifying.notify(state, now)]
+    effects = [*_registered_together(state, effects), *redis_events.renew_when_due(state, now)]
+    effects += [*pool_states.show(state, desired.targets), *manager_news.notify(state, now)]
     state.next_look = next_look(state.children, desired, now)
-    state.has_ended = stopping.is_over(state.stop, state.children, now)
+    state.has_ended = stop_stages.is_over(state.stop, state.children, now)
     return [*effects, do.Leave()] if state.has_ended else effects
 
 
 def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
-    before, stop = state.stop, stopping.advance(state.stop, state.children, now, state.redis_silent_since)
+    before, stop = state.stop, stop_stages.advance(state.stop, state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
         state.leases.hurry()  # to know soon whether Redis answers
     if before.is_without_redis or not stop.is_without_redis:
         return []
-    seconds = round(max(0.0, stopping.ends_by(stop, state.children) - now), 1)
-    waiting = stopping.in_hand(state.children)
+    seconds = round(max(0.0, stop_stages.ends_by(stop, state.children) - now), 1)
+    waiting = stop_stages.in_hand(state.children)
     return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=waiting)]
 
 
@@ -66,7 +66,7 @@ def wake_at(state: MasterState) -> float:
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
-    times = [*backoffs, *stopping.deadlines(state.stop, state.redis_silent_since), state.next_look, leases]
+    times = [*backoffs, *stop_stages.deadlines(state.stop, state.redis_silent_since), state.next_look, leases]
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 

@@ -10,8 +10,8 @@ from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.backoff import StartBackoff
 from rota_supervisor.master.core.children import LIVE, STARTING, Child, ChildState, PoolKey
+from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import Target, WantedFleet
 from rota_supervisor.notice import Held, PoolState

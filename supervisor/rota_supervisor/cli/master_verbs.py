@@ -9,7 +9,7 @@ import click
 
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import ControlClient, find_master, master_of
-from rota_supervisor.config.load import DEFAULT_FILE, sources_of
+from rota_supervisor.config.loader import DEFAULT_FILE, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 

@@ -1,7 +1,13 @@
-"""Import the task modules in the zygote, and look at what they left behind that workers would share."""
+"""Import the task modules in the zygote, and look at what they left behind that workers would share.
+
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` does so for `rota check`: it reads the calls of schedules
+from a file that is its standard input, and writes one JSON object to a pipe of its own, as modules print what they
+like.
+"""
 
 import gc
 import importlib
+import json
 import os
 import socket
 import stat
@@ -183,3 +189,31 @@ def _is_socket(fd: int) -> bool:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:  # the descriptor of the listing itself
         return False
+
+
+ANSWER_FD = 3
+
+
+def main() -> None:
+    """The child's side."""
+
+    os.set_inheritable(ANSWER_FD, False)
+    folder, *modules = sys.argv[1:]
+    calls = json.load(sys.stdin)
+    make_importable([folder])
+    failure = import_all(modules)
+    if failure is None:
+        schedules = [name for name, _ in declared_schedules()]
+        answer: dict[str, object] = {
+            "tasks": tasks_and_queues(),
+            "schedules": schedules,
+            "misfits": list(misfits(calls)),
+        }
+    else:
+        answer = failure._asdict()
+    os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
+    os._exit(0)  # whatever threads the modules left
+
+
+if __name__ == "__main__":
+    main()

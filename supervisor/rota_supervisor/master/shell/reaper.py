@@ -10,6 +10,7 @@ let live, and reaped when it ends.
 """
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -24,13 +25,11 @@ from rota.telemetry import log
 from rota_supervisor import messages
 from rota_supervisor.layout import OWNER_MARK, STACK_FILE, Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
+from rota_supervisor.master.core.master_events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.processes import kill_group
 from rota_supervisor.master.effects.stacks import Stacks, name_of
-from rota_supervisor.master.shell.oom import OomKills
-from rota_supervisor.proc import cpu_seconds_of
-from rota_supervisor.process import UNREACHABLE
+from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
 _REMEMBERED_SECONDS: Final = 2.0  # as long as the number of a dead session is surely not given out again
@@ -202,3 +201,93 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
         if any(is_left_behind(traces, each) for each in dead):
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(pid, signal.SIGKILL)
+
+
+# The kernel's evidence of out-of-memory kills: the counter of our cgroup, of version 2 or 1, and whom it kills
+
+_MOUNTED: Final = Path("/sys/fs/cgroup")
+_ENDS_ALL: Final = (
+    "when a task takes too much memory, the kernel kills the master and all its children with it. "
+    "Set OOMPolicy=continue in a unit of systemd, singleProcessOOMKill in the configuration of a kubelet"
+)
+_LOOK_SECONDS: Final = 1.0
+_KILL_REMEMBERED_SECONDS: Final = 10.0
+
+
+def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
+    """The file with the line `oom_kill` of a process whose `/proc/PID/cgroup` says `groups`; None for none.
+
+    In a container of version 1 that path is the host's, and the group is found where it is mounted.
+    """
+    files = []
+    for line in groups.splitlines():
+        _, names, own = line.split(":", 2)
+        if not names:
+            files.append(mounted / own.lstrip("/") / "memory.events")
+        elif "memory" in names.split(","):
+            folder = mounted / "memory"
+            files += [folder / own.lstrip("/") / "memory.oom_control", folder / "memory.oom_control"]
+    return next((file for file in files if file.exists()), None)
+
+
+def _own_counter() -> Path | None:
+    try:
+        return counter_of(Path("/proc/self/cgroup").read_text())
+    except OSError:
+        return None
+
+
+def warnings_of_oom(counter: Path | None = None) -> list[str]:
+    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, else nothing."""
+    counter = counter or _own_counter()
+    if counter is None:
+        return []
+    group = counter.with_name("memory.oom.group")
+    try:
+        return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
+    except (OSError, ValueError):  # no such file: of version 1, or an older kernel's
+        return []
+
+
+class OomKills:
+    """The kills that were counted, until a death is explained by each: the counter has those of what tasks started too.
+
+    It is read once a second, and at a death. A process that the kernel has killed takes its time to let go of
+    gigabytes, so a kill is remembered for a while; not for ever, or it would explain what somebody else did an hour
+    later.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or _own_counter()
+        self._seen = self._count()
+        self._looked_at = -math.inf
+        self._unclaimed: list[float] = []
+
+    def look(self, now: float) -> None:
+        """Take note of new kills, once a second at most."""
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._note(now)
+
+    def claim(self, now: float) -> bool:
+        """Whether there was a kill that may be that of a process found dead now; it explains no other."""
+        self._note(now)
+        if not self._unclaimed:
+            return False
+        del self._unclaimed[0]
+        return True
+
+    def _note(self, now: float) -> None:
+        self._looked_at = now
+        count = self._count()
+        new, self._seen = max(0, count - self._seen), count
+        known = [at for at in self._unclaimed if now - at < _KILL_REMEMBERED_SECONDS]
+        self._unclaimed = [*known, *([now] * new)]
+
+    def _count(self) -> int:
+        if self._path is None:
+            return 0
+        try:
+            lines = self._path.read_text().splitlines()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -2,38 +2,27 @@
 the lease and the claims of a worker."""
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
-from rota.protocol.nodes import Announced
 from rota.protocol.outcome import settlements_in
-from rota.protocol.tiers import Domain
 from rota.telemetry import log_events as names
-from rota.telemetry import metrics as m
 from rota_supervisor import messages
-from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.config.resolve import pattern_domains, queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core import declaring, dying, events, reloading
+from rota_supervisor.master.core import child_exit, master_events, redis_events, reload_steps
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState, ToldCancel
 from rota_supervisor.master.core.reasons import RECYCLED
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import report_of
 
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.name]: each for each in RECYCLED}
 
-_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
-_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
-_LONGEST_PAUSE_SECONDS: Final = 1.0
-
 # Its start
 
 
-def owners_registered(state: MasterState, event: events.OwnersRegistered, now: float) -> list[do.Effect]:
+def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
     """Workers have owners: ask the zygote for them. The owner of one that was abandoned meanwhile expires, empty."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
@@ -41,7 +30,7 @@ def owners_registered(state: MasterState, event: events.OwnersRegistered, now: f
         if child is not None and child.state is ChildState.REGISTERING:
             child.owner = owner
             effects += _ask_for(state, child, event.sent_ns, now)
-    _hurry_for(state, event.lease_seconds)
+    redis_events.hurry_for(state, event.lease_seconds)
     return effects
 
 
@@ -51,7 +40,7 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
         why = "its zygote or its pool went before it could be asked for"
-        return dying.not_started(state, child, why, now, from_outside=True)
+        return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.ASKED)
     child.asked_at, child.asked_of = now, zygote.nonce
     child.places = settings.settings.concurrency
@@ -62,16 +51,16 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
     ]
 
 
-def started(state: MasterState, event: events.Started, now: float) -> list[do.Effect]:
+def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
     """A child has a process, or the kernel refused."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
     child.pid = event.pid
-    return dying.not_started(state, child, event.error, now) if event.error else []
+    return child_exit.not_started(state, child, event.error, now) if event.error else []
 
 
-def zygote_said(state: MasterState, event: events.ZygoteSaid, now: float) -> list[do.Effect]:
+def zygote_said(state: MasterState, event: master_events.ZygoteSaid, now: float) -> list[do.Effect]:
     """A zygote or one of its intermediates has sent something."""
     number = event.generation
     match event.message:
@@ -92,7 +81,10 @@ def zygote_said(state: MasterState, event: events.ZygoteSaid, now: float) -> lis
             return [do.warning(names.ZYGOTE_WARNING, generation=number, warning=text)]
         case messages.ImportFailed(module, why, where):
             failed = do.error(names.ZYGOTE_FAILED, module=module, error=why, where=where)
-            return [failed, *reloading.import_failed(state, number, module, f"{why} ({where})" if where else why, now)]
+            return [
+                failed,
+                *reload_steps.import_failed(state, number, module, f"{why} ({where})" if where else why, now),
+            ]
         case other:
             raise ValueError(f"a zygote sends no {type(other).__name__}")
     return []
@@ -114,10 +106,10 @@ def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_
     finds that and leaves: retiring its owner may take as long as an outage of Redis."""
     if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
         return []
-    return [do.FreeSlot(child.slot), *dying.not_started(state, child, why, now, from_outside=from_outside)]
+    return [do.FreeSlot(child.slot), *child_exit.not_started(state, child, why, now, from_outside=from_outside)]
 
 
-def zygote_gone(state: MasterState, event: events.ZygoteGone, now: float) -> list[do.Effect]:
+def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
     """Handle the end of a zygote: workers that it was asked for and that nobody reported count as not started.
 
     Its channel may end before there is a zombie to wait for. Until then it must not count as READY, or the next plan
@@ -134,7 +126,7 @@ def zygote_gone(state: MasterState, event: events.ZygoteGone, now: float) -> lis
     return effects
 
 
-def stack_file_made(state: MasterState, event: events.StackFileMade, _now: float) -> list[do.Effect]:
+def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now: float) -> list[do.Effect]:
     """A child can be asked for its stack."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
@@ -145,7 +137,7 @@ def stack_file_made(state: MasterState, event: events.StackFileMade, _now: float
 # What it does
 
 
-def stop_seen(state: MasterState, event: events.StopSeen, now: float) -> list[do.Effect]:
+def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> list[do.Effect]:
     """A signal stopped a child, or it goes on."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
@@ -153,7 +145,7 @@ def stop_seen(state: MasterState, event: events.StopSeen, now: float) -> list[do
     return []
 
 
-def looked(state: MasterState, event: events.Looked, now: float) -> list[do.Effect]:
+def looked(state: MasterState, event: master_events.Looked, now: float) -> list[do.Effect]:
     """The slots of some children show something new."""
     effects: list[do.Effect] = []
     for look in event.looks:
@@ -170,10 +162,10 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
     child.move(ChildState.READY)
     child.ready_at = now
     state.backoffs[child.key] = state.backoff_of(child.key).after_ready(now)
-    return reloading.zygote_ready(state, child, now) if child.role is Role.ZYGOTE else []
+    return reload_steps.zygote_ready(state, child, now) if child.role is Role.ZYGOTE else []
 
 
-def _note(child: Child, look: events.Look, now: float, looked_before: float) -> None:
+def _note(child: Child, look: master_events.Look, now: float, looked_before: float) -> None:
     """Write into a child's record what its slot shows. `looked_before`: when the slots were last looked at."""
     beat_at = look.beat_ns / NANOSECONDS
     # The silence of a child begins when a task ends, however long ago its last beat before the task was. One that runs
@@ -194,7 +186,7 @@ def _note(child: Child, look: events.Look, now: float, looked_before: float) -> 
         _note_drain(child, look, looked_before)
 
 
-def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
+def _note_drain(child: Child, look: master_events.Look, looked_before: float) -> None:
     """Whether a child that was told to drain has begun to. It cannot in the task in which it was told, if it runs one
     at a time."""
     child.has_begun_drain = look.phase is Phase.DRAINING
@@ -206,82 +198,18 @@ def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
         child.drain_awaited_since = max(child.drain_asked_at, looked_before)
 
 
-# Its lease, and what it claimed
-
-
-def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Renew the leases of all living workers, each for as long as its worker was told; at once when there is something
-    new to be declared."""
-    leases, lease = state.leases, state.config.lease
-    if declaring.take_in(state, now):
-        leases.hurry()
-    if leases.is_renewing or now < leases.due_at:
-        return []
-    held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
-    leases.is_renewing, leases.is_urgent, leases.begun_at = True, False, now
-    leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
-    is_settled, report = state.rollout.candidate is None, report_of(state)
-    announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks)
-    return [do.RenewLeases(held, queues, pools, lease.seconds, *announced)]
-
-
-def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """The tiers of each pool whose workers claim."""
-    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
-    return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
-
-
-def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
-    events = config.events.max_length if config.events.enabled else 0
-    announced = Announced(config.ended.keep, events, queue_shares(config), pattern_domains(config))
-    return announced, config.conditions
-
-
-def _living(state: MasterState) -> list[Child]:
-    """The workers whose leases count."""
-    workers = state.children.of(Role.WORKER)
-    return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
-
-
-def _hurry_for(state: MasterState, lease_seconds: float) -> None:
-    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
-    leases shorter."""
-    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
-        state.leases.hurry()
-
-
-def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:
-    """A round of renewals is over. The next is due by when this one began: a lease runs from when its renewal was sent,
-    and over a slow link the calls of a round that follow it take longer than the time between two rounds."""
-    leases, since = state.leases, state.leases.begun_at
-    if event.failed:
-        leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
-        since = now
-    leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
-    leases.is_renewing = False
-    # Nothing is said of an owner whose worker died while the renewal was on its way.
-    living = {child.owner for child in _living(state)} if event.lost else set()
-    lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
-    leases.known_lost.update(lost)
-    effects: list[do.Effect] = []
-    for owner in lost:
-        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
-    return effects
-
-
-def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) -> list[do.Effect]:
+def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Give back what waits behind a task that takes long: once for each task."""
     child, held_up = state.children.get(event.slot, event.nonce), event.held_up
     mark = event.nonce, held_up.task.number
     if child is None or state.recalled.get(event.slot) == mark:
         return []
     state.recalled[event.slot] = mark
-    finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
+    finished, tiers = settlements_in(*held_up.outcomes), child_exit.tiers_of(state, child)
     return [do.Recall(child.ref, child.owner, held_up.task, finished, tiers)]
 
 
-def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) -> list[do.Effect]:
+def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
     """Tell the worker that its task was cancelled, once; and note until when it may go on. Renewals name the task again
     as long as it runs."""
     child = state.children.get(event.slot, event.nonce)

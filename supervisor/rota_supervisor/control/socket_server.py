@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from rota_supervisor.config.faults import shown, suggestion
-from rota_supervisor.control.places import ControlPlace
 from rota_supervisor.control.port import Answer, ControlPort, RequestKind, RequestRefused, ScaleOrder
+from rota_supervisor.control.socket_place import ControlPlace
 
 MAX_LINE_BYTES: Final = 65_536
 QUIET_SECONDS: Final = 30.0  # a client that says nothing for longer is hung up on

@@ -1,23 +1,24 @@
 """The death of a child: what is reported of it, what it means for its pool, and what it held given back."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from rota.child.slot_task import UNKNOWN_TASK, Verdict
-from rota.protocol.ends import AT_MOST_ONCE, CRASHED
-from rota.protocol.entry import Entry
-from rota.protocol.outcome import join_settlements, pack_settlement
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
+from rota.protocol.ends import AT_MOST_ONCE, CRASHED, TIME_LIMIT
+from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
+from rota.protocol.outcome import DeadOutcome, RetryOutcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core import child_settings, master_events, reload_steps
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import events, reloading, settings, verdicts
-from rota_supervisor.master.core.backoff import End
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.start_backoff import End
 from rota_supervisor.master.core.state import MasterState
 
 _EVENTS: Final = {
@@ -28,7 +29,7 @@ _EVENTS: Final = {
 }
 
 
-def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
+def died(state: MasterState, event: master_events.Died, now: float) -> list[do.Effect]:
     """The process of a child was reaped."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
@@ -44,7 +45,7 @@ def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
     if not state.stop.is_asked and child.why is not Reason.SURPLUS:
         effects.append(do.AddToCounter(m.PROCESS_RESTARTS, (child.role.value, death.reason.label)))
     if child.ready_at is None:
-        effects += reloading.died_starting(state, death, now)
+        effects += reload_steps.died_starting(state, death, now)
     return [*effects, do.CloseChannels(child.ref), *_give_back(state, child, death)]
 
 
@@ -121,7 +122,7 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
 def tiers_of(state: MasterState, child: Child) -> Packed:
     """The queues that a worker takes from, by tier; none when its pool is no more."""
     pool = state.settings_of(child)
-    return settings.NO_TIERS if pool is None else pool.tiers
+    return child_settings.NO_TIERS if pool is None else pool.tiers
 
 
 def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
@@ -133,7 +134,7 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
     crash_limit = own_limit or retire.blame.crash_limit
-    over_limit = verdicts.settlements_of(death)
+    over_limit = settlements_of(death)
     return retire._replace(
         names=names,
         blame=replace(retire.blame, ran=ran, crash=facts.mark if facts.blames_task else None, crash_limit=crash_limit),
@@ -154,14 +155,14 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
     return [do.FreeSlot(child.slot)]
 
 
-def owner_retired(state: MasterState, event: events.OwnerRetired, _now: float) -> list[do.Effect]:
+def owner_retired(state: MasterState, event: master_events.OwnerRetired, _now: float) -> list[do.Effect]:
     """What a dead worker held is back in its lanes, and the task that ran is dead if this was its last crash."""
     asked, retired = event
     child = state.children.get(asked.slot, asked.nonce)
     effects = [] if child is None else _freed(state, child)
     for over_limit in asked.over_limit:
         if over_limit.entry.text not in retired.stale:
-            effects += verdicts.tell(over_limit, asked)
+            effects += tell_over_limit(over_limit, asked)
     for entry in retired.requeued:
         effects += _given_back(entry, asked)
     for entry in retired.dead:
@@ -196,3 +197,43 @@ def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
         if epitaph and asked.blame.crash is not None:
             fields["cause"] = asked.blame.crash.label
     return {**fields, "crashes": entry.crashes}
+
+
+# The hard time limit is a failure of the attempt, as an exception is: the worker decided what follows, and left that in
+# its slot
+
+
+def settlements_of(death: Death) -> tuple[Settlement, ...]:
+    """What becomes of the tasks that were ended by their hard time limit; nothing after another death."""
+    if death.reason is not Reason.TIMEOUT:
+        return ()
+    return tuple(found for task in death.guilty if (found := _settlement_of(death, task)) is not None)
+
+
+def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
+    verdict = Verdict.from_word(task.verdict)
+    if not verdict.is_said:
+        return None
+    try:
+        entry = parse_entry(task.entry)
+    except (ValueError, KeyError):  # the task wrote over it
+        return None
+    account = epitaph_of(death, task, TIME_LIMIT)
+    outcome = DeadOutcome(account) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, account)
+    return Settlement(entry, outcome)
+
+
+def tell_over_limit(settlement: Settlement, asked: do.Retire) -> Iterator[do.Effect]:
+    """Log and count a failure by the time limit, as a worker does with those that it sees itself."""
+    entry, outcome = settlement.entry, settlement.outcome
+    task, queue = asked.name_of(entry.id), entry.queue
+    fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": asked.owner, "attempt": entry.attempt}
+    if isinstance(outcome, RetryOutcome):
+        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))
+        yield do.AddToCounter(m.TASK_RETRIES, (queue, task))
+        seconds = outcome.delay_us / MICROSECONDS
+        yield do.warning(names.TASK_RETRIED, **fields, reason=TIME_LIMIT, retry_in_seconds=seconds)
+    else:
+        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "dead"))
+        yield do.AddToCounter(m.TASKS_DEAD, (queue, task, TIME_LIMIT))
+        yield do.error(names.TASK_DEAD, **fields, reason=TIME_LIMIT)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.resolve import tls_options
+from rota_supervisor.config.resolution import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:

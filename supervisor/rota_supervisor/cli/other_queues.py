@@ -1,11 +1,11 @@
-"""What is said of a queue that nobody knows, and of keys that look like queues: a name is misspelt more often than a
-queue is new."""
+"""Queues and keys that are not the fleet's own: a name that nobody knows, as it is misspelt more often than new; lists
+that look like queues; and the classic queues that a fleet adopts from."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.protocol.command import follow
 from rota.protocol.keys import Keys, fault_of_lane
@@ -20,6 +20,10 @@ from rota_supervisor.cli import output
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
+
+if TYPE_CHECKING:
+    from rota.server.connection import Connection
+
 
 SCAN_COUNT: Final = 1000
 _LAST_CURSOR: Final = b"0"
@@ -97,3 +101,46 @@ def warn_of_strays(strays: Iterable[StrayKey]) -> None:
             f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
             "(RENAMENX) to the key of a queue"
         )
+
+
+# Classic queues that are adopted from
+
+SourceRow = Mapping[str, Any]
+SOURCES_HEADER: Final = ("ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE")
+_WORDS: Final = {b"none": "empty", b"zset": "sorted set"}
+_NONE: Final = "-"
+
+
+def with_what_waits(sources: Sequence[SourceRow], connection: "Connection") -> list[dict[str, Any]]:
+    """The master's rows of sources with `type`, `waiting` and `next_due_at` (Unix seconds, None when nothing waits for
+    its time); `error` where the server does not tell. Raises ServerError."""
+    return [{**source, **_source_found(source["key"], connection)} for source in sources]
+
+
+def _source_found(key: str, connection: "Connection") -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "", "waiting": None, "next_due_at": None}
+    try:
+        kind = connection.execute("TYPE", key)
+        found["type"] = _WORDS.get(kind, text_of(kind))
+        if kind == b"zset":
+            found["waiting"] = connection.execute("ZCARD", key)
+            found["next_due_at"] = float(connection.execute("ZRANGE", key, 0, 0, "WITHSCORES")[1])
+        elif kind in (b"none", b"list"):
+            found["waiting"] = connection.execute("LLEN", key)
+        else:
+            found["error"] = "neither a list nor a sorted set"
+    except (Refused, IndexError) as error:  # the last: somebody took the only member in between
+        found["error"] = str(error)
+    return found
+
+
+def cells_of_sources(rows: Sequence[SourceRow], now: float) -> Iterator[list[object]]:
+    """The cells of a table for people."""
+    for row in rows:
+        goes_to = row["queue"] or "as each item says"
+        if row["task"]:
+            goes_to = f"{goes_to}, to {row['task']}"
+        due_at = row["next_due_at"]
+        due = _NONE if due_at is None else f"in {max(0.0, due_at - now):.1f} s"
+        waiting = row.get("error") or row["waiting"]
+        yield [row["key"], row["type"] or _NONE, waiting, goes_to, due]

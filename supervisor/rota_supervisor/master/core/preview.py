@@ -1,7 +1,7 @@
 """What a reload would do, said before it is done.
 
-A copy of the state goes through what a reload does (`reloading`); what the fleet is to be afterwards is compared with
-what it is to be now. The reasons are the keys that differ, as far as a setting of the child is made of them.
+A copy of the state goes through what a reload does (`reload_steps`); what the fleet is to be afterwards is compared
+with what it is to be now. The reasons are the keys that differ, as far as a setting of the child is made of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from rota.child.child_settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import reloading, targets
+from rota_supervisor.master.core import reload_steps, targets
 from rota_supervisor.master.core.change import differences, in_lines
 from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
-from rota_supervisor.master.core.stopping import Stop
+from rota_supervisor.master.core.stop_stages import Stop
 
 # The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
 _KEYS_OF: Final = {
@@ -77,9 +77,9 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
     leases = replace(state.leases)  # A reload hurries them, which must not reach the running master.
     copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), leases=leases, last_reload=None)
     before = _fleet_of(copy)
-    reloading.take_in(copy, reload, now)
+    reload_steps.take_in(copy, reload, now)
     copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
-    reloading.promote_when_loaded(copy, now)
+    reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []
     after, keys = _fleet_of(copy), [row["key"] for row in changes]

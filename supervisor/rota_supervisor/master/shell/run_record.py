@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.shell.loop import Recorder
 

@@ -1,0 +1,187 @@
+"""What the master exchanges with Redis: leases and what this node declares, closed queues, and whether Redis answers.
+
+A reload is one transaction in declarations too: a candidate's schedules are declared when it is promoted, and those of
+the generation before it again when it is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rota.protocol.nodes import Announced
+from rota.protocol.schedule_store import Declared
+from rota.protocol.tiers import Domain
+from rota.protocol.views import ClosedQueue
+from rota.schedules.schedule import encode_schedule
+from rota.telemetry import log_events as names
+from rota.telemetry import metrics as m
+from rota_supervisor.config.model import ConditionConfig, Config
+from rota_supervisor.config.resolution import pattern_domains, queue_shares
+from rota_supervisor.config.schedules import schedules_in_force
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import master_events
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.master_events import ClosedSeen
+from rota_supervisor.master.core.rollout import Generation
+from rota_supervisor.master.core.state import Declarations, MasterState
+from rota_supervisor.master.core.status import report_of
+from rota_supervisor.server_check import SAFE_POLICY
+
+_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
+_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+# Its lease, and what it claimed
+
+
+def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
+    """Renew the leases of all living workers, each for as long as its worker was told; at once when there is something
+    new to be declared."""
+    leases, lease = state.leases, state.config.lease
+    if take_in_declarations(state, now):
+        leases.hurry()
+    if leases.is_renewing or now < leases.due_at:
+        return []
+    held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
+    leases.is_renewing, leases.is_urgent, leases.begun_at = True, False, now
+    leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
+    queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declared_schedules(state, now)
+    is_settled, report = state.rollout.candidate is None, report_of(state)
+    announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks)
+    return [do.RenewLeases(held, queues, pools, lease.seconds, *announced)]
+
+
+def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
+    """The tiers of each pool whose workers claim."""
+    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
+    return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
+
+
+def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
+    events = config.events.max_length if config.events.enabled else 0
+    announced = Announced(config.ended.keep, events, queue_shares(config), pattern_domains(config))
+    return announced, config.conditions
+
+
+def _living(state: MasterState) -> list[Child]:
+    """The workers whose leases count."""
+    workers = state.children.of(Role.WORKER)
+    return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
+
+
+def hurry_for(state: MasterState, lease_seconds: float) -> None:
+    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
+    leases shorter."""
+    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
+        state.leases.hurry()
+
+
+def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: float) -> list[do.Effect]:
+    """A round of renewals is over. The next is due by when this one began: a lease runs from when its renewal was sent,
+    and over a slow link the calls of a round that follow it take longer than the time between two rounds."""
+    leases, since = state.leases, state.leases.begun_at
+    if event.failed:
+        leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
+        since = now
+    leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
+    leases.is_renewing = False
+    # Nothing is said of an owner whose worker died while the renewal was on its way.
+    living = {child.owner for child in _living(state)} if event.lost else set()
+    lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
+    leases.known_lost.update(lost)
+    effects: list[do.Effect] = []
+    for owner in lost:
+        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+    return effects
+
+
+# What this node declares: the tasks and schedules of the code in force, and schedules of its configuration
+
+
+def take_in_declarations(state: MasterState, now: float) -> bool:
+    """Note what the generation in force declares; returns whether that is something else than before."""
+    generation, before = state.rollout.in_force, state.declarations
+    if before.generation is generation or not state.code_of(generation.code).is_loaded:
+        return False
+    texts = _declared_texts(state, generation)
+    since = {name: before.since[name] if before.texts.get(name) == text else now for name, text in texts.items()}
+    tasks = tuple(sorted(state.code_of(generation.code).tasks))
+    state.declarations = Declarations(generation, texts, since, tasks)
+    return texts != before.texts or tasks != (before.tasks or ())
+
+
+def _declared_texts(state: MasterState, generation: Generation) -> Mapping[str, bytes]:
+    code = state.code_of(generation.code)
+    of_file = schedules_in_force(generation.config, code.tasks)
+    of_code = {name: text.encode() for name, text in code.schedules.items()}
+    return {**of_code, **{schedule.name: encode_schedule(schedule) for schedule in of_file}}
+
+
+def declared_schedules(state: MasterState, now: float) -> tuple[Declared, ...]:
+    """What is declared_schedules with each heartbeat."""
+    known = state.declarations
+    return tuple(Declared(name, text, now - known.since[name]) for name, text in known.texts.items())
+
+
+# What is closed: queues from which nobody may claim, and this node while it is quiet
+
+CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
+
+
+def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
+    """The fleet's queues were looked at: count and tell what is wrong with conditions, and how long we are quiet."""
+    known, errors = state.closed_by_fault, _condition_errors(state, event.closed)
+    effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
+    for queue, row in errors.items():
+        if queue not in known or known[queue].error != row.error:
+            effects.append(do.error(names.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
+    unseen = {queue: row for queue, row in known.items() if queue not in errors}
+    state.closed, state.closed_at, state.closed_by_fault = event.closed, now, errors
+    if len(event.closed) < CLOSED_A_LOOK:
+        effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
+    else:  # a part of them was looked at
+        state.closed_by_fault = {**unseen, **errors}
+    return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
+
+
+def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
+    """One for each name and each pattern: of tenants there may be thousands."""
+    return {state.label_of_queue(row.queue): row for row in closed if row.error}
+
+
+# Whether Redis answers, and how
+
+
+def redis_answered(state: MasterState, _event: master_events.RedisAnswered, _now: float) -> list[do.Effect]:
+    was_away, state.redis_up, state.redis_refusal = state.redis_up is False, True, ""
+    shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
+    return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
+
+
+def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: float) -> list[do.Effect]:
+    effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
+    if not event.is_away:  # it answers, though not as we like
+        return effects
+    refusal = event.error if event.is_reply else ""
+    if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
+        told = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
+        effects.append(do.error(names.REDIS_LOST, **told, refused=event.is_reply))
+    state.redis_up, state.redis_refusal, state.redis_round_trip_seconds = False, refusal, None
+    return [*effects, do.SetGauge(m.REDIS_UP, (), 0), do.SetGauge(m.REDIS_ROUND_TRIP, (), None)]
+
+
+def round_trip_seen(state: MasterState, event: master_events.RoundTripSeen, _now: float) -> list[do.Effect]:
+    state.redis_round_trip_seconds = event.seconds
+    return [do.SetGauge(m.REDIS_ROUND_TRIP, (), event.seconds)]
+
+
+def eviction_policy_seen(state: MasterState, event: master_events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
+    """A server that drops keys is refused at the start; it is an alarm when it is configured so later."""
+    if event.policy == (state.eviction_policy or SAFE_POLICY):
+        return []
+    state.eviction_policy = event.policy
+    if event.policy == SAFE_POLICY:
+        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)]
+    alarm = do.error(names.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
+    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]
