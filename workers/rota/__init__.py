@@ -192,9 +192,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        from rota.habits import OF_THE_PACKAGE, fault_in_attribute  # noqa: PLC0415 - for messages alone
+        from rota.foreign_names import FOREIGN_NAMES, fault_in_attribute  # noqa: PLC0415 - for messages alone
 
-        raise AttributeError(fault_in_attribute(name, "module 'rota'", OF_THE_PACKAGE))
+        raise AttributeError(fault_in_attribute(name, "module 'rota'", FOREIGN_NAMES["package"]))
     value = getattr(import_module(f"rota.{_HOME.get(name, 'errors')}"), name)
     globals()[name] = value
     return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.durations import positive_seconds
-from rota.habits import OF_CONFIGURE, fault_in_option
+from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.soft_limit import time_limit_deferred
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
 
@@ -96,7 +96,7 @@ def _by_name(function: F) -> F:
             raise TypeError("rota.configure takes its options by name: write rota.configure(redis_url=...)")
         options = function.__kwdefaults__ or {}
         if unknown := sorted(given.keys() - options.keys()):
-            raise TypeError(fault_in_option(unknown[0], "rota.configure", OF_CONFIGURE, options))
+            raise TypeError(fault_in_option(unknown[0], "rota.configure", FOREIGN_NAMES["configure"], options))
         return function(**given)
 
     return cast("F", called)

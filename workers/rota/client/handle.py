@@ -5,7 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from rota.client.status import TaskStatus
 from rota.durations import Duration
-from rota.habits import OF_A_HANDLE, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 
 R_co = TypeVar("R_co", covariant=True)
@@ -22,7 +22,7 @@ class TaskAccess(Protocol):
 
 
 @dataclass(frozen=True, init=False)
-class Handle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
+class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
     """An enqueued task; `R_co` is what its function returns.
 
     `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its

@@ -11,7 +11,7 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
-from rota.habits import OF_A_CLIENT, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Command, Steps, ask
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import BATCH, Store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
+class Looking(KnowsForeignNames, ABC, place="client"):
     """What only looks. `_follow` sends each command once, all by one deadline, and raises Unavailable or Uncertain."""
 
     _store: Store

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge, RotaError
-from rota.habits import nearest
+from rota.foreign_names import nearest
 from rota.protocol.body import Body, encode_body
 from rota.protocol.new_tasks import FRONT, NewTask
 from rota.tasks.arguments import check_arguments, check_key

@@ -10,7 +10,7 @@ from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidName, RotaError
-from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.names import fault_in_name
 from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.tasks.declaration import fault_in_rate_key, showing, why_no_task
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Task(TaskDefinition[P, R], KnowsHabits, habits=OF_A_TASK):
+class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
     """A function with a name and options under which workers run it. Calling it calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
@@ -89,7 +89,7 @@ class Task(TaskDefinition[P, R], KnowsHabits, habits=OF_A_TASK):
         return Using(self, options, client, on_commit)
 
 
-class Using(KnowsHabits, Generic[P, R], habits=OF_USING):
+class Using(KnowsForeignNames, Generic[P, R], place="using"):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
 
     def __init__(

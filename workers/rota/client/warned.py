@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rota.errors import BlockingCall, RotaWarning, UnknownTask, UnseenNamespace, UnservedQueue
-from rota.habits import nearest
+from rota.foreign_names import nearest
 from rota.protocol.command import Steps, ask
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict
 
 from rota.durations import Duration
-from rota.habits import OF_A_CALL, fault_in_option
+from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.tasks.options import TaskArguments, Unique
 
 if TYPE_CHECKING:
@@ -109,16 +109,18 @@ def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
     """What to say of options that no call has."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
-    return fault_in_option(min(set(given) - CALL_OPTIONS), owner, declared | OF_A_CALL, CallOptions.__annotations__)
+    return fault_in_option(
+        min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
+    )
 
 
 def advice_on_options(name: str, words: Collection[str]) -> str:
     """What to say of words that a task has no parameter for, and that are options of a call, here or elsewhere."""
-    meant = next((word for word in sorted(words) if word in CALL_OPTIONS or word in OF_A_CALL), "")
+    meant = next((word for word in sorted(words) if word in CALL_OPTIONS or word in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""
     option = f"{meant}=" if meant in CALL_OPTIONS else ""
-    elsewhere = "" if option else f": {OF_A_CALL[meant]}"
+    elsewhere = "" if option else f": {FOREIGN_NAMES['call'][meant]}"
     return f"; options of a call stand apart: {name}.using({option}...).enqueue(...){elsewhere}"
 
 

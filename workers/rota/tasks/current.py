@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Final
 
 from rota.errors import NoCurrentTask
-from rota.habits import OF_THE_CURRENT_TASK, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 
 
 @dataclass(slots=True)
-class CurrentTask(KnowsHabits, habits=OF_THE_CURRENT_TASK):
+class CurrentTask(KnowsForeignNames, place="current task"):
     """One attempt of a task, while it runs.
 
     `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` are the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
-from rota.habits import OF_A_DECLARATION, fault_in_option
+from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.tiers import MOST_CRASHES
 from rota.tasks.rates import Rate, check_rate, check_rate_key, parse_rate
@@ -111,7 +111,9 @@ def check_options(given: TaskArguments) -> TaskOptions:
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """
     if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
-        raise TypeError(fault_in_option(unknown[0], "@rota.task", OF_A_DECLARATION, ("name", *_CHECKS, *_PERIODIC)))
+        raise TypeError(
+            fault_in_option(unknown[0], "@rota.task", FOREIGN_NAMES["declaration"], ("name", *_CHECKS, *_PERIODIC))
+        )
     values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
     options = TaskOptions(**values)
     soft, hard = options.soft_time_limit, options.time_limit

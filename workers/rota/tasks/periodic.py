@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from rota.durations import Duration, microseconds, unix_microseconds
-from rota.habits import OF_A_SCHEDULE, fault_in_option
+from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
 from rota.tasks.arguments import require_collections
 
@@ -44,7 +44,9 @@ class Periodic:
                 )
             if unknown := sorted(given.keys() - cls.__dataclass_fields__.keys()):
                 raise TypeError(
-                    fault_in_option(unknown[0], f"rota.{cls.__name__}", OF_A_SCHEDULE, cls.__dataclass_fields__)
+                    fault_in_option(
+                        unknown[0], f"rota.{cls.__name__}", FOREIGN_NAMES["schedule"], cls.__dataclass_fields__
+                    )
                 )
             return super().__new__(cls)
 

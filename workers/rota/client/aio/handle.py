@@ -5,7 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from rota.client.status import TaskStatus
 from rota.durations import Duration
-from rota.habits import OF_A_HANDLE, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 
 R_co = TypeVar("R_co", covariant=True)
@@ -22,7 +22,7 @@ class AsyncTaskAccess(Protocol):
 
 
 @dataclass(frozen=True)
-class AsyncHandle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
+class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
     """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
 
     id: str

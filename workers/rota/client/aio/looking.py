@@ -11,7 +11,7 @@ from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus
 from rota.durations import Duration
 from rota.errors import RotaError
-from rota.habits import OF_A_CLIENT, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Steps
 from rota.protocol.store import BATCH, Store
 from rota.protocol.turns import DEFAULT_CLAIMS
@@ -29,7 +29,7 @@ class FollowAsync(Protocol):
     async def __call__(self, steps: Steps[T], /) -> T: ...
 
 
-class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):
+class AsyncLooking(KnowsForeignNames, ABC, place="client"):
     """As `Looking`, awaited."""
 
     namespace: str

@@ -14,7 +14,7 @@ from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
 from rota.client.telling import ProgressOption, Tell
 from rota.errors import RotaError, ServerFull, Unavailable
-from rota.habits import OF_MAP, fault_in_option
+from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import NewMember
 from rota.protocol.store import BATCH
@@ -66,7 +66,7 @@ class MapPlan:
 def plan_of(options: MapOptions) -> MapPlan:
     """What `map` was given besides its items. Raises as MapPlan, and TypeError for an option that there is not."""
     if unknown := sorted(set(options) - set(MapOptions.__annotations__)):
-        raise TypeError(fault_in_option(unknown[0], "rota.map", OF_MAP, MapOptions.__annotations__))
+        raise TypeError(fault_in_option(unknown[0], "rota.map", FOREIGN_NAMES["map"], MapOptions.__annotations__))
     return MapPlan(**options)
 
 

@@ -9,7 +9,7 @@ from rota.client.handle import Handle, TaskAccess
 from rota.client.status import State, TaskStatus
 from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
-from rota.habits import OF_A_HANDLE, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 from rota.tasks.call import Call
 from rota.tasks.flows import CallChain
@@ -19,7 +19,7 @@ PASSED: Final = (State.DONE, State.UNKNOWN)
 
 
 @dataclass(frozen=True)
-class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
+class ChainHandle(KnowsForeignNames, place="handle"):
     """An enqueued chain: the `ids` of its tasks, in order.
 
     `duplicate`: the first one's id was live already, or its unique key was held: then nothing of the chain was added,
@@ -75,7 +75,7 @@ class GroupAccess(Protocol):
 
 
 @dataclass(frozen=True)
-class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
+class GroupHandle(KnowsForeignNames, place="handle"):
     """A group. `duplicate`: a group of this id had all its members already, or has ended: nothing was added."""
 
     id: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
-from rota.habits import OF_A_FLOW, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.tasks.call import Call
 from rota.tasks.flows import CallChain, CallGroup, check_chain, check_group, members_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chain(CallChain, KnowsHabits, habits=OF_A_FLOW):
+class Chain(CallChain, KnowsForeignNames, place="flow"):
     """Calls of which each is enqueued when the one before is done, in the step that ends it; made by `rota.chain`.
 
     What ends otherwise (dead, cancelled, expired) is the last: the rest is dropped. Results are not passed on. `delay`
@@ -38,7 +38,7 @@ class Chain(CallChain, KnowsHabits, habits=OF_A_FLOW):
 
 
 @dataclass(frozen=True)
-class Group(CallGroup, KnowsHabits, habits=OF_A_FLOW):
+class Group(CallGroup, KnowsForeignNames, place="flow"):
     """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them. Made
     by `rota.group`.
 

@@ -10,14 +10,14 @@ from rota.client.flow.handles import PASSED
 from rota.client.status import TaskStatus
 from rota.client.wait_rounds import TimeLeft
 from rota.durations import Duration
-from rota.habits import OF_A_HANDLE, KnowsHabits
+from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 from rota.tasks.call import Call
 from rota.tasks.flows import CallChain
 
 
 @dataclass(frozen=True)
-class AsyncChainHandle(KnowsHabits, habits=OF_A_HANDLE):
+class AsyncChainHandle(KnowsForeignNames, place="handle"):
     """An enqueued chain, as `ChainHandle`: `ids`, `duplicate` and `id` are the same, its methods are awaited."""
 
     ids: tuple[str, ...]
@@ -69,7 +69,7 @@ class AsyncGroupAccess(Protocol):
 
 
 @dataclass(frozen=True)
-class AsyncGroupHandle(KnowsHabits, habits=OF_A_HANDLE):
+class AsyncGroupHandle(KnowsForeignNames, place="handle"):
     """A group, as `GroupHandle`, whose methods are awaited."""
 
     id: str

@@ -1,22 +1,18 @@
-"""What people write who come from another task library, and what to write here instead.
+"""Names that other task libraries have for what is here, and what to write instead.
 
-Read by nobody but the messages of errors: nothing works under two names.
+Only the messages of errors read them: nothing works under two names.
 """
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
-
-
-def _by_word(advices: Mapping[str, str]) -> dict[str, str]:
-    return {word: advice for advice, words in advices.items() for word in words.split()}
-
 
 _TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queue="
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
+_BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-OF_A_DECLARATION: Final = _by_word(
-    {
+# By the place where a name is written: what to write there, and the names that others have for it.
+_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
+    "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
         "write base=, in seconds": "default_retry_delay min_backoff retry_delay",
         "write max_delay=, in seconds": "retry_backoff_max max_backoff",
@@ -41,12 +37,8 @@ OF_A_DECLARATION: Final = _by_word(
         "give the queue a cap, [queues.NAME] in rota.toml": "concurrency max_concurrency",
         _HOOKS: "on_failure on_success on_retry",
         "arguments are JSON: leave it out": "serializer",
-    }
-)
-"""Options of `@rota.task`."""
-
-OF_A_CALL: Final = _by_word(
-    {
+    },
+    "call": {  # options of `using`, besides those that only a declaration takes
         "write delay=, in seconds": "countdown",
         "write at=, an aware datetime": "eta",
         f"{_TIERS}; front=True puts one call to the head of its lane": "priority",
@@ -56,12 +48,8 @@ OF_A_CALL: Final = _by_word(
         "arguments follow, as in .using(...).enqueue(7)": "args kwargs",
         "write rota.chain(resize.call(7), tell.call(7)); of a group `then` and `on_dead`": "link link_error",
         "write time_limit= where the task is declared, in @rota.task(...)": "job_timeout timeout",
-    }
-)
-"""Options of `using`, besides those that only a declaration takes."""
-
-OF_A_SCHEDULE: Final = _by_word(
-    {
+    },
+    "schedule": {  # options of `rota.Cron` and `rota.Every`
         'the five stand in one string, rota.Cron("5 0 * * *")': (
             "minute hour day day_of_month month month_of_year day_of_week weekday second"
         ),
@@ -70,22 +58,14 @@ OF_A_SCHEDULE: Final = _by_word(
         ),
         'write timezone="Europe/Zurich"': "tz tzinfo nowfun",
         "write start= and end=, aware datetimes": "start_date end_date start_time end_time",
-    }
-)
-"""Options of `rota.Cron` and `rota.Every`."""
-
-OF_CONFIGURE: Final = _by_word(
-    {
+    },
+    "configure": {  # options of `rota.configure`
         'write redis_url="redis://localhost:6379/0"': "url broker broker_url redis host backend result_backend dsn",
         "write timeout_seconds=": "timeout socket_timeout",
         "write namespace=": "prefix name key_prefix",
         "those of the fleet stand in rota.toml": "tiers queues workers concurrency imports include",
-    }
-)
-"""Options of `rota.configure`."""
-
-OF_A_TASK: Final = _by_word(
-    {
+    },
+    "task": {  # attributes of a task
         "write .enqueue(...)": "delay send perform_async kiq defer submit",
         "write .using(delay=60).enqueue(...)": "apply_async send_with_options kicker configure set",
         "write .enqueue_in(60, ...)": "perform_in schedule",
@@ -99,54 +79,34 @@ OF_A_TASK: Final = _by_word(
         "inside a task, write rota.current_task()": "request",
         "inside a task, write rota.current_task().progress(done, total)": "update_state",
         "write rota.status(id), or rota.default_client().result(id)": "AsyncResult fetch_job",
-    }
-)
-"""Attributes of a task."""
-
-OF_USING: Final = OF_A_TASK | _by_word(
-    {
+    },
+    "using": {  # attributes of what `using` returns
         "write .using(delay=60, ...).enqueue(...)": "enqueue_in",
         "write .using(at=when, ...).enqueue(...)": "enqueue_at",
         "give all options to one .using(...)": "using",
-    }
-)
-"""Attributes of what `using` returns."""
-
-OF_A_HANDLE: Final = _by_word(
-    {
+    },
+    "handle": {  # attributes of what an enqueue returns
         "write .result(timeout=5)": "get get_result return_value latest_result",
         "write .wait(timeout=5)": "join",
         "write .status().state": "ready successful failed state get_status is_finished is_failed refresh",
         "write .id": "task_id job_id message_id get_id",
         "write .cancel()": "revoke abort delete kill",
         "write .status(): its epitaph says why a task is dead": "traceback exc_info info",
-    }
-)
-"""Attributes of what an enqueue returns."""
-
-OF_A_FLOW: Final = _by_word(
-    {
+    },
+    "flow": {  # attributes of a chain and of a group
         "write .enqueue()": "delay apply_async send run kiq submit defer",
         "write .enqueue(), whose handle has it": "wait status cancel add get join",
         'give them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
-    }
-)
-"""Attributes of a chain and of a group."""
-
-OF_MAP: Final = _by_word(
-    {
+    },
+    "map": {  # options of `rota.map`
         "write chunk=": "chunksize chunk_size batch_size",
         "write max_waiting=": "max_pending maxsize limit concurrency buffer_size",
         "write id=": "group_id batch_id",
         "write then=": "callback on_success on_complete",
         "write on_dead=": "error_callback on_error on_failure",
         "options of the calls stand in the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
-    }
-)
-"""Options of `rota.map`."""
-
-OF_A_CLIENT: Final = _by_word(
-    {
+    },
+    "client": {  # attributes of a client
         'write .enqueue("resize", args=[7], queue="images")': "send_task add_task push send submit enqueue_call delay",
         'write .enqueue("resize", args=[7], queue="images", delay=60)': "enqueue_in schedule",
         'write .enqueue("resize", args=[7], queue="images", at=when)': "enqueue_at",
@@ -154,12 +114,8 @@ OF_A_CLIENT: Final = _by_word(
         "write .result(id)": "get_result get",
         "write .cancel(id)": "revoke abort cancel_job",
         "write @rota.task: tasks belong to no client": "task actor",
-    }
-)
-"""Attributes of a client."""
-
-OF_THE_CURRENT_TASK: Final = _by_word(
-    {
+    },
+    "current task": {  # attributes of `rota.current_task()`
         "raise rota.Retry(delay=60)": "retry",
         'raise rota.Dead("why")': "reject",
         "write .progress(done, total)": "update_state",
@@ -167,15 +123,9 @@ OF_THE_CURRENT_TASK: Final = _by_word(
         "write .id": "task_id job_id message_id",
         "they are the parameters of the function": "args kwargs",
         "write .beat()": "heartbeat",
-    }
-)
-"""Attributes of `rota.current_task()`."""
-
-_NAMED: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
-
-OF_THE_PACKAGE: Final = _by_word(
-    {
-        f"write resize.enqueue(7); {_NAMED}": "enqueue delay send send_task apply_async",
+    },
+    "package": {  # names of the package
+        f"write resize.enqueue(7); {_BY_NAME}": "enqueue delay send send_task apply_async",
         "write resize.enqueue_in(60, 7) or resize.enqueue_at(when, 7)": "enqueue_in enqueue_at",
         "write rota.configure(redis_url=...), or nothing where rota.toml or ROTA_REDIS_URL says it": (
             "Celery Rota Huey RedisHuey App Broker RedisBroker set_broker Queue Redis connect"
@@ -196,46 +146,54 @@ OF_THE_PACKAGE: Final = _by_word(
         ),
         "write rota.configure(redis_url=...); what a fleet needs stands in rota.toml": "conf config app",
         "write handle.wait(timeout=5), of what an enqueue returned": "wait join",
-    }
-)
-"""Names of the package."""
+    },
+}
 
 
-def fault_in_option(word: str, owner: str, habits: Mapping[str, str], options: Iterable[str]) -> str:
-    """What to say of an option that there is not."""
-    if advice := habits.get(word):
+def _by_name(place: str) -> dict[str, str]:
+    return {name: advice for advice, names in _TABLE[place].items() for name in names.split()}
+
+
+FOREIGN_NAMES: Final = {place: _by_name(place) for place in _TABLE}
+"""The advice for each foreign name, by place and name."""
+FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
+
+
+def fault_in_option(word: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
+    """Return the message for an option that does not exist."""
+    if advice := names.get(word):
         return f"{owner} has no option {word!r}: {advice}"
     known = list(options)
     return f"{owner} has no option {word!r}{nearest(word, known) or ';'} its options are {', '.join(known)}"
 
 
-def fault_in_attribute(word: str, owner: str, habits: Mapping[str, str]) -> str:
-    """What to say of an attribute that there is not. Python adds what is spelt alike."""
-    advice = habits.get(word)
+def fault_in_attribute(word: str, owner: str, names: Mapping[str, str]) -> str:
+    """Return the message for an attribute that does not exist. Python adds names of similar spelling."""
+    advice = names.get(word)
     return f"{owner} has no attribute {word!r}" + (f": {advice}" if advice else "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the nearest known word, "" when none is near."""
+    """Return `, did you mean 'x'?` for the nearest known word, "" if there is none."""
     import difflib  # noqa: PLC0415 - for messages alone
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-class KnowsHabits:
-    """Answers a word that other libraries have with what to write here.
+class KnowsForeignNames:
+    """A class that answers a foreign name with what to write instead.
 
-    Each is an attribute of the class that there is not: `__getattr__` would cost every attribute that there is.
+    Each is an attribute that raises: `__getattr__` would cost every attribute that there is.
     """
 
     __slots__ = ()
 
-    def __init_subclass__(cls, habits: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
+    def __init_subclass__(cls, place: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
-        for word, advice in habits.items():
-            if not hasattr(cls, word):
-                setattr(cls, word, _Foreign(word, advice))
+        for name, advice in FOREIGN_NAMES[place].items() if place else ():
+            if not hasattr(cls, name):
+                setattr(cls, name, _Foreign(name, advice))
 
     def __dir__(self) -> list[str]:
         foreign = {
@@ -245,7 +203,7 @@ class KnowsHabits:
 
 
 class _Foreign:
-    """A word that is none of ours. To ask for it raises AttributeError."""
+    """An attribute of a foreign name. Reading it raises AttributeError."""
 
     __slots__ = ("_advice", "_word")
 
