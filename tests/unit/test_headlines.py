@@ -31,6 +31,9 @@ CANCELLED = queue()  # all that started were cancelled, or run
 CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
 CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
+IS_QUIET = [("master_serves", "the master is quiet"), ("worker_serves", "0 of 1 workers serve")]
+QUIET = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen} for name, seen in IS_QUIET]}
+
 CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (with_(), "good", "all is well: 1 worker, 1 queue, none is late", "fleet"),
     (
@@ -274,6 +277,12 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (with_(missing_tasks=2), "bad", "2 accepted tasks missing from the books: see rota audit", "fleet"),
     (with_(quiet_seconds=90.0), "warn", "this node has been quiet for 1 m 30 s: it starts nothing", "fleet"),
     (
+        with_(quiet_seconds=90.0, ready=QUIET, queues=[queue() | late_by(94.0)]),
+        "bad",
+        "this node has been quiet for 1 m 30 s: it starts nothing",
+        "fleet",
+    ),
+    (
         check("master_serves", "the master is draining"),
         "warn",
         "this node takes no new tasks: the master is draining",
@@ -315,6 +324,25 @@ def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
     assert text.startswith(
         "Redis refuses for 12 s: MISCONF Errors writing to the AOF file: No space left on device: no"
     )
+
+
+def test_only_the_first_sentence_of_a_refusal_is_told() -> None:
+    advice = "Commands that may modify the data set are disabled. Please check the Redis logs for deta"
+    lost = event("redis.lost", 12, refused=True, error=f"MISCONF it cannot save RDB snapshots. {advice}")
+    status = healthy() | {"events": [lost]}
+    check("redis", "the master does not reach Redis")(status)
+    assert headlines(status)[0]["text"] == (
+        "Redis refuses for 12 s: MISCONF it cannot save RDB snapshots: no task starts, those that run go on"
+    )
+
+
+def test_a_quiet_node_is_named_once_and_as_the_cause() -> None:
+    status = healthy() | {"quiet_seconds": 90.0, "ready": QUIET, "queues": [LATE]}
+    late = "queue mail is late: 1 m 34 s, its objective is 5.0 s; this node is quiet"
+    assert [row["text"] for row in headlines(status)] == [
+        "this node has been quiet for 1 m 30 s: it starts nothing",
+        late,
+    ]
 
 
 def test_lateness_of_what_started_here_is_known_without_redis() -> None:

@@ -14,7 +14,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.headlines import GOOD
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
-from rota_supervisor.notice import redis_warnings, sentence
+from rota_supervisor.notice import first_sentence, redis_warnings, sentence
 
 LIVE = "/livez"
 READY = "/readyz"
@@ -120,4 +120,5 @@ def _judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
 
 def redis_fault(status: Mapping[str, Any]) -> str:
     """Return why nothing can be done in Redis, by what the master says of it."""
-    return f"Redis refuses: {status['redis_refusal']}" if status["redis_refusal"] else "Redis is not reached"
+    refusal = status["redis_refusal"]
+    return f"Redis refuses: {first_sentence(refusal)}" if refusal else "Redis is not reached"

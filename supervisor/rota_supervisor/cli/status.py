@@ -24,7 +24,7 @@ from rota.protocol.store import Store
 from rota.schedules.schedule_status import rows_of
 from rota_supervisor.cli import command, master_verbs, other_queues, output
 from rota_supervisor.exits import Failure
-from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died
+from rota_supervisor.notice import first_sentence, how_it_died, redis_warnings, sentence, who_died
 
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
@@ -96,7 +96,7 @@ def put_status(found: Row, *, no_color: bool) -> None:
 def _redis(found: Row) -> str:
     if not found["redis_up"]:
         refusal = found["redis_refusal"]
-        return f"refuses: {refusal}" if refusal else "is not reachable"
+        return f"refuses: {first_sentence(refusal)}" if refusal else "is not reachable"
     warnings = redis_warnings(found["redis_round_trip_seconds"], evicts_keys=found["evicts_keys"])
     return "; ".join(["is up", *warnings])
 

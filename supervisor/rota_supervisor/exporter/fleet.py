@@ -22,7 +22,7 @@ from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.series import SeriesBound
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import FLEET_STATES, Json, Notice, redis_warnings, sentence
+from rota_supervisor.notice import FLEET_STATES, Json, Notice, first_sentence, redis_warnings, sentence
 from rota_supervisor.process import parent_of
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
@@ -157,7 +157,7 @@ def _with_refusal(found: Health, notice: Notice) -> Health:
     lost = next((event for event in reversed(notice.events) if event.event in (REDIS_LOST, REDIS_BACK)), None)
     if lost is None or not lost.fields.get("refused"):
         return found
-    said = f"Redis refuses: {lost.fields['error']}"
+    said = f"Redis refuses: {first_sentence(lost.fields['error'])}"
     checks = (replace(check, seen=said) if check.name == "redis" and not check.ok else check for check in found.checks)
     return replace(found, checks=tuple(checks))
 

@@ -13,7 +13,7 @@ from rota.telemetry.log_events import DEATHS
 from rota_supervisor.exporter import queue_headlines as queues
 from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import EVICTS_KEYS, Json, is_slow, sentence, slow_words
+from rota_supervisor.notice import EVICTS_KEYS, Json, first_sentence, is_slow, sentence, slow_words
 
 GOOD: Final = "good"
 MOST: Final = 20
@@ -67,7 +67,10 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
 
 
 def _not_serving(status: Row) -> Iterator[Headline]:
-    """Processes that should serve and do not; while the master starts or leaves it says so itself."""
+    """Processes that should serve and do not; while the master starts or leaves it says so itself. A quiet node has a
+    headline of its own."""
+    if status.get("quiet_seconds"):
+        return
     if seen := _fails("master_serves", status):
         yield Headline(WARN, f"this node takes no new tasks: {seen}", "fleet")
         return
@@ -103,8 +106,10 @@ def _refused_reload(status: Row) -> Iterator[Headline]:
 
 
 def _quiet(status: Row) -> Iterator[Headline]:
+    """A person had the node start nothing. It is the cause if tasks are late."""
     if seconds := status.get("quiet_seconds"):
-        yield Headline(WARN, f"this node has been quiet for {in_words(seconds)}: it starts nothing", "fleet")
+        level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
+        yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts nothing", "fleet")
 
 
 def _dropped_log_lines(status: Row) -> Iterator[Headline]:
@@ -191,7 +196,11 @@ def _redis_away(status: Row) -> Iterator[Headline]:
         lost = next((event for event in changes if event["event"] == "redis.lost"), None)
         refused = lost is not None and lost["fields"].get("refused")
         since = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
-        fault = f"refuses{since}: {lost['fields']['error']}" if lost and refused else f"does not answer{since}"
+        fault = (
+            f"refuses{since}: {first_sentence(lost['fields']['error'])}"
+            if lost and refused
+            else f"does not answer{since}"
+        )
         yield Headline(BAD, f"Redis {fault}: no task starts, those that run go on", "redis")
 
 
@@ -289,11 +298,12 @@ CONDITIONS: Final = (
     FleetCondition(_redis_slow, ("RotaRedisSlow",)),
     FleetCondition(_redis_unknown, ("RotaQueueStatesMissing",)),
     FleetCondition(_evicts_keys, ("RotaRedisEvictsKeys",)),
-    FleetCondition(_master_is_silent),
+    FleetCondition(_master_is_silent, ("RotaMasterSilent",)),
     FleetCondition(_redis_books, ("RotaTasksMissing",)),
     FleetCondition(_unplaced, ("RotaTasksUnplaced",)),
     FleetCondition(_held_back, ("RotaStartsHeld",)),
     FleetCondition(_deaths, ("RotaWorkerCrashLoop",)),
+    FleetCondition(_quiet, ("RotaQuietForgotten",)),
     FleetCondition(_not_serving),
     FleetCondition(_lost_nodes, ("RotaNodeLost",)),
     FleetCondition(_short_pools, ("RotaWorkersMissing",)),
@@ -309,7 +319,6 @@ CONDITIONS: Final = (
     FleetCondition(_orphans, ("RotaOrphans",)),
     FleetCondition(_stray_lists),
     FleetCondition(_refused_reload, ("RotaConfigReloadFailed",)),
-    FleetCondition(_quiet, ("RotaQuietForgotten",)),
     FleetCondition(_dropped_log_lines, ("RotaLogLinesDropped",)),
     FleetCondition(_dropped_series, ("RotaSeriesDropped",)),
     FleetCondition(_clock_skew, ("RotaClockSkew",)),

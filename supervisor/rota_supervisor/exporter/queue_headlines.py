@@ -111,6 +111,8 @@ def _clock(at: float) -> str:
 
 
 def _why_late(status: Row) -> str:
+    if status.get("quiet_seconds"):
+        return "this node is quiet"
     places, busy = Counter[str](), Counter[str]()
     for row in workers_of(status):
         pool = row.get("pool") or ""  # until its master has told of it
