@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.client.accounts import AttemptAccount
-from rota.client.status import State, TaskStatus
+from rota.client.status import AttemptAccount, State, TaskStatus
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
 from rota_supervisor.facts import fields_of, task_facts, timeline_of

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Static
 
 import rota
-from rota.client.peek import PLACES, QueuedTask
+from rota.client.queues import PLACES, QueuedTask
 from rota.printable import printable
 from rota_supervisor.facts import fields_of
 from rota_supervisor.top import fleet_tables, summary

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from rota.client.status import State, TaskStatus
 from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
-from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import CurrentTask
 
 _STATUSES: Final = {
     State.PENDING: TaskResultStatus.READY,
