@@ -1,5 +1,6 @@
 """The album's own tests, with a fleet and a server of their own: run them in this folder, by `python -m pytest`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ pytestmark = pytest.mark.usefixtures("rota_fleet")
 
 
 @pytest.fixture(autouse=True)
-def _told() -> None:
+def _told() -> Iterator[None]:
+    Path("album.txt").unlink(missing_ok=True)
+    yield
     Path("album.txt").unlink(missing_ok=True)
 
 
