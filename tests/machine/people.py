@@ -199,6 +199,7 @@ class People(Working):
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
+        places.at(self.now)  # hours are judged by the clock, which may just have jumped
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
             untold = self.model.untold() if row.queue == UNKNOWN_QUEUE else 0
