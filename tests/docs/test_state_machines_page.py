@@ -1,14 +1,40 @@
-"""The arrows drawn in docs/state-machines.md are those the master's table allows, and its steps are a worker's."""
+"""The tables and drawings of docs/state-machines.md are those of the code."""
 
 import re
 
 from rota.protocol.groups import GroupPhase
+from rota.protocol.task_states import CREATED, STATES, State
 from rota.worker.loop_state import Step
 from rota_supervisor.master.core.children import ARROWS, ChildState
 from support.prose import ROOT, blocks
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
+_MOVE = re.compile(r"^\s*(\w+) --> (\w+): (.+)$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
 _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)
+
+
+def _section(title: str) -> str:
+    page = (ROOT / "docs/state-machines.md").read_text(encoding="utf-8")
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_table_of_task_states_is_the_code() -> None:
+    rows = [tuple(cell.strip(" `") for cell in row) for row in _ROW.findall(_section("Tasks"))]
+    stored = {state: facts.stored_in.replace(", ", "`, `") for state, facts in STATES.items()}
+    assert rows == [(state, facts.meaning, stored[state]) for state, facts in STATES.items()]
+
+
+def test_the_drawn_moves_of_a_task_are_the_table() -> None:
+    tasks, _, _ = blocks(ROOT / "docs/state-machines.md")
+    drawn = {(State(at), State(to), scripts) for at, to, scripts in _MOVE.findall(tasks.text) if at != State.PENDING}
+    assert drawn == {(at, to, ", ".join(by)) for at, facts in STATES.items() for to, by in facts.moves.items()}
+
+
+def test_the_scripts_that_move_tasks_exist() -> None:
+    named = {script for scripts in CREATED.values() for script in scripts}
+    named |= {script for facts in STATES.values() for scripts in facts.moves.values() for script in scripts}
+    assert named <= {path.stem for path in (ROOT / "workers/rota/lua").glob("*.lua")}
 
 
 def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
@@ -29,5 +55,5 @@ def test_every_state_of_a_child_can_end() -> None:
 
 
 def test_the_steps_of_a_worker_are_those_it_can_take() -> None:
-    told = _STEP.findall((ROOT / "docs/state-machines.md").read_text(encoding="utf-8"))
+    told = _STEP.findall(_section("Steps of a worker"))
     assert set(told) == {step.value for step in Step}

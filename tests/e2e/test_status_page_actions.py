@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.client.status import State
+from rota.protocol.task_states import State
 from rota_supervisor.node_http import node_at
 from support.browser import Tab, TabOpener
 from support.certificates import certificate

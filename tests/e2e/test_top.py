@@ -15,7 +15,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rota import Call
-from rota.client.status import State
+from rota.protocol.task_states import State
 from rota_supervisor.cli.top import reader
 from rota_supervisor.node_http import node_at
 from rota_supervisor.top.top_app import Top

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.blocking.client import Client
-from rota.client.queues import MOST_LOOKED_AT, WantedTasks, find
-from rota.client.status import State
+from rota.client.client import Client
+from rota.client.peek import MOST_LOOKED_AT, WantedTasks, find
 from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.store import BATCH
+from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier
 
 SERVING = one_tier("q", "r")
@@ -71,7 +71,7 @@ def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
 
 
 def test_what_cannot_be_asked_for_is_refused_in_words(client: Client) -> None:
-    with pytest.raises(ValueError, match="tasks that are 'done' stand in no queue"):
+    with pytest.raises(ValueError, match="tasks that are 'done' are not listed: ready, scheduled, "):
         client.peek("q", "done")
     with pytest.raises(rota.InvalidName, match="may not end in"):
         client.peek("q-delayed")

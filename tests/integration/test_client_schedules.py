@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.blocking.client import Client
-from rota.client.status import State
+from rota.client.client import Client
 from rota.protocol.outcome import Done
 from rota.protocol.schedule_store import Declared, ScheduleStore
+from rota.protocol.task_states import State
 from rota.schedules.schedule import CronRule, Schedule, encode_schedule
 from rota.tasks.registry import Registry
 from support.protocol import Fleet, one_tier

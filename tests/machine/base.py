@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from machine.picture import Picture, take_picture
+from machine.task_states import StateWatch
 from model.conditions import Hours, Rule
 from model.grouping import GroupModel
 from model.items import UNKNOWN_QUEUE, Serving, Share
@@ -147,6 +148,7 @@ class Machine(RuleBasedStateMachine):
         self.unheard: set[str] = set()
         self.bare_is_unseen = False
         self.compared_to = "-"
+        self.states = StateWatch()
         self.poller_knows: int | None = None
         self.ids = itertools.count()
 

@@ -36,6 +36,7 @@ class Invariants(Machine):
         self.caps_and_rates_are_kept(picture)
         self.nothing_waits_unheard(picture)
         self.a_poller_will_look_in_time(picture)
+        self.each_move_is_in_the_table_of_states(picture)
 
     def everything_stands_where_the_model_says(self, picture: Picture) -> None:
         places, leases = self.model.places, self.model.leases
@@ -174,3 +175,8 @@ class Invariants(Machine):
         if due and not self.bare_is_unseen and not picture.poller_bell:
             assert self.poller_knows is not None
             assert self.poller_knows <= min(due)
+
+    def each_move_is_in_the_table_of_states(self, picture: Picture) -> None:
+        """By a script that has run since the last look, and only by such a script."""
+        self.states.check(picture, self.model.places.ended, self.fleet.scripts_run)
+        self.fleet.scripts_run.clear()

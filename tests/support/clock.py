@@ -48,10 +48,12 @@ class TimedFleet(Fleet):
     def __init__(self, server: Server, namespace: str) -> None:
         super().__init__(server, namespace)
         self.clock_us = BEGINNING_US
+        self.scripts_run: list[str] = []
         self._set_clock = script_of("set_clock", SET_CLOCK)
 
     def run(self, command: Command[T]) -> T:
         self.clock_us += 1
+        self.scripts_run.append(command.script.name)
         command = replace(command, script=on_the_test_clock(command.script))
         set_clock: Command[Any] = Command(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
         # In one exchange, as half of the model's time is spent waiting for the server.

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from rota.client.queues import QueuedTask, TasksFound
-from rota.client.status import AttemptAccount, State
+from rota.client.accounts import AttemptAccount
+from rota.client.peek import QueuedTask, TasksFound
 from rota.protocol.progress import Progress
+from rota.protocol.task_states import State
 from rota_supervisor.cli import output
 from rota_supervisor.cli.task_views import rest_in_words, table_of
 from rota_supervisor.facts import facts_of

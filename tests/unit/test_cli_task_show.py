@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from rota.client.status import AttemptAccount, State, TaskStatus
+from rota.client.accounts import AttemptAccount
+from rota.client.status import TaskStatus
 from rota.protocol.progress import Progress
+from rota.protocol.task_states import State
 from rota_supervisor.cli import output
 from rota_supervisor.facts import fields_of, task_facts, timeline_of
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, about_scheduled, about_shut, outlook_of
-from rota.client.status import State, TaskStatus
+from rota.client.status import TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry
+from rota.protocol.task_states import State
 from rota.protocol.tiers import VIRTUAL_UNIT
 from rota.protocol.turns import ClaimOrder, EntryInOrder, QueueInOrder
 

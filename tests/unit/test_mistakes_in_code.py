@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client import default_clients
+from rota.client import default
 from rota.protocol.ends import traceback_text
 from rota.tasks.registry import default_registry
 
@@ -231,7 +231,7 @@ CALLED: list[Row] = [
     ("client.get('id')", AttributeError, "'get'", "write .result(id)"),
     ("client.cancel(5)", rota.InvalidName, "id must be a string", "got 5"),
     ("client.cancel('x', kill_after=-1)", ValueError, "kill_after must be more than 0 seconds"),
-    ("client.peek('q', 'pending')", ValueError, "'pending'", "ready, scheduled, running and dead"),
+    ("client.peek('q', 'pending')", ValueError, "'pending'", "ready, scheduled, running, dead"),
     ("client.consumer('q', limit=0)", ValueError, "limit must be from 1 to 500"),
     ("rota.current_task()", rota.NoCurrentTask, "no task runs here"),
     ("rota.Client('localhost:6379')", ValueError, "must begin with redis://"),
@@ -245,7 +245,7 @@ CALLED: list[Row] = [
 @pytest.fixture(autouse=True)
 def _on_nobodys_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
-    monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
+    monkeypatch.setattr(default, "_default", default.DefaultClient())
     rota.configure(redis_url="redis://127.0.0.1:1/0")
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rota.client.queues import DEFAULT_LIMIT, PLACES, QueuedTask, TasksFound, WantedTasks, find
-from rota.client.status import State, TaskStatus, status_of
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, TasksFound, WantedTasks, find
+from rota.client.status import TaskStatus, status_of
 from rota.durations import in_words
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
+from rota.protocol.task_states import LISTED, State
 from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import master_of
@@ -46,7 +47,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
     "--state",
     default=State.READY.value,
     show_default=True,
-    type=click.Choice([place.value for place in PLACES]),
+    type=click.Choice([state.value for state in LISTED]),
     help="Where they stand.",
 )
 @click.option("--task", default="", metavar="NAME", help="Only those of this task.")

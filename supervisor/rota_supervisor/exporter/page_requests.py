@@ -13,12 +13,13 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
-from rota.client.queues import queued
-from rota.client.status import State, TaskStatus, status_of
+from rota.client.peek import queued
+from rota.client.status import TaskStatus, status_of
 from rota.protocol.command import Command, RunCommand, Steps, ask, follow
 from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
+from rota.protocol.task_states import State
 from rota.protocol.walks import find_task
 from rota.telemetry import log, log_events
 from rota_supervisor.control.port import exchange

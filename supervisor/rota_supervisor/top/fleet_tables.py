@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-from rota.client.queues import QueuedTask
-from rota.client.status import State
+from rota.client.peek import QueuedTask
 from rota.durations import in_words
 from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_words
+from rota.protocol.task_states import State
 from rota_supervisor.exporter.queue_headlines import lateness
 from rota_supervisor.layout import Role
 from rota_supervisor.top.tables import (

@@ -12,8 +12,9 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Static
 
 import rota
-from rota.client.queues import PLACES, QueuedTask
+from rota.client.peek import QueuedTask
 from rota.printable import printable
+from rota.protocol.task_states import LISTED
 from rota_supervisor.facts import fields_of
 from rota_supervisor.top import fleet_tables, summary
 from rota_supervisor.top.tables import Cell, Row, Table, TextLine
@@ -194,7 +195,7 @@ class Tasks(Screen[None]):
     @work(thread=True)
     def _peek(self) -> None:
         try:
-            found = [task for place in PLACES for task in self._client.peek(self.queue, place, limit=MOST_TASKS)]
+            found = [task for state in LISTED for task in self._client.peek(self.queue, state, limit=MOST_TASKS)]
         except rota.RotaError as error:
             self.app.call_from_thread(self._put, None, str(error))
         else:

@@ -15,9 +15,9 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 import rota
-from rota.client.queues import QueuedTask
-from rota.client.status import State
+from rota.client.peek import QueuedTask
 from rota.printable import printable
+from rota.protocol.task_states import State
 from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NodeSilent
 from rota_supervisor.top import fleet_tables, summary

@@ -3,25 +3,26 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from rota.client.blocking.event_stream import TaskEvents
-from rota.client.client_warnings import ClientWarnings
-from rota.client.event_pages import WantedEvents
+from rota.client.events import TaskEvents, WantedEvents
 from rota.client.interception import interception
-from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, WantedTasks, find, find_queues, place_named
-from rota.client.status import State, TaskStatus, status_of
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, listed_state
+from rota.client.queues import QueueCounts, find_queues
+from rota.client.status import TaskStatus, status_of
+from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Command, Steps, ask
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import BATCH, Store
+from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.walks import find_task
 from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue, require_name
 
 if TYPE_CHECKING:
-    from rota.client.explanation import Explanation
+    from rota.client.explain import Explanation
 
 T = TypeVar("T")
 
@@ -110,14 +111,14 @@ def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
 def peeking(store: Store, queue: str | None, state: str, task: str | None, limit: int) -> Steps[list[QueuedTask]]:
     """`peek`."""
     _check_chosen(queue, task)
-    found = yield from find(store, WantedTasks(place_named(state), queue or "", task or "", limit))
+    found = yield from find(store, WantedTasks(listed_state(state), queue or "", task or "", limit))
     return found.tasks
 
 
 def explaining(store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None) -> "Steps[Explanation]":
     """`explain`."""
     # Imported only here, as the consumer is.
-    from rota.client.explanation import WantedClaims, explain  # noqa: PLC0415
+    from rota.client.explain import WantedClaims, explain  # noqa: PLC0415
 
     _check_chosen(queue, pool)
     if task_id is not None:

@@ -7,9 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from rota.client.status import State, TaskStatus
+from rota.client.status import TaskStatus
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.entry import Entry, Kind
+from rota.protocol.task_states import STATES
 from rota.protocol.tiers import VIRTUAL_UNIT
 from rota.protocol.turns import ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.views import QueueState
@@ -238,12 +239,6 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
 # What was asked of a queue or a task
 
 NOBODY: Final = "no master announces any, so nobody claims"
-_ENDS: Final = {
-    State.PENDING: "it is pending: {why}",
-    State.RUNNING: "it has been claimed, by {owner}",
-    State.DEAD: "it is dead and will not be claimed: `rota dead revive {id}` puts it back",
-    State.UNKNOWN: "nothing is known of it: {why}",
-}
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
@@ -283,8 +278,7 @@ def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> s
 
 def about_gone(task: TaskStatus) -> str:
     """Why a task is not claimed any more."""
-    words = _ENDS.get(task.state, "it has ended as {state} and will not be claimed")
-    return words.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
+    return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
 
 
 def _when(due_at: datetime | None, at: datetime) -> str:

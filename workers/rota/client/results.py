@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
-from rota.client.status import State, TaskStatus
+from rota.client.status import TaskStatus
+from rota.protocol.task_states import State
 from rota.tasks.arguments import Misfit
 from rota.tasks.registry import default_registry
 

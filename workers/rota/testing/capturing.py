@@ -8,10 +8,10 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 
-from rota.client.default_clients import default_client
-from rota.client.status import State
+from rota.client.default import default_client
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.task_states import State
 from rota.tasks.registry import default_registry
 from rota.testing.books import Books, KeptTask
 from rota.testing.calls import CapturedCall, Expected, WantedCalls, captured_call, said_of

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from rota.client.status import State
 from rota.durations import MICROSECONDS
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.task_states import State
 from rota.testing.books import Books, KeptTask
 from rota.testing.inline import RETRY, Manner, Ran, raise_failure, run_attempt
 from rota.testing.stand_in import StandIn, standing_in

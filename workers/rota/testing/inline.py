@@ -13,10 +13,11 @@ from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.failures import ResultNotStored, TaskDead
 from rota.client.results import result_of
-from rota.client.status import State, status_of
+from rota.client.status import status_of
 from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.task_states import State
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import SoftLimit, soft_limit
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from typing import Final, TypeVar, cast
 
 from rota.client.interception import Interceptor, interception
-from rota.client.status import State
-from rota.client.waits import Goal, GroupQuestion, WaitQuestion
+from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
 from rota.protocol.wire import unpack
 from rota.testing.books import Accepted, Books

@@ -3,21 +3,23 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rota.client.aio.event_stream import AsyncTaskEvents
+from rota.client.aio.events import AsyncTaskEvents
 from rota.client.interception import interception
 from rota.client.looking import explaining, looking_at, peeking, unknown_for, wanted_events
-from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
-from rota.client.status import State, TaskStatus
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask
+from rota.client.queues import QueueCounts, find_queues
+from rota.client.status import TaskStatus
 from rota.durations import Duration
 from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Steps
 from rota.protocol.store import BATCH, Store
+from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.server.aio_endpoint import AioEndpoint
 
 if TYPE_CHECKING:
-    from rota.client.explanation import Explanation
+    from rota.client.explain import Explanation
 
 T = TypeVar("T")
 

@@ -8,19 +8,16 @@ from typing import Any, Final
 
 from django.utils import timezone
 
-from rota.client.status import State, TaskStatus
+from rota.client.status import TaskStatus
 from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
-from rota.tasks.hooks import CurrentTask
+from rota.protocol.task_states import STATES, Phase, State
+from rota.tasks.current import CurrentTask
 
 _STATUSES: Final = {
-    State.PENDING: TaskResultStatus.READY,
-    State.SCHEDULED: TaskResultStatus.READY,
-    State.READY: TaskResultStatus.READY,
-    State.RUNNING: TaskResultStatus.RUNNING,
-    State.DONE: TaskResultStatus.SUCCESSFUL,
-    State.DEAD: TaskResultStatus.FAILED,
-    State.CANCELLED: TaskResultStatus.FAILED,
-    State.EXPIRED: TaskResultStatus.FAILED,
+    Phase.WAITING: TaskResultStatus.READY,
+    Phase.RUNNING: TaskResultStatus.RUNNING,
+    Phase.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
+    Phase.FAILED: TaskResultStatus.FAILED,
 }
 _CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
@@ -64,7 +61,7 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
         status.id,
         status.args or (),
         status.kwargs or {},
-        status=_STATUSES[status.state],
+        status=_STATUSES[STATES[status.state].phase],
         enqueued_at=status.due_at if status.kind == "immediate" else None,
         started_at=status.started_at,
         last_attempted_at=status.started_at,

@@ -12,9 +12,8 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from rota.client.default_clients import default_client
+from rota.client.default import default_client
 from rota.client.failures import ResultNotStored
-from rota.client.status import State
 from rota.contrib.django.task_attempts import declared, rota_task
 from rota.contrib.django.task_results import new_result, result_of
 from rota.contrib.django.tasks_framework import (
@@ -26,6 +25,7 @@ from rota.contrib.django.tasks_framework import (
     task_enqueued,
 )
 from rota.errors import Unavailable
+from rota.protocol.task_states import State
 from rota.tasks.call import Call
 from rota.tasks.options import TaskOptions, check_options, check_queue, require_name
 from rota.tasks.registry import default_registry

@@ -10,10 +10,11 @@ from django.shortcuts import redirect, render
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from rota.client.default_clients import default_client
+from rota.client.default import default_client
 from rota.client.queues import QueueCounts
-from rota.client.status import State, TaskStatus
+from rota.client.status import TaskStatus
 from rota.errors import RotaError
+from rota.protocol.task_states import State
 
 MOST_QUEUES: Final = 200
 MOST_DEAD: Final = 100

@@ -1,0 +1,72 @@
+"""Each move of a task between two states is in the table of states, by a script that has run since the last look."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from machine.picture import Picture
+from rota.protocol.ends import PURGED
+from rota.protocol.task_states import CREATED, ENDED, STATES, State
+
+_ENDING: Final = frozenset(
+    script for facts in STATES.values() for to, scripts in facts.moves.items() if to in ENDED for script in scripts
+)
+_GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members"})  # these may end a group
+
+
+def states_in(picture: Picture) -> dict[str, State]:
+    """Return the state of each accepted task that has not ended."""
+    lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
+    listed = {
+        text.partition(" ")[0]: state
+        for state, each in lists.items()
+        for texts in each
+        for text in texts
+        if not picture.is_shell(text)
+    }
+    scored = dict.fromkeys(picture.delayed, State.SCHEDULED) | dict.fromkeys(picture.dead, State.DEAD)
+    return {task_id: state for task_id, state in (listed | scored).items() if task_id in picture.tasks}
+
+
+def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
+    """Return the states that a task may be in after these scripts have run, one after the other."""
+    states = {start}
+    for script in scripts:
+        states |= {to for state in states for to in _moves_of(state, script)}
+    return states
+
+
+def _moves_of(state: State | None, script: str) -> Iterable[State]:
+    if state is None or state in ENDED or state is State.UNKNOWN:
+        yield from (to for to, scripts in CREATED.items() if script in scripts)
+        if script in _ENDING | _GROUPS:  # a task that followed another one
+            yield from (State.READY, State.SCHEDULED)
+    if state is not None:
+        yield from (to for to, scripts in STATES[state].moves.items() if script in scripts)
+
+
+class StateWatch:
+    """The states of all tasks when they were last looked at."""
+
+    def __init__(self) -> None:
+        self._states: Mapping[str, State] = {}
+        self._ended: Mapping[str, int] = {}
+
+    def check(self, picture: Picture, ended: Mapping[str, int], scripts: Sequence[str]) -> None:
+        """Raise AssertionError if a task moved in a way that the table does not allow.
+
+        `ended` counts the tasks that have ended so far, by how they did.
+        """
+        now = states_in(picture)
+        ways = {how for how, count in ended.items() if count > self._ended.get(how, 0)}
+        gone = {state for how in ways for state in _states_of_end(how)}
+        for task_id in now.keys() | self._states.keys():
+            before, after = self._states.get(task_id), now.get(task_id)
+            if before is not after:
+                allowed = reached(before, scripts)
+                assert allowed & ({after} if after else gone), (task_id, before, after or gone, scripts)
+        self._states, self._ended = now, dict(ended)
+
+
+def _states_of_end(how: str) -> set[State]:
+    """Return the states that may be reported for an end: a dead task that was purged is not known any more."""
+    return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

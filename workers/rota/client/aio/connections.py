@@ -1,0 +1,31 @@
+"""What an asyncio client has open in one event loop of one process."""
+
+import asyncio
+import os
+
+from rota.client.aio.pool import AioPool
+from rota.client.aio.waiting import AioWaiting
+from rota.protocol.store import Store
+from rota.server.aio_endpoint import AioEndpoint
+
+
+class Connections:
+    """Those of one client, made in the loop that runs."""
+
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.pool = AioPool(endpoint, seconds)
+        self.confirming = AioPool(endpoint, seconds)  # WAIT holds up what comes behind it
+        self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are of no use any more: their loop was closed, or they are the parent's of a fork."""
+        return self.pid != os.getpid() or self.loop.is_closed()
+
+    def close(self) -> None:
+        """Close all of them, in their own loop."""
+        self.waiting.close()
+        self.pool.close()
+        self.confirming.close()

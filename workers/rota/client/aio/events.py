@@ -1,0 +1,87 @@
+"""Task events for asyncio: what is read, and what follows from it, is that of the reader that blocks."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Self
+
+from rota.client.events import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
+from rota.client.failures import Denied
+from rota.errors import EventsOff, Unavailable
+from rota.protocol.store import Store
+from rota.protocol.task_events import TaskEvent
+from rota.server.aio_connection import AioConnection
+from rota.server.aio_endpoint import AioEndpoint
+from rota.server.server_errors import ServerError
+
+
+class AsyncTaskEvents(AsyncIterator[TaskEvent]):
+    """Task events in their order, for one task of asyncio. Ends and raises as `TaskEvents` does.
+
+    `async with` has it stand at its place at once; without that it does so at the first event.
+    """
+
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
+        """Raises ValueError for a place that is none."""
+        self._reading = EventsReading(store, wanted)
+        self._seconds = seconds
+        self._connection = AioConnection(endpoint.opener("rota:events"), lambda: seconds + PARK_SECONDS)
+        self._backoff = events_backoff()
+        self._is_at_its_place = False
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection. May be repeated."""
+        await self._connection.close()
+
+    @property
+    def place(self) -> str:
+        """Where to go on: see `TaskEvents.place`."""
+        return self._reading.place
+
+    async def __anext__(self) -> TaskEvent:
+        await self._begin()
+        deadline = self._reading.deadline()
+        while not self._reading.ready:
+            await self._fill(deadline)
+        return self._reading.give()
+
+    async def _begin(self) -> None:
+        if self._is_at_its_place:
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._connection.ask(self._reading.trial)
+                self._reading.begin(await self._connection.run(self._reading.first_page()))
+        except EventsOff:
+            await self.aclose()
+            raise
+        except (ServerError, TimeoutError) as error:
+            await self.aclose()
+            raise no_events(error) from error
+        self._is_at_its_place = True
+
+    async def _fill(self, deadline: float) -> None:
+        try:
+            page = await self._connection.run(self._reading.next_page())
+            self._backoff.reset()
+            self._reading.take(page)
+            if self._reading.waits:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise StopAsyncIteration
+                await self._connection.ask(self._reading.park(left))
+        except ServerError as error:
+            await self._bear(no_events(error), deadline)
+
+    async def _bear(self, error: Unavailable, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or isinstance(error, Denied):
+            raise error
+        await asyncio.sleep(min(left, self._backoff.next_seconds()))

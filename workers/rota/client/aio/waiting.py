@@ -1,0 +1,137 @@
+"""Waiting for tasks in an event loop: however many wait, one task asks for them, over one connection that blocks."""
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from typing import Final
+
+from rota.client.aio.pool import AioPool
+from rota.client.answers import Exchange
+from rota.client.failures import Denied, unavailable
+from rota.client.open_waits import Question, WaitAnswer
+from rota.client.wait_rounds import CLOSED, WaitRounds, answered, given_up, limit_of, too_late
+from rota.durations import Duration
+from rota.errors import Unavailable
+from rota.protocol.store import BATCH, Store
+from rota.protocol.wire import text_of
+from rota.server.aio_connection import AioConnection
+from rota.server.aio_endpoint import AioEndpoint
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
+from rota.server.server_errors import ServerError
+
+_NAME: Final = "rota:waiting"
+
+
+class AioWait:
+    """One await."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.found: WaitAnswer | None = None
+        self.why = ""
+        self.is_over = False
+        self._told = asyncio.Event()
+
+    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
+        """This was found, or, with None, nobody looks any more for this reason."""
+        self.found, self.why = found, why
+        self._told.set()
+
+    async def sleep(self, seconds: float | None) -> bool:
+        """Sleep until the wait is told its end; False when the time was over before."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+        self.is_over = True
+        return self._told.is_set()
+
+
+class AioWaiting:
+    """The waits of one client in one event loop."""
+
+    def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, pool: AioPool) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._pool = pool
+        self._rounds = WaitRounds(store)
+        self._bell = asyncio.Event()
+        self._connection = AioConnection(endpoint.opener(_NAME), lambda: PARK_SECONDS + GRACE_SECONDS)
+        self._parked: asyncio.Task[list[str] | Unavailable] | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
+        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
+        the server does not let it ask."""
+        limit = limit_of(timeout)
+        wait = AioWait(question)
+        self._rounds.open.add(wait)
+        self._bell.set()
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve(), name="rota-waiting")
+        try:
+            in_time = await wait.sleep(limit)
+        finally:
+            wait.is_over = True
+        if not in_time:
+            raise too_late(question, limit or 0.0, self._rounds.trouble)
+        if wait.found is None:
+            raise given_up(question, wait.why)
+        return wait.found
+
+    def close(self) -> None:
+        """End all waits. May be repeated."""
+        self._rounds.open.give_up(CLOSED)  # a task that is cancelled before its first step does nothing
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def _serve(self) -> None:
+        try:
+            while self._rounds.has_more:
+                if time.monotonic() >= self._rounds.retry_at:
+                    await self._converse()
+                await self._rest()
+        finally:  # also by a fault of ours: nobody may wait for a task that is gone
+            self._rounds.open.give_up(CLOSED)
+            await self._leave()
+
+    async def _converse(self) -> None:
+        try:
+            if self._parked is not None and self._parked.done():
+                heard, self._parked = self._parked.result(), None
+                if isinstance(heard, Unavailable):
+                    raise heard
+                self._rounds.hear(heard)
+            while asked := self._rounds.next_questions():
+                exchange = Exchange([self._rounds.asking(asked)], None, time.monotonic() + self._seconds)
+                [answer] = await self._pool.exchange(await self._pool.ready(exchange), exchange)
+                self._rounds.answer(asked, answered(answer))
+            if self._rounds.open and self._parked is None:
+                self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
+                self._parked.add_done_callback(lambda _: self._bell.set())
+        except Denied as error:  # by no fault of the network: it would be so for ever
+            self._rounds.open.give_up(str(error))
+        except Unavailable as error:
+            await self._leave()
+            self._rounds.fail(str(error))
+
+    async def _listen(self) -> list[str] | Unavailable:
+        """What is pushed; or, as a value since nobody may come to ask, why nothing can be heard."""
+        try:
+            first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)
+            rest = await self._connection.execute("LPOP", self._rounds.key, BATCH) if first else None
+        except ServerError as error:
+            return unavailable(str(error), error)
+        return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rounds.seconds_to_rest(math.inf)):
+                await self._bell.wait()
+        self._bell.clear()
+
+    async def _leave(self) -> None:
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            parked.cancel()
+        await self._connection.close()

@@ -1,1 +1,0 @@
-"""The client that blocks: its connections, and what waits in threads. The rest is made from `rota.client.aio`."""

@@ -1,0 +1,236 @@
+"""Task events as an application follows them: from a place in their stream on, through whatever happens to the server.
+
+A page of events is read by a script, so that what is kept and what is read are of one instant. When there are none, a
+connection of its own waits in XREAD until there is one, for PARK_SECONDS at a time: then a connection that is dead is
+found.
+"""
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from rota.backoff import Backoff
+from rota.client.failures import Denied, unavailable
+from rota.client.timed_connection import TimedConnection
+from rota.errors import EventsLost, EventsOff, Unavailable
+from rota.protocol.command import Command
+from rota.protocol.store import BATCH, Store
+from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
+from rota.protocol.wire import command, pack
+from rota.server.endpoint import Endpoint
+from rota.server.server_errors import Refused, ServerError, read_reply
+from rota.soft_limit import time_limit_deferred
+
+PARK_SECONDS: Final = 1.0
+_FIRST_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 2.0
+_MILLISECONDS: Final = 1000
+BEGINNING: Final = "0-0"
+_OFF: Final = (
+    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet, which may take "
+    "until its next heartbeat"
+)
+_TRIMMED: Final = (
+    "the event to go on from is no longer kept, and those behind it may be gone: see `max_length` of [events]"
+)
+_SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEvents:
+    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next one:
+    None for ever."""
+
+    after: str | None = None
+    queue: str = ""
+    task: str = ""
+    timeout_seconds: float | None = None
+
+    def has(self, event: TaskEvent) -> bool:
+        """Whether an event is among them."""
+        return self.queue in ("", event.queue) and self.task in ("", event.task)
+
+
+class EventsReading:
+    """How far a reader has come, and what follows from what it finds. No I/O."""
+
+    def __init__(self, store: Store, wanted: WantedEvents) -> None:
+        """Raises ValueError for a place that is none."""
+        if wanted.after is not None and not (isinstance(wanted.after, str) and is_place(wanted.after)):
+            raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
+        self._store = store
+        self._wanted = wanted
+        self._given_to = self._read_to = BEGINNING
+        self._is_at_end = False
+        self.ready: deque[TaskEvent] = deque()
+        self.trial = self._read("COUNT", 1, place="$")  # whether that is allowed is to be known at once
+
+    @property
+    def place(self) -> str:
+        """Behind the last event that was given."""
+        return self._given_to if self.ready else self._read_to
+
+    @property
+    def waits(self) -> bool:
+        """Whether there was nothing to be read."""
+        return not self.ready and self._is_at_end
+
+    def first_page(self) -> Command[EventsPage]:
+        """What asks where to begin."""
+        return self._store.events(self._wanted.after or "$", BATCH)
+
+    def begin(self, page: EventsPage) -> None:
+        """Stand at the place that was found. Raises EventsOff."""
+        if not page.wanted and not page.end:
+            raise EventsOff(_OFF)
+        self._given_to = self._read_to = self._wanted.after or page.latest or BEGINNING
+
+    def next_page(self) -> Command[EventsPage]:
+        """What asks for what comes next."""
+        return self._store.events(self._read_to, BATCH)
+
+    def take(self, page: EventsPage) -> None:
+        """Take what was found. Raises EventsLost."""
+        lost = self._lost(page)
+        if lost:
+            self._read_to = self._given_to = page.latest if lost is _SERVER_LOST else BEGINNING
+            raise EventsLost(lost)
+        self.ready.extend(filter(self._wanted.has, page.events))
+        self._read_to = page.end or self._read_to
+        self._is_at_end = page.end in ("", page.latest)
+
+    def give(self) -> TaskEvent:
+        """The next of those that are ready."""
+        event = self.ready.popleft()
+        self._given_to = event.id
+        return event
+
+    def park(self, seconds: float) -> bytes:
+        """What waits until there is something, for so long at most, and PARK_SECONDS."""
+        milliseconds = max(1, math.ceil(min(seconds, PARK_SECONDS) * _MILLISECONDS))
+        return self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
+
+    def deadline(self) -> float:
+        """Until when the next one is waited for."""
+        waits = self._wanted.timeout_seconds
+        return math.inf if waits is None else time.monotonic() + waits
+
+    def _lost(self, page: EventsPage) -> str:
+        """What may be missing between the place of this reader and the page, in words; "" when nothing is."""
+        if not page.oldest or order_of(self._read_to) == order_of(BEGINNING):
+            return ""
+        if order_of(page.latest) < order_of(self._read_to):
+            return _SERVER_LOST
+        return _TRIMMED if order_of(page.oldest) > order_of(self._read_to) else ""
+
+    def _read(self, *how: str | int, place: str) -> bytes:
+        return command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, place)),))
+
+
+def events_backoff() -> Backoff:
+    """How long a reader waits that could not ask."""
+    return Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+
+
+def no_events(error: Exception) -> Unavailable:
+    """The server could not be asked."""
+    return unavailable(f"no task events from the server: {error}", error)
+
+
+class TaskEvents(Iterator[TaskEvent]):
+    """Task events in their order, for one thread. Ends when none has come for the time it was to wait.
+
+    Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
+    the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
+    time was over, or does not let this user ask. A forked child goes on by a connection of its own.
+    """
+
+    def __init__(self, endpoint: Endpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
+        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
+        nothing will be, or Unavailable."""
+        self._reading = EventsReading(store, wanted)
+        self._seconds = seconds
+        self._endpoint = endpoint
+        self._connection: TimedConnection | None = None
+        self._pid = os.getpid()
+        self._backoff = events_backoff()
+        until = time.monotonic() + seconds
+        try:
+            self._ask(self._reading.trial, until)
+            self._reading.begin(self._page(self._reading.first_page(), until))
+        except EventsOff:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. May be repeated."""
+        with time_limit_deferred:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @property
+    def place(self) -> str:
+        """Where to go on: what `after` another reader takes to give what this one has not given yet."""
+        return self._reading.place
+
+    def __next__(self) -> TaskEvent:
+        deadline = self._reading.deadline()
+        while not self._reading.ready:
+            self._fill(deadline)
+        return self._reading.give()
+
+    def _fill(self, deadline: float) -> None:
+        """Read what is there; or wait until something is, until the deadline, and for PARK_SECONDS at most."""
+        try:
+            page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
+            self._backoff.reset()
+            self._reading.take(page)
+            if self._reading.waits:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise StopIteration
+                self._ask(self._reading.park(left), time.monotonic() + self._seconds + PARK_SECONDS)
+        except Denied:
+            raise
+        except Unavailable:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(left, self._backoff.next_seconds()))
+
+    # Talking to the server
+
+    def _page(self, call: Command[EventsPage], until: float) -> EventsPage:
+        try:
+            return read_reply(call, self._ask(call.by_text(), until))
+        except Refused as error:
+            self.close()
+            raise unavailable(str(error), error) from error
+
+    def _ask(self, data: bytes, until: float) -> Any:
+        try:
+            with time_limit_deferred:
+                if self._pid != os.getpid():  # the connection is the parent's, which goes on using it
+                    self.close()
+                    self._pid = os.getpid()
+                if self._connection is None:
+                    self._connection = TimedConnection(self._endpoint, self._seconds + PARK_SECONDS, until)
+                self._connection.allow(until)
+                return self._connection.ask(data)
+        except ServerError as error:
+            self.close()
+            raise no_events(error) from error
+        except BaseException:  # interrupted: what comes next on this connection would be taken for another answer
+            self.close()
+            raise

@@ -1,0 +1,162 @@
+"""What a client does with chains and groups."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from rota.client.failures import Uncertain
+from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.flow.group_status import GroupStatus, looking_at_group
+from rota.client.flow.handles import ChainHandle, GroupHandle
+from rota.client.flow.sending import (
+    AddSending,
+    FlowSending,
+    FlowTerms,
+    flow_of,
+    going_on,
+    group_ended,
+    ids_of,
+)
+from rota.client.handle import Handle, TaskAccess
+from rota.client.on_commit import (
+    MAP_WAITS_NOT,
+    OnceSent,
+    OnCommit,
+    OnCommitOption,
+    check_nothing_waits,
+    check_on_commit,
+)
+from rota.client.open_waits import GroupQuestion
+from rota.client.sender import Sending, WithId
+from rota.client.telling import telling
+from rota.durations import Duration
+from rota.errors import Unavailable
+from rota.protocol.command import FollowSteps, Steps, ask, follow
+from rota.protocol.groups import Room
+from rota.protocol.new_tasks import Enqueued, NewMember
+from rota.protocol.store import Store
+from rota.tasks.call import Call
+from rota.tasks.flows import CallChain, members_of
+from rota.tasks.options import require_name
+
+H = TypeVar("H", bound=WithId)
+
+
+class Send(Protocol):
+    """Sends, and returns the handles."""
+
+    def __call__(self, sending: Sending[H], /) -> list[H]: ...
+
+
+class WaitForGroup(Protocol):
+    """Waits for what is asked about a group."""
+
+    def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
+
+
+class Ways(NamedTuple):
+    """How a client sends, asks and waits."""
+
+    send: Send
+    follow: FollowSteps
+    wait: WaitForGroup
+    on_commit: OnCommit | None
+
+
+class Flows:
+    """Chains and groups through one client, which says what it raises."""
+
+    def __init__(self, client: TaskAccess, terms: FlowTerms, ways: Ways) -> None:
+        self.client = client
+        self._terms = terms
+        self._ways = ways
+
+    def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
+        """Enqueue a chain or a group. Raises TypeError for what is neither."""
+        members = list(self._terms.checks.all_of(what))
+        flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
+        on_commit = self._ways.on_commit if on_commit is ... else on_commit
+        if on_commit is None:
+            handle: ChainHandle | GroupHandle = self._send(flow)[0]
+            return handle
+        callback = OnceSent(flow, self._send)
+        check_on_commit(on_commit)(callback)
+        sent: ChainHandle | GroupHandle = callback.handles[0] if callback.handles else flow.expected
+        return sent
+
+    def group(self, group_id: str) -> GroupHandle:
+        """See `Client.group`."""
+        return GroupHandle(require_name("id", group_id), duplicate=False, flows=self)
+
+    def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
+        """See `rota.map`."""
+        plan, count = plan_of(options), count_of(items)
+        if self._ways.on_commit is not None:
+            check_nothing_waits(self._ways.on_commit, MAP_WAITS_NOT)
+        of_task = Items(caller_of(task), items, self._terms.checks)
+        filling = filling_of(self._terms, plan)
+        with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
+            self._take(filled(filling, of_task, plan, tell))
+        if filling.has_ended and self.status(filling.group_id).is_cancelled:
+            raise group_ended(filling.group_id, "it was cancelled")
+        return GroupHandle(filling.group_id, not filling.is_new, self)
+
+    def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
+        """See `GroupHandle.add`."""
+        prepared = list(self._terms.checks.members(members_of(members)))
+        return self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+
+    def status(self, group_id: str) -> GroupStatus:
+        """See `GroupHandle.status`."""
+        return self._ways.follow(looking_at_group(self._terms.store, group_id))
+
+    def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
+        """See `GroupHandle.wait`."""
+        self._ways.wait(GroupQuestion(group_id), timeout)
+        return self.status(group_id)
+
+    def cancel(self, group_id: str) -> bool:
+        """See `GroupHandle.cancel`."""
+        # Each of its commands has all the time of a call: they may be many.
+        return follow(lambda command: self._ways.follow(ask(command)), cancelling_group(self._terms.store, group_id))
+
+    def _send(self, flow: FlowSending[Any]) -> list[Any]:
+        return self._ways.send(flow.send())
+
+    def _take(self, steps: MapSteps) -> None:
+        answer: Room | None = None
+        failure: Unavailable | Uncertain | None = None
+        with suppress(StopIteration):
+            while True:
+                asked = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                try:
+                    if isinstance(asked, GroupQuestion):
+                        answer = self._ways.wait(asked, None)
+                    else:
+                        self._ways.send(asked)
+                except (Unavailable, Uncertain) as error:
+                    failure = error
+
+    def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:
+        return GroupHandle(group_id, duplicate, self)
+
+    def _chain_handle(self, member: NewMember, word: Enqueued) -> ChainHandle:
+        return ChainHandle(ids_of(member, word), word.duplicate, self.client)
+
+    def _member_handle(self, member: NewMember, word: Enqueued) -> Handle[Any] | ChainHandle:
+        if member.following:
+            return self._chain_handle(member, word)
+        return Handle(word.holder or member.id, word.duplicate, self.client)
+
+
+def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
+    """Cancel a group, and each of its members; False when it has ended, or never was."""
+    cursor, is_known = "0", False
+    while True:
+        portion = yield from ask(store.cancel_group(group_id, cursor))
+        cursor, is_known = portion.cursor, is_known or portion.is_known
+        for task_id in portion.ids:
+            yield store.cancel(task_id)
+        if cursor == "0":
+            return is_known

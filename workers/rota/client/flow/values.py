@@ -1,0 +1,100 @@
+"""Chains and groups as an application has them: values that can be enqueued, through the default client or another."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rota.client.default import default_async_client, default_client
+from rota.client.on_commit import OnCommitOption
+from rota.foreign_names import KnowsForeignNames
+from rota.tasks.call import Call
+from rota.tasks.flows import CallChain, CallGroup, check_chain, check_group, members_of
+
+if TYPE_CHECKING:
+    from rota.client.aio import AsyncClient
+    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.client import Client
+    from rota.client.flow.handles import ChainHandle, GroupHandle
+
+
+@dataclass(frozen=True)
+class Chain(CallChain, KnowsForeignNames, place="flow"):
+    """Calls of which each is enqueued when the one before is done, in the step that ends it; made by `rota.chain`.
+
+    What ends otherwise (dead, cancelled, expired) is the last: the rest is dropped. Results are not passed on. `delay`
+    of a call that follows counts from the end of the one before.
+    """
+
+    def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
+        """Enqueue the first call, with what follows it, through the default client or this one. Takes and raises what
+        `Client.enqueue` does."""
+        return blocking(client).enqueue(self, on_commit=on_commit)
+
+    async def aenqueue(
+        self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
+    ) -> "AsyncChainHandle":
+        """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
+        return await awaited(client).enqueue(self, on_commit=on_commit)
+
+
+@dataclass(frozen=True)
+class Group(CallGroup, KnowsForeignNames, place="flow"):
+    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them. Made
+    by `rota.group`.
+
+    `on_dead` if it is given and a member is dead, else `then`, however they ended. `id`: names the group; an enqueue
+    that was cut short goes on where it was when a group of the same id is enqueued again.
+    """
+
+    def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
+        """Enqueue the members, some hundreds a round trip, through the default client or this one; the group can end
+        once all are there. Takes and raises what `Client.enqueue` does."""
+        return blocking(client).enqueue(self, on_commit=on_commit)
+
+    async def aenqueue(
+        self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
+    ) -> "AsyncGroupHandle":
+        """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
+        return await awaited(client).enqueue(self, on_commit=on_commit)
+
+
+def chain(*calls: Call[Any]) -> Chain:
+    """Calls one after the other: each is enqueued in the step that ends the one before as done.
+
+    Raises TypeError for what is no call, and ValueError for none at all, or for one that follows and is to be unique.
+    """
+    check_chain(calls)
+    return Chain(calls)
+
+
+def group(
+    members: Iterable[Call[Any] | Chain],
+    *,
+    then: Call[Any] | Chain | None = None,
+    on_dead: Call[Any] | Chain | None = None,
+    id: str | None = None,  # noqa: A002 - as that of a call
+) -> Group:
+    """Calls and chains as a group: when the last of them has ended, `then` is enqueued, once; or `on_dead`, if it is
+    given and a member is dead.
+
+    Raises TypeError for what is no call, ValueError for a `then` that is to be unique, InvalidName for an id that is
+    none.
+    """
+    check_group(then, on_dead, id)
+    return Group(members_of(members), then, on_dead, id)
+
+
+def blocking(client: "Client | None") -> "Client":
+    """This client or the default one. Raises TypeError for one that is awaited."""
+    client = default_client() if client is None else client
+    if client.is_async:
+        raise TypeError("this client is an AsyncClient: write `await ... .aenqueue(client=...)`")
+    return client
+
+
+def awaited(client: "AsyncClient | None") -> "AsyncClient":
+    """This client or the default one of the loop. Raises TypeError for one that blocks."""
+    client = default_async_client() if client is None else client
+    if not client.is_async:
+        raise TypeError("this client is no AsyncClient: write `... .enqueue(client=...)`")
+    return client

@@ -1,0 +1,187 @@
+"""From a call to what Redis takes: everything an enqueue checks and decides before it sends. Pure but for new ids, and
+for the clock that `at` is compared with."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
+from rota.errors import InvalidName, PayloadTooLarge, RotaError
+from rota.foreign_names import nearest
+from rota.protocol.body import Body, encode_body
+from rota.protocol.new_tasks import FRONT, NewTask
+from rota.tasks.arguments import check_arguments, check_key
+from rota.tasks.call import Call, why_no_call
+from rota.tasks.options import (
+    TaskOptions,
+    Unique,
+    check_boolean,
+    check_queue,
+    check_retries,
+    check_unique,
+    not_negative_seconds,
+    require_name,
+)
+from rota.tasks.registry import Registry
+
+if TYPE_CHECKING:
+    from rota.tasks.typed import TypedArguments
+
+H = TypeVar("H")
+
+KIB = 1024
+_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
+_KEY_HEX_DIGITS = 32
+_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # two of its bits say how a UUID is made
+_UNDECLARED = TaskOptions()
+
+carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
+"""What bodies that are made in this context carry along besides their arguments, as the context of a trace."""
+
+_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # arguments as the function takes them
+
+
+def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
+    """Check a call and turn it into a NewTask.
+
+    Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds, and TypeError
+    for what is no call.
+    """
+    try:
+        name, args, kwargs = call.name, call.args, call.kwargs
+    except AttributeError:
+        raise TypeError(why_no_call(call)) from None
+    task = registry.get(name) if isinstance(name, str) else None
+    if task is None:  # the names of those that are declared were checked then
+        require_name("task name", name)
+        typed, options = None, _UNDECLARED
+    else:
+        typed, options = task.typed, task.options
+    task_id = fresh_id() if call.id is None else require_name("id", call.id)
+    if typed is not None:
+        args, kwargs = typed.dump(args, kwargs)
+    check_arguments(name, args, kwargs, task)
+    bound = (args, kwargs) if task is None else task.bind(args, kwargs)
+    queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
+    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), carried.get()))
+    if len(body) > max_payload_kb * KIB:
+        raise PayloadTooLarge(
+            f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
+            "(max_payload_kb); store the data elsewhere and pass a reference to it"
+        )
+    due = _due(call)
+    if call.front is not False and check_boolean(call.front, "front"):
+        due += FRONT
+    foreign = name if task is None or task.function.__module__ == "__main__" else ""
+    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed), foreign)
+
+
+def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
+    """`prepare` of many. Raises the same, which says the number of the call, counted from 0."""
+    for number, call in enumerate(calls):
+        try:
+            yield prepare(call, registry, max_payload_kb)
+        except (RotaError, TypeError, ValueError) as error:
+            if len(error.args) == 1:  # those of ours have the message alone
+                error.args = (f"calls[{number}]: {error}",)
+            raise
+
+
+def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
+    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
+    order = sending_order(tasks)
+    if order is None:
+        return tasks, lambda things: things
+    return [tasks[at] for at in order], lambda things: [things[at] for at in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
+    """The places of tasks in the order in which they are to be sent; None when that is as they stand. What is put to
+    the head of a lane later stands before what was put there earlier."""
+    fronts = [at for at, task in enumerate(tasks) if task.due[-1:] == FRONT]
+    if not fronts:
+        return None
+    return [*sorted(set(range(len(tasks))).difference(fronts)), *reversed(fronts)]
+
+
+def fresh_id() -> str:
+    """A random UUID (version 4), in a third of the time that the module `uuid` takes."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
+
+
+def _queue(call: Call[Any], registry: Registry) -> str:
+    if call.queue is None:
+        near = nearest(call.name, [each.name for each in registry])
+        raise InvalidName(
+            f"{call.name}: no task of that name is declared in this process{near or ':'} say which queue, as in "
+            'queue="default", if a fleet has it'
+        )
+    return check_queue(call.queue)
+
+
+def _body_options(call: Call[Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if call.retries is not None:
+        options["retries"] = check_retries(call.retries)
+    if call.expires is not None:
+        options["expires"] = positive_seconds(call.expires, "expires")
+    if call.result_ttl is not None:
+        options["result_ttl"] = not_negative_seconds(call.result_ttl, "result_ttl")
+    return options
+
+
+def _due(call: Call[Any]) -> str:
+    if call.at is not None:
+        if call.delay is not None:
+            raise ValueError(f"{call.name}: give delay or at, not both")
+        at_us = unix_microseconds(call.at, "at")
+        _require_near(call, f"at={call.at!r}", at_us - time.time() * MICROSECONDS)
+        return f"@{at_us}" if at_us > 0 else ""
+    if call.delay is None:
+        return ""
+    delay_us = microseconds(call.delay, "delay")
+    if delay_us < 0:
+        raise ValueError(f"{call.name}: delay must be 0 seconds or more, got {call.delay!r}")
+    _require_near(call, f"delay={call.delay!r}", delay_us)
+    return f"+{delay_us}" if delay_us else ""
+
+
+def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
+    # Nobody waits for that, and nobody would notice a unit that is wrong until then.
+    if wait_us > _LONGEST_WAIT_US:
+        raise ValueError(f"{call.name}: {what} lies more than ten years ahead: milliseconds?")
+
+
+def _unique(
+    call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
+) -> tuple[str, int]:
+    # The key, "" for none, and for how many milliseconds it is held, 0 for the life of the task.
+    unique = options.unique if call.unique is None else check_unique(call.unique)
+    if not unique:
+        if call.unique_for is not None:
+            raise ValueError(f"{call.name}: unique_for says how long a task stays unique: give unique=True with it")
+        return "", 0
+    unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
+    hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))
+    return _unique_key(call.name, unique, queue, bound, typed), hold_ms
+
+
+def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "TypedArguments | None") -> str:
+    # Of the bound arguments, so that f(1) and f(x=1) are the same call.
+    args, kwargs = bound if typed is None else typed.load(*bound)
+    if callable(unique):
+        what = unique(*args, **kwargs)
+    else:
+        what = [list(args), dict(kwargs)] if typed is None else typed.ordered(args, kwargs)
+    check_key(name, what)
+    text = json.dumps([queue, name, what], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]

@@ -1,0 +1,167 @@
+"""The waiting thread of a client: one connection that blocks, however many threads wait.
+
+1. It asks the script `wait` about all that is new. What has come already is told at once; for the rest the server
+   notes that this client waits.
+2. It sleeps at the client's reply list. What is pushed there is only a wake-up: it asks again, so that all is read in
+   one place.
+3. After any trouble, and every ASK_ALL_SECONDS, it asks about all that is open, which has it noted anew. So a wait goes
+   on through a lost connection, a failover, and a server that lost its last second.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Final
+
+from rota.client.answers import Exchange
+from rota.client.failures import Denied
+from rota.client.open_waits import Question, Wait
+from rota.client.pool import ClientPool
+from rota.client.reply_list import ReplyList
+from rota.client.wait_rounds import CLOSED, Answers, WaitRounds, answered
+from rota.errors import Unavailable
+from rota.protocol.store import Store
+from rota.server.endpoint import Endpoint
+
+_RINGS: Final = 4096
+_FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client reaches its server."""
+
+    endpoint: Endpoint
+    timeout_seconds: float
+    pool: ClientPool
+    store: Store
+
+
+class _Mail:
+    """What those who wait leave for the thread: waits, or None, which asks it to end. A bell wakes it."""
+
+    def __init__(self, first: Wait) -> None:
+        self._lock = Lock()
+        self._left: list[Wait | None] = [first]
+        self._is_closed = False
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+
+    def leave(self, wait: Wait | None) -> bool:
+        """Leave it; False when nobody will come for it."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._left.append(wait)
+            with suppress(BlockingIOError):  # it has been rung often enough
+                self._bell.send(b"1")
+        return True
+
+    def take(self) -> list[Wait | None]:
+        """What was left."""
+        with self._lock:
+            taken, self._left = self._left, []
+        return taken
+
+    def close_if_empty(self) -> bool:
+        """Take no more, unless something was left meanwhile."""
+        with self._lock:
+            self._is_closed = not self._left
+        return self._is_closed
+
+    def close(self) -> list[Wait | None]:
+        """Take no more; returns what was left."""
+        with self._lock:
+            self._is_closed = True
+            self._bell.close()
+            self._ear.close()
+        return self.take()
+
+    def sleep(self, seconds: float, replies: ReplyList) -> None:
+        """Sleep until something is left, the parked list answers, or the time is over."""
+        poller = select.poll()
+        for listened in (self._ear, replies) if replies.is_parked else (self._ear,):
+            poller.register(listened, select.POLLIN)
+        poller.poll(max(0.0, seconds) * 1000)
+        with suppress(BlockingIOError):
+            self._ear.recv(_RINGS)
+
+
+class WaitingThread(Thread):
+    """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped."""
+
+    def __init__(self, access: Access, first: Wait) -> None:
+        super().__init__(name="rota-waiting", daemon=True)
+        self._mail = _Mail(first)
+        self._access = access
+        self._rounds = WaitRounds(access.store)
+        self._replies = ReplyList(access.endpoint, access.timeout_seconds, self._rounds.key)
+
+    @property
+    def trouble(self) -> str:
+        """Why the server cannot be asked, "" while it can."""
+        return self._rounds.trouble
+
+    def take(self, wait: Wait) -> bool:
+        """Take a wait; False when it has ended, and takes none."""
+        return self._mail.leave(wait)
+
+    def stop(self) -> None:
+        """Have it end, with all waits."""
+        self._mail.leave(None)
+
+    def run(self) -> None:
+        """Serve waits."""
+        why = _FAILED
+        try:
+            while self._goes_on():
+                if time.monotonic() >= self._rounds.retry_at:
+                    self._converse()
+                self._rest()
+            why = CLOSED
+        finally:  # also by a fault of ours: nobody may wait for a thread that is gone
+            for wait in self._mail.close():
+                self._keep(wait)
+            self._rounds.open.give_up(why)
+            self._replies.close()
+
+    def _keep(self, wait: Wait | None) -> None:
+        if wait is not None:
+            self._rounds.open.add(wait)
+
+    def _goes_on(self) -> bool:
+        left = self._mail.take()
+        for wait in left:
+            self._keep(wait)
+        if None in left:
+            return False
+        return self._rounds.has_more or not self._mail.close_if_empty()
+
+    def _converse(self) -> None:
+        try:
+            words = self._replies.words()
+            if words is not None:
+                self._rounds.hear(words)
+            while asked := self._rounds.next_questions():
+                self._rounds.answer(asked, self._answers(asked))
+            if self._rounds.open and not self._replies.is_parked:
+                self._replies.park()
+        except Denied as error:  # by no fault of the network: it would be so for ever
+            self._replies.close()
+            self._rounds.open.give_up(str(error))
+        except Unavailable as error:
+            self._replies.close()
+            self._rounds.fail(str(error))
+
+    def _answers(self, asked: Mapping[Question, str]) -> Answers:
+        until = time.monotonic() + self._access.timeout_seconds
+        [answer] = self._access.pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
+        return answered(answer)
+
+    def _rest(self) -> None:
+        self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)
