@@ -26,29 +26,46 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_named(folder: Path) -> None:
-    (folder / "shared" / "entry.lua").write_text("local function entry() end")
+    (folder / "shared" / "lane.lua").write_text("local function lane() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "shared" / "unused.lua").write_text("local function unused() end")
-    (folder / "probe.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn 1\n")
+    (folder / "probe.lua").write_text("#!lua flags=allow-oom\n-- with: bell\n-- with: lane\nreturn 1\n")
     lines = scripts.load_script("probe").text.decode().splitlines()
     assert lines == [
         "#!lua flags=allow-oom",
         "local function bell() end",
-        "local function entry() end",
-        "-- with: bell entry",
+        "local function lane() end",
+        "-- with: bell",
+        "-- with: lane",
         "return 1",
     ]
 
 
+def test_what_stands_on_common_ground_stands_outside_of_a_function_with_all_else(folder: Path) -> None:
+    (folder / "shared" / "entry.lua").write_text("local function entry() end")
+    (folder / "shared" / "bell.lua").write_text("local function bell() end")
+    (folder / "probe.lua").write_text("#!lua\n-- with: bell entry\nreturn 1\n")
+    lines = scripts.load_script("probe").text.decode().splitlines()
+    assert [line for line in lines if line] == [
+        "#!lua",
+        "local function entry() end",
+        "return (function()",
+        "local function bell() end",
+        "-- with: bell entry",
+        "return 1",
+        "end)()",
+    ]
+
+
 def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(folder: Path) -> None:
-    (folder / "shared" / "entry.lua").write_text("local function entry() end\n")
-    (folder / "shared" / "ticket.lua").write_text("-- with: entry\nlocal function ticket() end\n")
+    (folder / "shared" / "lane.lua").write_text("local function lane() end\n")
+    (folder / "shared" / "ticket.lua").write_text("-- with: lane\nlocal function ticket() end\n")
     (folder / "shared" / "bell.lua").write_text("if any then\n  -- with: ticket\nend\n")
-    (folder / "probe.lua").write_text("#!lua\n-- with: entry bell\nif rare then\n  -- with: bell\nend\n")
+    (folder / "probe.lua").write_text("#!lua\n-- with: lane bell\nif rare then\n  -- with: bell\nend\n")
     lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if line and "--" not in line]
     assert lines == [
         "#!lua",
-        "local function entry() end",
+        "local function lane() end",
         "if any then",
         "  local function ticket() end",
         "end",
@@ -74,16 +91,20 @@ def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_nee
     (folder / "turn.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn bell\n")
     probe = "#!lua flags=no-writes\n-- with: copy bell\n-- taking along: turn\nreturn turn()\n"
     (folder / "probe.lua").write_text(probe)
-    lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if not line.startswith("--")]
+    lines = [
+        line for line in scripts.load_script("probe").text.decode().splitlines() if line and not line.startswith("--")
+    ]
     assert lines == [
         "#!lua flags=no-writes",
         "local copy",
-        "local bell",
         "local entry",
+        "return (function()",
+        "local bell",
         "local function turn()",
         "return bell",
         "end",
         "return turn()",
+        "end)()",
     ]
 
 

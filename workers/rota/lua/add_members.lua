@@ -1,12 +1,12 @@
 #!lua
--- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A full
--- server refuses it as it does an enqueue.
+-- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A
+-- full server refuses it as it does an enqueue.
 -- with: asked prefix sent clock numbers entry doorbell books in_use about_groups former bare news waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
--- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as in
---          shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then up to
---          500 x: as of an enqueue, what follows it
+-- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as
+--          in shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then
+--          up to 500 x: as of an enqueue, what follows it
 -- errors   as an enqueue
 -- returns  word, how many items the group has accepted by now, then the words of the enqueue
 --   ok      those that were accepted are members
@@ -31,7 +31,9 @@ end
 
 -- Judge before anything is written; a key of another type raises here.
 local has_group = group ~= ''
-if has_group and not name_or_nil(group) then return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200)) end
+if has_group and not name_or_nil(group) then
+  return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200))
+end
 guard_places()
 redis.call('HLEN', MEMBERS)
 redis.call('SCARD', following.members_key(group))

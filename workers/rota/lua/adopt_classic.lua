@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Take what producers of classic queues left in keys of their own, outside of the namespace: what stands in a list is ready,
--- what stands in a sorted set when it is due.
+-- Take what producers of classic queues left in keys of their own, outside of the namespace: what stands in a list is
+-- ready, what stands in a sorted set when it is due.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt duty
 -- KEYS[1]  tasks
 -- ARGV     the name of this poller, a limit, then for each source its key, its queue and its task; '' for none
@@ -11,8 +11,8 @@
 local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, a second
 local EPITAPHS = {
   garbage = '{"reason":"garbage","error":"not a task: neither this item nor its source names a queue"}',
-  too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? A score is '
-    .. 'Unix time in seconds"}',
+  too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
+    .. 'A score is Unix time in seconds"}',
 }
 local now, name, limit = redis_now(), ARGV[1], tonumber(ARGV[2])
 guard_places()
@@ -42,7 +42,8 @@ local function look(source)
     source.ready = ask(source, 'LLEN') or 0
   elseif source.kind == 'zset' then
     source.too_far = '(' .. to_score(now + LONGEST_WAIT)
-    source.ready = (ask(source, 'ZCOUNT', '-inf', to_score(now)) or 0) + (ask(source, 'ZCOUNT', source.too_far, '+inf') or 0)
+    local due, too_far = ask(source, 'ZCOUNT', '-inf', to_score(now)), ask(source, 'ZCOUNT', source.too_far, '+inf')
+    source.ready = (due or 0) + (too_far or 0)
   elseif source.kind and source.kind ~= 'none' then
     source.fault = 'it is a ' .. source.kind .. ', and neither a list nor a sorted set'
   end
@@ -56,8 +57,9 @@ local function due_members(source, most)
     local due = from_score(found[i + 1])
     if due <= now then items[#items + 1] = { text = found[i], due = due } end -- it is rounded: never early
   end
-  local far = #items < most and ask(source, 'ZRANGE', source.too_far, '+inf', 'BYSCORE', 'LIMIT', 0, most - #items) or {}
-  for _, member in ipairs(far) do items[#items + 1] = { text = member, due = now, reason = 'too_far_ahead' } end
+  if #items == most then return items end
+  local far = ask(source, 'ZRANGE', source.too_far, '+inf', 'BYSCORE', 'LIMIT', 0, most - #items)
+  for _, member in ipairs(far or {}) do items[#items + 1] = { text = member, due = now, reason = 'too_far_ahead' } end
   return items
 end
 

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Adopt bare items of the delayed set before they are due, so that they are counted, shown and cancelled as any other task.
+-- Adopt bare items of the delayed set before they are due, so that they are counted, shown and cancelled as any other
+-- task.
 -- with: prefix clock entry ticket doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
 -- ARGV     up to 500 members
@@ -8,8 +9,8 @@
 local UNKNOWN_QUEUE, LONGEST_WAIT = 'unknown', 3653 * 86400 * 1000000 -- ten years
 local EPITAPHS = {
   garbage = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}',
-  too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? A score is '
-    .. 'Unix time in seconds"}',
+  too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
+    .. 'A score is Unix time in seconds"}',
 }
 local now, delayed = redis_now(), PREFIX .. 'delayed'
 guard_places()

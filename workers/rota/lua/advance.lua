@@ -1,6 +1,6 @@
 #!lua
--- Enqueue the next occurrences of a schedule, a little ahead of their time, and set what follows. A full server refuses it,
--- as it does an enqueue.
+-- Enqueue the next occurrences of a schedule, a little ahead of their time, and set what follows. A full server refuses
+-- it, as it does an enqueue.
 -- with: prefix clock numbers entry doorbell books in_use former bare news schedules occurrences
 -- KEYS[1]  tasks
 -- ARGV     name, its record as it was read, its record from now on, when it is next to be looked at (us | '+inf'),

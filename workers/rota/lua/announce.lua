@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
--- wants kept, and how queues are to be served, for consumers to do alike.
+-- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events
+-- it wants kept, and how queues are to be served, for consumers to do alike.
 -- with: prefix clock numbers doorbell ends
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
 --          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
 -- returns  how many nodes are alive, and whether anything may be closed to claims, or has been 0|1: see conditions.lua
--- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
--- is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
+-- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is
+-- away is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
@@ -70,6 +70,7 @@ for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
-  if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
+  -- So that a sweep sees bare pushes.
+  if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end
 end
 return { alive, math.min(1, redis.call('EXISTS', PREFIX .. 'paused', PREFIX .. 'conditions', PREFIX .. 'closed')) }

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out in
--- portions, for the caller to cancel.
+-- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out
+-- in portions, for the caller to cancel.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV     group, cursor: '0' at first

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- A master's round over what is closed: define its conditions, and keep since when queues are paused, or hold entries that
--- their condition lets nobody claim, or have a condition that fails. A claim forgets it: nothing was taken since.
+-- A master's round over what is closed: define its conditions, and keep since when queues are paused, or hold entries
+-- that their condition lets nobody claim, or have a condition that fails. A claim forgets it: nothing was taken since.
 -- with: prefix clock numbers entry doorbell condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     ttl ms, then name, kind and text of each condition
--- returns  a row for each queue that is closed, of 100 at most of each sort: queue, for how many us, '' when it is paused or
---          the name of its condition, what is wrong with that one or ''
-local MOST = 100 -- as CLOSED_A_LOOK of masters. An evaluation takes 30 to 80 us: 500 of each sort held turns up for 60 ms
+-- returns  a row for each queue that is closed, of 100 at most of each sort: queue, for how many us, '' when it is
+--          paused or the name of its condition, what is wrong with that one or ''
+-- As CLOSED_A_LOOK of masters. An evaluation takes 30 to 80 us: 500 of each sort held turns up for 60 ms.
+local MOST = 100
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[1]) * 1000)
 if #ARGV == 1 and redis.call('EXISTS', PREFIX .. 'paused', CONDITIONS, CLOSED) == 0 then return {} end

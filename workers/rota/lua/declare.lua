@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- The schedules that a node's code and configuration have, with each heartbeat of its master.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
+-- with: withdrawing
 -- KEYS[1]  tasks
 -- ARGV     ttl ms, then up to 100 x: name, for how many us this node has said so, what the schedule says
 -- returns  a word each: kept | new | changed | older (another node says something else, and began to later) | client (a
 --          client has put one of that name)
--- What was declared by a node last counts, as long as some node goes on declaring that. A schedule that nobody declares any
--- more is removed by a poller: see sweep.
+-- What was declared by a node last counts, as long as some node goes on declaring that. A schedule that nobody declares
+-- any more is removed by a poller: see sweep.
 local MOST, FIELDS = 100, 3
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 100 schedules a call') end
 local now = redis_now()

@@ -4,11 +4,12 @@
 -- with: prefix clock bare in_use_at_enqueue news marks sent
 -- KEYS[1]  tasks
 -- ARGV     nonce (see shared/sent.lua), then up to 500 x: id, queue, how, body
---          how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the head of
---          its lane, where the last one of a call stands first), for how many ms it holds its unique key, and that key or ''
+--          how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the
+--          head of its lane, where the last one of a call stands first), for how many ms it holds its unique key, and
+--          that key or ''
 -- errors   ROTA… when there are too many, or not four arguments for each, or a name is none: nothing was done
--- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was never a
---          fleet in this namespace) | duplicate | held ID
+-- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was
+--          never a fleet in this namespace) | duplicate | held ID
 --          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
 --          shared/former.lua), and the new one has a life of its own.
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
@@ -124,7 +125,8 @@ for at = 2, #ARGV, FIELDS do
       scores[#scores + 1] = id
       if tell then
         local due_us = string.format('%.0f', due_at)
-        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 3]), 0, 'due_us', due_us }
+        local text, task = id .. lane.after_id .. flag, task_in(ARGV[at + 3])
+        news[#news + 1] = { 'scheduled', text, false, task, 0, 'due_us', due_us }
       end
     else
       local text, into = id .. lane.after_id .. flag, lane

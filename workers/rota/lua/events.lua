@@ -3,8 +3,8 @@
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV     place (the id of an event, '0' before all of them, '$' behind them), how many at most, up to 500
--- returns  whether somebody wants events 0|1, the id of the oldest kept and of the latest, '' when there is none, then for
---          each its id and its fields with their values
+-- returns  whether somebody wants events 0|1, the id of the oldest kept and of the latest, '' when there is none, then
+--          for each its id and its fields with their values
 local EVENTS = PREFIX .. 'events'
 local place = ARGV[1]
 local oldest = redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', 1)[1]

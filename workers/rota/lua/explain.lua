@@ -1,17 +1,17 @@
 #!lua flags=no-writes
--- The next claims in their order, as the turn makes them: it is run over a copy, again and again, each time for a worker
--- with nothing in hand. Nothing is enqueued, becomes due or ends between them.
+-- The next claims in their order, as the turn makes them: it is run over a copy, again and again, each time for a
+-- worker with nothing in hand. Nothing is enqueued, becomes due or ends between them.
 -- with: copy prefix clock entry doorbell bare named tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks
--- ARGV     those of a turn: an owner that nobody is, limit 1, nothing in hand, no tokens, no limits of queues, nothing to
---          settle, tiers; behind these a queue to be told of in any case, or '', and how many claims
--- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each queue
---          of which one is claimed and, up to 100, for others with entries: queue, tier, cost, cap, interval us, and how it
---          is before these claims: entries, running, virtual time; and behind them: entries left, whether nothing shuts it
---          0|1, how long until its rate lets one through us (0: it holds none back), paused 0|1, its condition or '',
---          whether that keeps it closed 0|1, until when us if that is known, what is wrong with it
-local TIERS_AT, MOST_ROWS, MOST_WORK = 11, 100, 50000
+-- ARGV     those of a turn: an owner that nobody is, limit 1, nothing in hand, no tokens, no limits of queues, nothing
+--          to settle, tiers; behind these a queue to be told of in any case, or '', and how many claims
+-- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each
+--          queue of which one is claimed and, up to 100, for others with entries: queue, tier, cost, cap, interval us,
+--          and how it is before these claims: entries, running, virtual time; and behind them: entries left, whether
+--          nothing shuts it 0|1, how long until its rate lets one through us (0: it holds none back), paused 0|1, its
+--          condition or '', whether that keeps it closed 0|1, until when us if that is known, what is wrong with it
+local TIERS_AT, MOST_ROWS, MOST_WORK = 13, 100, 50000
 local most, asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local domains, now = read_tiers(TIERS_AT), redis_now()
 

@@ -3,8 +3,8 @@
 -- with: prefix numbers group_row
 -- KEYS[1]  tasks
 -- ARGV     how many to pass over, how many to return (at most 500)
--- returns  how many there are, of each a row, as group.lua returns it, and how many ever ended with `then`, `on_dead`, nothing,
---          and cancelled
+-- returns  how many there are, of each a row, as group.lua returns it, and how many ever ended with `then`, `on_dead`,
+--          nothing, and cancelled
 local MOST = 500
 local first, most = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), MOST)
 local open = redis.pcall('ZRANGE', PREFIX .. 'groups', first, first + most - 1)

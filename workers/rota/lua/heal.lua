@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Recount. Call with cursor '0', then with each answer until it is '0' again; 500 tickets a call. `running` counts are
--- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it again.
+-- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it
+-- again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
 -- ARGV     cursor

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- Have follow what follows tasks that are members and do not live: ended by a node of an earlier version, which knows no
--- members, or taken away by hand. How one ended is looked for in the memory of ends; where nothing is found it was purged.
+-- Have follow what follows tasks that are members and do not live: ended by a node of an earlier version, which knows
+-- no members, or taken away by hand. How one ended is looked for in the memory of ends; where nothing is found it was
+-- purged.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following remembered
 -- KEYS[1]  tasks
 -- ARGV     cursor: '' at first
--- returns  the next cursor, '0' behind the last portion, how many had ended. The cursor of the call when it has looked enough
---          before the end of its portion: those that had ended are gone from it
+-- returns  the next cursor, '0' behind the last portion, how many had ended. The cursor of the call when it has looked
+--          enough before the end of its portion: those that had ended are gone from it
 local PORTION = 500
 local now, healed, work = redis_now(), 0, 0
 guard_places()

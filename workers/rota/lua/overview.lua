@@ -3,12 +3,12 @@
 -- with: prefix clock numbers entry ticket doorbell untold matching condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     cursor, '0' at first; queues to name whether or not they are known
--- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled, overdue,
---          in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1,
---          for how many us it has been closed with entries that wait (0: it is not), the condition that keeps it closed
---          or '', what is wrong with that
--- At most 500 named queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
--- scheduled in the queue `unknown` until it is adopted.
+-- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled,
+--          overdue, in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1,
+--          served 0|1, for how many us it has been closed with entries that wait (0: it is not), the condition that
+--          keeps it closed or '', what is wrong with that
+-- At most 500 named queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled
+-- counts as scheduled in the queue `unknown` until it is adopted.
 local MOST, PORTION, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}

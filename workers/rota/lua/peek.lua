@@ -2,10 +2,10 @@
 -- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
 -- with: prefix clock entry ticket doorbell lists in_use former bare named
 -- KEYS[1]  tasks
--- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for all),
---          offset, count
--- returns  now, how many were looked at, offset of the next page or '' when this was the last, then a row each: id, queue,
---          name, due us, since us, failures, crashes, losses, owner, its epitaph or progress
+-- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for
+--          all), offset, count
+-- returns  now, how many were looked at, offset of the next page or '' when this was the last, then a row each: id,
+--          queue, name, due us, since us, failures, crashes, losses, owner, its epitaph or progress
 --   ready      its lanes: the delayed one first, as it is served
 --   scheduled  all of `delayed`, next due first
 --   running    the lists of owners, which is what the offset counts
@@ -57,7 +57,8 @@ local function show_running()
   for _, owner in ipairs(owners) do
     local list = PREFIX .. 'inflight:' .. owner
     if looked_at > 0 and looked_at + length(list) > count then break end
-    for _, line in ipairs(length(list) > 0 and redis.call('LRANGE', list, 0, MOST - 1) or {}) do show_line(line, owner) end
+    local lines = length(list) > 0 and redis.call('LRANGE', list, 0, MOST - 1) or {}
+    for _, line in ipairs(lines) do show_line(line, owner) end
     at = at + 1
   end
   return redis.call('ZCARD', PREFIX .. 'owners'), at
@@ -92,7 +93,8 @@ end
 
 local function show_dead()
   local key = PREFIX .. 'dead'
-  return show_scored(key, redis.call('ZREVRANGE', key, offset, offset + count - 1, 'WITHSCORES'), function(e, body, died)
+  local latest = redis.call('ZREVRANGE', key, offset, offset + count - 1, 'WITHSCORES')
+  return show_scored(key, latest, function(e, body, died)
     local accounts = redis.call('HGET', PREFIX .. 'epitaphs', e.id) or ''
     show(e, name_in(body), { since = died, told = string.match(accounts, '[^\n]*$') })
   end)

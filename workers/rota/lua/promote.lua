@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following adopt anew overlap leaving_out
+-- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following
+-- with: adopt anew overlap leaving_out
 -- KEYS[1]  tasks
 -- ARGV     limit
--- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule of
---          each occurrence that was left out, as one before it lives
+-- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule
+--          of each occurrence that was left out, as one before it lives
 -- Invariant: nothing is moved before its due time; each member ends in one lane or in dead.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
@@ -121,7 +122,8 @@ local function move(task)
   if queue and queue.usable then
     local lane = e.front and queue.fronts or queue.texts
     lane[#lane + 1] = entry_text(e)
-    if tell and (task.known or task.entry) then tell('ready', entry_text(e)) end -- of any other it was told that it was enqueued
+    -- Of any other it was told that it was enqueued.
+    if tell and (task.known or task.entry) then tell('ready', entry_text(e)) end
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
     redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead

@@ -11,7 +11,8 @@ redis.call('LLEN', ready_lane(queue))
 redis.call('LLEN', delayed_lane(queue))
 local purged = {}
 for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
-  for _, text in ipairs(#purged < MOST and redis.call('LPOP', lane, MOST - #purged) or {}) do purged[#purged + 1] = text end
+  local popped = #purged < MOST and redis.call('LPOP', lane, MOST - #purged) or {}
+  for _, text in ipairs(popped) do purged[#purged + 1] = text end
 end
 local left = entries_in(queue) -- what follows those that are purged is none of them
 if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end

@@ -1,6 +1,7 @@
 #!lua
 -- Put a schedule of a client, or change it. It stays until a client removes it.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
+-- with: withdrawing
 -- KEYS[1]  tasks
 -- ARGV     name, what the schedule says
 -- returns  new | same | changed | declared (it is one of the fleet's code or configuration: nothing was done)

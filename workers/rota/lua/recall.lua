@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- One task of a claim takes long: settle those before it, which would wait for the worker's next turn, and give back
 -- those behind it, which are not started: to the head of their lanes, in order, without blame.
--- with: prefix clock entry begun doorbell books in_use former bare news waiters otherwise following settle tiers rotation
+-- with: prefix clock entry begun doorbell books in_use former bare news waiters otherwise following
+-- with: settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
 -- returns  how many entries behind it left the list: given back, or ended as they had been cancelled

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Remove a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
+-- with: withdrawing
 -- KEYS[1]  tasks
 -- ARGV     name, '' for a client | after how many us without a declaration
 -- returns  removed | unknown | declared (it is declared by some node: nothing was done)

@@ -3,12 +3,13 @@
 -- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following anew
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids, of tasks that were found in no lane
--- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or its
---          lane is no list) | placed (it has ended, or stands somewhere: nothing was done)
--- Invariant: nothing runs twice for it. The new entry has a life number above that of any other of its id, and stands at the
--- tail: if a lane has one after all, that is met first, and is a shell (see shared/former.lua).
+-- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or
+--          its lane is no list) | placed (it has ended, or stands somewhere: nothing was done)
+-- Invariant: nothing runs twice for it. The new entry has a life number above that of any other of its id, and stands
+-- at the tail: if a lane has one after all, that is met first, and is a shell (see shared/former.lua).
 local UNKNOWN_QUEUE = 'unknown'
-local UNPLACED = '{"reason":"unplaced","error":"it stood nowhere, and its body does not name its queue: enqueue it again"}'
+local UNPLACED = '{"reason":"unplaced",'
+  .. '"error":"it stood nowhere, and its body does not name its queue: enqueue it again"}'
 local now = redis_now()
 guard_places()
 redis.call('HLEN', FORMER)

@@ -1,21 +1,23 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following settle adopt tiers rotation
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following
+-- with: settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
--- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were stale
---   exit     the process is known to be gone. Only what ran is charged with the crash, unless its epitaph or the mark is
---            empty; an empty id is what stands first in the list once the outcomes are settled, `all held` is all in it. Of
---            several that are charged nobody knows which one it was, so none is dead of it: entries with a crash on record
---            run alone, and there the guilty one is found.
+-- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were
+--          stale
+--   exit     the process is known to be gone. Only what ran is charged with the crash, unless its epitaph or the mark
+--            is empty; an empty id is what stands first in the list once the outcomes are settled, `all held` is all in
+--            it. Of several that are charged nobody knows which one it was, so none is dead of it: entries with a crash
+--            on record run alone, and there the guilty one is found.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
--- What ran, or is charged with the loss, had its start: it is due anew from now, as recovered. What had not been started yet
--- keeps its due time: it is late. While a node of an earlier version lives, all keeps kind and due time. What has begun (see
--- begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
+-- What ran, or is charged with the loss, had its start: it is due anew from now, as recovered. What had not been
+-- started yet keeps its due time: it is late. While a node of an earlier version lives, all keeps kind and due time.
+-- What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
@@ -74,7 +76,8 @@ local function charge_entry(e)
   return nil, false
 end
 
--- The epitaph of what may not be started again: what happened, as far as that was told, with the reason why this was its end.
+-- The epitaph of what may not be started again: what happened, as far as that was told, with the reason why this was
+-- its end.
 local function end_of_begun(e)
   local happened = reason == 'expired' and loss_epitaph or ran[e.id] or BEGUN
   local epitaph, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')

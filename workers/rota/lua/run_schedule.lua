@@ -1,6 +1,7 @@
 #!lua
 -- Enqueue an occurrence out of turn, due now. A full server refuses it, as it does an enqueue.
--- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules occurrences overlap remembered
+-- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules
+-- with: occurrences overlap remembered
 -- KEYS[1]  tasks
 -- ARGV     name, its record as it was read, 'skip' | 'queue' for what overlaps, id, queue, body
 -- returns  ok | changed (the record is no longer the one that was read) | overlaps ID (that occurrence has not ended)

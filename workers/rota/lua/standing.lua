@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- The ids that stand in lists, up to 500 a call. A list is read from its tail: what enters or leaves a lane at its head
--- moves nothing of what is still to be read, and what enters at the tail moves it further away, so that it is read twice
--- rather than not at all.
+-- moves nothing of what is still to be read, and what enters at the tail moves it further away, so that it is read
+-- twice rather than not at all.
 -- with: prefix in_use former
 -- KEYS[1]  tasks
 -- ARGV     how many entries of the first list were read before, then lists without the prefix

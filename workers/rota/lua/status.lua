@@ -4,6 +4,6 @@
 -- KEYS[1]  tasks
 -- ARGV     id, behind how many texts of the memory of ends to look: 0, then as told
 -- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result (nil when none is kept),
---          progress, when a dead task died (us), the record of its end while that is remembered, kind, ready us, and when
---          there is more to look through for a record, behind how many texts to go on (else 0)
+--          progress, when a dead task died (us), the record of its end while that is remembered, kind, ready us, and
+--          when there is more to look through for a record, behind how many texts to go on (else 0)
 return standing_of(ARGV[1], holder_of, tonumber(ARGV[2]))

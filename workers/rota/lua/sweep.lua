@@ -3,12 +3,13 @@
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
 -- with: prefix clock numbers entry lists doorbell recount leases untold duty idle condition shares closing
 -- KEYS[1]  tasks
--- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
+-- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is
+--          forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
 --          when a schedule is next to be looked at in us or '', schedules that no node declares any more, the keys in
---          which new work appears (empty if there are too many), whether none of them exists and there is nothing else to
---          do 0|1, and the time in us until which no lease can expire or ''
+--          which new work appears (empty if there are too many), whether none of them exists and there is nothing else
+--          to do 0|1, and the time in us until which no lease can expire or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
@@ -37,8 +38,8 @@ grace = prolonged(grace)
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local rescues, looked_at = 0, 0
 local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
--- Whether its cap or its rate may be what keeps a queue shut: then nobody rings, as whoever ends a task of it, or waits for
--- the rate, looks again. What its cap is workers alone know. It is rung all the same, and no rescue.
+-- Whether its cap or its rate may be what keeps a queue shut: then nobody rings, as whoever ends a task of it, or waits
+-- for the rate, looks again. What its cap is workers alone know. It is rung all the same, and no rescue.
 local function may_be_full(queue)
   local running = redis.pcall('HGET', PREFIX .. 'counts', 'running:' .. queue)
   local empty_at = redis.pcall('HGET', PREFIX .. 'rates', queue)
@@ -83,8 +84,8 @@ local function walks() return has_duty(name, 'walker', 'walks_until', WALK, now)
 -- Of another type it stops promotions, and no sweep.
 local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- Nor does one of these stop a sweep. What a node declares counts for as long again as its word held: who declares something
--- else under that name takes over before that.
+-- Nor does one of these stop a sweep. What a node declares counts for as long again as its word held: who declares
+-- something else under that name takes over before that.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local first_look = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
 local undeclared = {}

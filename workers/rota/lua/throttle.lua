@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the time that
--- is kept for it.
+-- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the
+-- time that is kept for it.
 -- with: prefix clock numbers entry ticket doorbell books in_use former bare news rate
 -- KEYS[1]  tasks
 -- ARGV     owner, entry, name of the rate, interval us, burst, latest us: when it may start at last, or ''
@@ -9,8 +9,8 @@
 --   throttled  it is delayed until this Redis time
 --   late       its turn would come after the latest: nothing was done
 --   gone       its owner does not hold it, or it was cancelled: it must not be started, and nothing was done
--- Invariant: the start behind k others comes at least k intervals, less the slack, after the first of them. Each task that
--- comes back finds time kept for it: it comes back once, unless those before it started late.
+-- Invariant: the start behind k others comes at least k intervals, less the slack, after the first of them. Each task
+-- that comes back finds time kept for it: it comes back once, unless those before it started late.
 local IN_HAND = 5000 -- what a claim is worth; a trip through the delayed set takes as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, slack = tonumber(ARGV[4]), slack_of(tonumber(ARGV[4]), tonumber(ARGV[5]))
@@ -22,10 +22,10 @@ local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.
 if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
--- The state of such a rate, thrice. `paid`: when the starts that were will be paid off. `line`: when those that wait will be,
--- so that who comes anew stands behind them. `again`: when those will have started that came back and found that others before
--- them had started late, so that they do not all come at once. More than a full bucket ahead `paid` is left over from a
--- clock that went back; of a rate that was changed all three are stretched.
+-- The state of such a rate, thrice. `paid`: when the starts that were will be paid off. `line`: when those that wait
+-- will be, so that who comes anew stands behind them. `again`: when those will have started that came back and found
+-- that others before them had started late, so that they do not all come at once. More than a full bucket ahead `paid`
+-- is left over from a clock that went back; of a rate that was changed all three are stretched.
 local function read_rate()
   local state = redis.pcall('GET', rate)
   local fields = { string.match(type(state) == 'string' and #state < 80 and state or '', '^(%d+) (%d+) (%d+) (%d+)$') }
@@ -46,7 +46,8 @@ end
 local function delay_until(slot)
   redis.call('LREM', inflight, 1, text)
   count('running:' .. e.queue, -1)
-  e.kind, e.flag = 't', string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-') -- it was not started, whatever was about to be
+  -- It was not started, whatever was about to be.
+  e.kind, e.flag = 't', string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
   local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e) .. ' ' .. digits_of(e.due))
   redis.call('ZADD', PREFIX .. 'delayed', to_score(slot), e.id)

@@ -6,7 +6,8 @@
 -- returns  now, (name, record)...
 -- A name without a record is forgotten: nobody could ever deal with it.
 local now, due = redis_now(), PREFIX .. 'schedules-due'
-local names = redis.call('ZRANGEBYSCORE', due, '-inf', digits_of(now + tonumber(ARGV[1])), 'LIMIT', 0, tonumber(ARGV[2]))
+local ahead, most = tonumber(ARGV[1]), tonumber(ARGV[2])
+local names = redis.call('ZRANGEBYSCORE', due, '-inf', digits_of(now + ahead), 'LIMIT', 0, most)
 local records = #names > 0 and redis.call('HMGET', PREFIX .. 'schedules', unpack(names)) or {}
 local found = {}
 for i, name in ipairs(names) do

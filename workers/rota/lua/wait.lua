@@ -3,8 +3,8 @@
 -- with: prefix clock entry lists in_use former bare waiters standing
 -- KEYS[1]  tasks
 -- ARGV     client, n x (goal, id); a goal is the task's start `s`, its end `e`, or its end with its result `r`
--- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes, or
---          too many were looked through
+-- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes,
+--          or too many were looked through
 -- Invariant: what has not come yet is noted in the call that looked, so nothing can come unseen between.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }

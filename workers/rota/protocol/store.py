@@ -234,9 +234,9 @@ class Store(Looks, Operations, Dependents):
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         with several `turn.picks` one entry of as many; `limit` 0 only settles."""
-        args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone]
-        args += (-(turn.claim_by_us or 1),) if turn.held is None else (len(turn.held), *turn.held)
-        args += (len(turn.tokens), *turn.tokens)
+        held = turn.held or ()
+        args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone, int(turn.held is not None), turn.claim_by_us]
+        args += (len(held), *held, len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
         return self._command("turn", packed, parse_turn)

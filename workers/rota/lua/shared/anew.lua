@@ -1,5 +1,5 @@
--- The entry of a task of which nothing but the body is left, for its life of this number, nil where its id had no others.
--- Its counters are lost; what it may hold elsewhere is looked for.
+-- The entry of a task of which nothing but the body is left, for its life of this number, nil where its id had no
+-- others. Its counters are lost; what it may hold elsewhere is looked for.
 local function entry_anew(id, queue, kind, due, life, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1

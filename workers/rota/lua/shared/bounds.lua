@@ -1,13 +1,13 @@
--- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any settings:
--- each function costs a turn, and most fleets have none.
+-- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any
+-- settings: each function costs a turn, and most fleets have none.
 -- with: tiers turns condition
 local function make_bounds(now)
   -- with: rate
   local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
-  -- `rates` holds when the starts of a queue are paid off. More than one start beyond the slack is left over from a clock
-  -- that went back or from a slower rate.
+  -- `rates` holds when the starts of a queue are paid off. More than one start beyond the slack is left over from a
+  -- clock that went back or from a slower rate.
   local function rate_ahead(share)
     local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
     local full = share.interval + slack_of(share.interval, share.burst)
@@ -48,8 +48,8 @@ local function make_bounds(now)
 
   local function keep_shut(share) return room(share) < 1 or not is_open(share) end
 
-  -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
-  -- comes last: it is not asked about what may not start all the same.
+  -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its
+  -- condition comes last: it is not asked about what may not start all the same.
   local function shut_until(share)
     if not share.is_bounded then return nil end
     local allowed, after = room(share)

@@ -1,8 +1,8 @@
--- Whether the condition of a queue lets tasks of it start now. `conditions`: NAME -> `UNTIL_US KIND TEXT`, as masters define it
--- (conditions.lua). Of the kind `hours` the text is `KNOWN_US FROM_US-TO_US...`, the times at which it is open, in order,
--- as far as they are known; of the kind `lua` a chunk that the check of the configuration has let through (config/condition_lua.py):
--- it has no loop, no call but to `math`, and nothing that makes a text longer, so its length bounds it.
--- What is none of these keeps closed the queues that name it, and stops nothing else.
+-- Whether the condition of a queue lets tasks of it start now. `conditions`: NAME -> `UNTIL_US KIND TEXT`, as masters
+-- define it (conditions.lua). Of the kind `hours` the text is `KNOWN_US FROM_US-TO_US...`, the times at which it is
+-- open, in order, as far as they are known; of the kind `lua` a chunk that the check of the configuration has let
+-- through (config/condition_lua.py): it has no loop, no call but to `math`, and nothing that makes a text longer, so its
+-- length bounds it. What is none of these keeps closed the queues that name it, and stops nothing else.
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
 -- Made when the first queue is asked about: each function costs a turn, and those of most fleets ask about none.
@@ -26,8 +26,8 @@ local function make_judge()
     return closed_for(known - now)
   end
 
-  -- When a chunk that says no now would say yes by the clock alone: looked for a second ahead, in steps of 50 ms, and between
-  -- two of these to 1 ms. A long chunk is asked once: it would take too long.
+  -- When a chunk that says no now would say yes by the clock alone: looked for a second ahead, in steps of 50 ms, and
+  -- between two of these to 1 ms. A long chunk is asked once: it would take too long.
   local STEP, NEAR, LONGEST_AHEAD = 50000, 1000, 1000
   local function opens_after(text, opens_at)
     if #text > LONGEST_AHEAD or not string.find(text, 'now', 1, true) then return LOOK_AGAIN end
@@ -75,7 +75,8 @@ local function make_judge()
   end
 end
 
--- Looked for once a queue and call: `open`, and if not `after` how many microseconds to look again, and its `fault`, if any.
+-- Looked for once a queue and call: `open`, and if not `after` how many microseconds to look again, and its `fault`, if
+-- any.
 local judge, verdicts = nil, {}
 local function verdict_on(queue, name, now)
   judge = judge or make_judge()

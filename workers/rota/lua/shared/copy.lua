@@ -2,8 +2,8 @@
 -- noted here, and what it reads comes from the notes where there are some, and else from the server. A command that is
 -- not named here goes to the server, which refuses it in a script without writes if it would write: nothing is
 -- forgotten silently.
--- `work` counts the arguments of commands, and what was looked through for them. In a block, as Lua knows no more than 200 names
--- of a script.
+-- `work` counts the arguments of commands, and what was looked through for them. In a block, as Lua knows no more than
+-- 200 names of a script.
 local server, redis, work = redis, nil, 0
 do
   local notes = {} -- key -> field or member -> what stands there now: a text, 0 or 1 of a set, false for nothing
@@ -93,8 +93,8 @@ do
     return found
   end
 
-  -- Of what stands in the server within these scores: up to `wanted` of which nothing is noted, as { score, member }. Those
-  -- at the head of which something is are passed over once and for all.
+  -- Of what stands in the server within these scores: up to `wanted` of which nothing is noted, as { score, member }.
+  -- Those at the head of which something is are passed over once and for all.
   local PAGE = 20
   local passed_over = {}
   local function untouched(ask, key, least, most, wanted)

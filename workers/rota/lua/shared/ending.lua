@@ -11,8 +11,8 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- The account of a run, as a line of the memory of ends. In a slot that a task wrote to anything may stand in its place: then
--- nobody told of the run.
+-- The account of a run, as a line of the memory of ends. In a slot that a task wrote to anything may stand in its
+-- place: then nobody told of the run.
 local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
 local function account_line(account)
   local is_line = string.sub(account, 1, 1) == ' ' and not string.find(account, '\n', 1, true)
@@ -22,8 +22,8 @@ end
 local function behind_account(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
 -- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
--- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
--- attempts, as it stands behind the account of its run.
+-- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its
+-- earlier attempts, as it stands behind the account of its run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
   local past = false
@@ -46,8 +46,8 @@ do -- as Lua knows no more than 200 names of a script
     return keep > 0 and keep <= MOST_KEPT
   end
 
-  -- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts go when
-  -- `keep` are known without them; and what a foreign hand put among their numbers.
+  -- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts
+  -- go when `keep` are known without them; and what a foreign hand put among their numbers.
   local function seal(known)
     local open, sealed = PREFIX .. ENDS, PREFIX .. SEALED
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', sealed, known)) ~= 'number' then
@@ -66,7 +66,8 @@ do -- as Lua knows no more than 200 names of a script
   end
 
   local function remember(how, now, owner, count, text)
-    local LONG, SHORTEST = 32768, 16 -- bytes of a text that is sealed; a small memory has shorter ones, of so many an end
+    -- Bytes of a text that is sealed; a small memory has shorter ones, of so many an end.
+    local LONG, SHORTEST = 32768, 16
     local SHORT = 2048 -- a text that is put behind its head at little cost
     local open, head = PREFIX .. ENDS, string.format('\n!%d %s %.0f %s', count, how, now, owner)
     if #text > SHORT then redis.pcall('APPEND', open, head) else text = head .. text end
@@ -83,13 +84,15 @@ do -- as Lua knows no more than 200 names of a script
     redis.call('SET', untold, string.match(redis.call('GETRANGE', untold, -LONG / 2, -1), '\n.*') or '')
   end
 
-  -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
-  -- while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a text of `count`
-  -- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
+  -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted
+  -- here, while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a
+  -- text of `count` of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing
+  -- is to be told.
   note_ends = function(how, now, owner, ended)
     if tell_waiters then tell_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
-    if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
+    -- These come one at a time; a result is that of an earlier life.
+    if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
     if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end

@@ -1,7 +1,7 @@
--- Entries (see rota/protocol/entry.py). A text that could not have been written here is none, whoever put it where entries
--- stand: names have the letters of rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is
--- too coarse for such ones). The patterns are whole texts, as each call of a script would put together what is written in
--- parts. Only an entry in an in-flight list can have begun (`b`, see begin.lua).
+-- Entries (see rota/protocol/entry.py). A text that could not have been written here is none, whoever put it where
+-- entries stand: names have the letters of rota/protocol/names.py, times 16 digits at most, four counters 18 together
+-- (no double is too coarse for such ones). The patterns are whole texts, as each call of a script would put together
+-- what is written in parts. Only an entry in an in-flight list can have begun (`b`, see begin.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
@@ -20,9 +20,9 @@ local function parse_entry(text)
   }
 end
 
--- Nearly every entry is new, and those that were enqueued or promoted together differ in their ids alone. So what stands
--- behind the id, the tail, is looked at once for as many as follow each other: its names, and that its times have 16
--- digits, by where the spaces stand.
+-- Nearly every entry is new, and those that were enqueued or promoted together differ in their ids alone. So what
+-- stands behind the id, the tail, is looked at once for as many as follow each other: its names, and that its times
+-- have 16 digits, by where the spaces stand.
 local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
 local new_tail, new_queue -- of the new entry that was looked at last
@@ -38,8 +38,8 @@ local function new_tail_at(text)
   return at
 end
 
--- No more than a claim needs of an entry: the id, and whether a crash or a loss is on record; nil of a text that is none.
--- The id of a new entry is taken as it stands there.
+-- No more than a claim needs of an entry: the id, and whether a crash or a loss is on record; nil of a text that is
+-- none. The id of a new entry is taken as it stands there.
 local function glance(text)
   local at = new_tail_at(text)
   if at then return string.sub(text, 1, at - 1), false end

@@ -1,7 +1,8 @@
--- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members` has,
--- by id, `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE BYTES` and
--- its body. In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is:
--- who leaves that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
+-- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members`
+-- has, by id, `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE
+-- BYTES` and its body. In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task
+-- whose turn it is: who leaves that set has ended, once. While there are no members there is nothing of this: a call
+-- pays for one look.
 -- with: ending
 local following -- what scripts may use of it
 if any_members then
@@ -15,8 +16,8 @@ if any_members then
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
   following.ring = ring_if_served -- a turn, which claims as well, has another way
 
-  -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was cancelled
-  -- and of which an entry stands.
+  -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was
+  -- cancelled and of which an entry stands.
   local function life_to_begin(id)
     if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
     local life, shells = lives_of(id)
@@ -52,7 +53,8 @@ if any_members then
       failures = 0, crashes = 0, losses = 0, releases = 0, flag = life == '' and '-' or life, front = front ~= '',
     }
     redis.call('HSET', PREFIX .. 'tasks', id, body)
-    if rest ~= '' or group ~= '-' then redis.call('HSET', MEMBERS, id, rest == '' and group or group .. '\n' .. rest) end
+    local member = rest == '' and group or group .. '\n' .. rest
+    if member ~= '-' then redis.call('HSET', MEMBERS, id, member) end
     if group ~= '-' then redis.call('SADD', members_key(group), id) end
     redis.pcall('SADD', PREFIX .. 'queues', queue)
     total('accepted:' .. queue, 1)
@@ -111,8 +113,8 @@ if any_members then
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
 
-  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is taken,
-  -- the rest is dropped.
+  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is
+  -- taken, the rest is dropped.
   local function go_on(id, group, rest, now)
     if group == '-' then return put_what_follows(rest, '-', now) end
     if redis.pcall('SREM', members_key(group), id) ~= 1 then return end

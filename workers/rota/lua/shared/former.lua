@@ -1,7 +1,7 @@
 -- Former lives of an id: cancelled while their entries stood in a lane, and followed by another task of the same id
--- before a claim came upon them. Nobody looks for an entry in a lane, so it stays there as a shell. `former` has, by id,
--- `life shells`: the number of the last life, and how many shells of earlier ones stand. The number of a life that has
--- predecessors is in the flag of its entry, so that a shell is told from the task that lives. While there are none,
+-- before a claim came upon them. Nobody looks for an entry in a lane, so it stays there as a shell. `former` has, by
+-- id, `life shells`: the number of the last life, and how many shells of earlier ones stand. The number of a life that
+-- has predecessors is in the flag of its entry, so that a shell is told from the task that lives. While there are none,
 -- one function that returns nothing stands in for these: each function costs a call.
 local function no_former_life() end
 local lives_of, is_shell, numbered_life_ended = no_former_life, no_former_life, no_former_life
@@ -13,8 +13,8 @@ if any_former then
     return tonumber(life or ''), tonumber(shells or '')
   end
 
-  -- Whether an entry is the shell of a former life. `goes`: it was taken from where it stood; the last one takes the record
-  -- with it, unless the life that this tells of goes on.
+  -- Whether an entry is the shell of a former life. `goes`: it was taken from where it stood; the last one takes the
+  -- record with it, unless the life that this tells of goes on.
   is_shell = function(id, flag, goes)
     local life, shells = lives_of(id)
     if not life or (tonumber(string.match(flag, '%d+') or '') or 0) >= life then return false end

@@ -1,5 +1,5 @@
--- Queues that are known by a pattern alone come and go. One that has been empty for a while leaves nothing in Redis: `idle` has
--- since when each of them is empty, as the sweeps saw it.
+-- Queues that are known by a pattern alone come and go. One that has been empty for a while leaves nothing in Redis:
+-- `idle` has since when each of them is empty, as the sweeps saw it.
 -- with: numbers doorbell
 
 -- The pattern by which alone a queue is served; nil when there is none.
@@ -15,7 +15,8 @@ end
 -- Whether nothing of a queue is anywhere, no rate limit holds it back, and nobody paused it.
 local function is_empty(queue, now)
   if entries_in(queue) > 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return false end
-  for _, number in ipairs(redis.call('HMGET', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)) do
+  local fields = { 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue }
+  for _, number in ipairs(redis.call('HMGET', PREFIX .. 'counts', unpack(fields))) do
     if number and number ~= '0' then return false end
   end
   local paid_off = redis.pcall('HGET', PREFIX .. 'rates', queue)

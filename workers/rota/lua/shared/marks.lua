@@ -1,6 +1,7 @@
--- What is to be done for queues of patterns, as masters announced them: `patterns` has domain -> `UNTIL SETTINGS`, of each domain
--- that has patterns. Whoever puts something into such a queue marks it for those domains, and rings for the names as which it
--- is served there. Where none is announced there is nothing of this, so that it costs no call more than the look for it.
+-- What is to be done for queues of patterns, as masters announced them: `patterns` has domain -> `UNTIL SETTINGS`, of
+-- each domain that has patterns. Whoever puts something into such a queue marks it for those domains, and rings for the
+-- names as which it is served there. Where none is announced there is nothing of this, so that it costs no call more
+-- than the look for it.
 -- with: matching
 local MARK = -1 -- the score of a mark: see shared/turns.lua
 local turns_key, times_key, servings_of, mark, names_heard
@@ -8,7 +9,8 @@ if any_patterns then
   turns_key = function(domain) return PREFIX .. 'turns:' .. domain end
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
 
-  -- Where a queue is served together with queues of a pattern: of each domain its name, and the name or pattern as which.
+  -- Where a queue is served together with queues of a pattern: of each domain its name, and the name or pattern as
+  -- which.
   local announced -- read once a call; of another type it stops patterns, and nothing else
   local known = {}
   servings_of = function(queue)
@@ -23,15 +25,16 @@ if any_patterns then
     return servings
   end
 
-  -- The next claim of each of those domains is to look at this queue; and it is not idle (see shared/idle.lua). A mark never
-  -- raises: no transition stops half way.
+  -- The next claim of each of those domains is to look at this queue; and it is not idle (see shared/idle.lua). A mark
+  -- never raises: no transition stops half way.
   mark = function(queue)
     local servings = servings_of(queue)
     if #servings > 0 then redis.pcall('ZREM', PREFIX .. 'idle', queue) end
     for _, serving in ipairs(servings) do redis.pcall('ZADD', turns_key(serving.domain), MARK, queue) end
   end
 
-  -- The names at whose bells the workers of a queue listen: those of its servings, and its own where it is served by that.
+  -- The names at whose bells the workers of a queue listen: those of its servings, and its own where it is served by
+  -- that.
   names_heard = function(queue)
     local names, seen = {}, {}
     for _, serving in ipairs(servings_of(queue)) do

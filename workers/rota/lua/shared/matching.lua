@@ -1,6 +1,6 @@
--- Which queue is meant by a name of the tiers, as in rota/protocol/names.py: its own name, else the longest pattern that
--- it fits. Settings are a text, ` NAME=VALUE` for each; of a domain with patterns they name all that it serves, and those
--- it does not serve though they fit, with the value `-`.
+-- Which queue is meant by a name of the tiers, as in rota/protocol/names.py: its own name, else the longest pattern
+-- that it fits. Settings are a text, ` NAME=VALUE` for each; of a domain with patterns they name all that it serves,
+-- and those it does not serve though they fit, with the value `-`.
 local function is_pattern(name) return string.sub(name, -1) == '*' end
 
 -- As which name or pattern of these settings a queue is served, and where the value of that begins; nil when it is not.

@@ -1,6 +1,7 @@
--- Task events: one entry of the stream `events` for each change of a task, written by the transition that makes it. They
--- are wanted as long as `events-on` says so: node -> how many entries it wants kept, about. While nobody wants any there is no
--- `tell`, so that a call costs nothing: `if tell then tell(...) end`. A stream that somebody overwrote stops no transition.
+-- Task events: one entry of the stream `events` for each change of a task, written by the transition that makes it.
+-- They are wanted as long as `events-on` says so: node -> how many entries it wants kept, about. While nobody wants any
+-- there is no `tell`, so that a call costs nothing: `if tell then tell(...) end`. A stream that somebody overwrote
+-- stops no transition.
 local tell, tell_end, task_in, reason_in
 if any_events then
   -- with: bare
@@ -19,9 +20,9 @@ if any_events then
     return name_or_nil(name) or ''
   end
 
-  -- Of the task with this entry, or its id and its ticket, as it is now. `owner` has it, or had it until now. `name` of the
-  -- task: nil when that is still to be read from its body. `begun`: 1 for an attempt that no counter counts yet. More
-  -- fields with their values may follow.
+  -- Of the task with this entry, or its id and its ticket, as it is now. `owner` has it, or had it until now. `name` of
+  -- the task: nil when that is still to be read from its body. `begun`: 1 for an attempt that no counter counts yet.
+  -- More fields with their values may follow.
   tell = function(what, text, owner, name, begun, ...)
     local id, queue, failures, crashes, losses = string.match(text, STORY)
     redis.pcall('XADD', PREFIX .. 'events', 'MAXLEN', '~', most, '*', 'event', what, 'task_id', id, 'queue', queue,

@@ -1,4 +1,5 @@
--- How the life of a task goes on, or ends, that is not simply done. The caller has taken the entry from wherever it stood.
+-- How the life of a task goes on, or ends, that is not simply done. The caller has taken the entry from wherever it
+-- stood.
 -- with: ending ticket
 
 -- The accounts of a task's attempts: a line each, latest last, and no more than ten.
@@ -14,15 +15,15 @@ local function add_account(e, account)
   redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
 end
 
--- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says how
--- its last crash or loss came about; `E` is that of a task which had none.
+-- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says
+-- how its last crash or loss came about; `E` is that of a task which had none.
 local function keep_account(e, mark, account)
   add_account(e, account)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
--- The end of one task is noted. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of earlier
--- attempts, '' when it is not to be remembered.
+-- The end of one task is noted. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of
+-- earlier attempts, '' when it is not to be remembered.
 local function note_end(how, now, owner, id, text, account)
   if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
   local is_told = account ~= ''
@@ -60,14 +61,14 @@ local function delay(e, due)
 end
 
 -- Somebody put another thing where a lane should be. The task is set aside rather than left in the way of others.
-local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: delete '
-  .. 'that key, then revive this task"}'
+local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
+  .. 'delete that key, then revive this task"}'
 local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
 local BEGUN = '{"reason":"at_most_once","error":"it may have been started, and its worker was gone before it said so"}'
 
--- Back to the head of its lane; returns false when it had to be set aside, as what has begun. The caller grew one of the
--- counters, so the text is new.
+-- Back to the head of its lane; returns false when it had to be set aside, as what has begun. The caller grew one of
+-- the counters, so the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
   local has_begun = string.find(e.flag, 'b', 1, true)

@@ -1,7 +1,8 @@
 -- Count anew what runs, from the in-flight lists of the registered owners.
 local function running_by_queue()
   local running, lists = {}, {}
-  for i, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do lists[i] = PREFIX .. 'inflight:' .. owner end
+  local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
+  for i, owner in ipairs(owners) do lists[i] = PREFIX .. 'inflight:' .. owner end
   -- Of a fleet at rest one look says that there is none; Lua unpacks some thousands.
   if #lists > 0 and #lists <= 1000 and redis.call('EXISTS', unpack(lists)) == 0 then return running end
   for _, list in ipairs(lists) do
@@ -22,8 +23,9 @@ local function replace_counts(prefix, numbers)
   for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, digits_of(number)) end
 end
 
--- A rotation that somebody else wrote to would hold a queue back, or at the front, for as long as that takes to wear off:
--- what is no state, and a queue further ahead of its domain than a claim can take it at any sensible weight, is forgotten.
+-- A rotation that somebody else wrote to would hold a queue back, or at the front, for as long as that takes to wear
+-- off: what is no state, and a queue further ahead of its domain than a claim can take it at any sensible weight, is
+-- forgotten.
 local MOST_AHEAD, STATE_SIZE = 1e12, 33
 local function time_of(state)
   local time = #state == STATE_SIZE and string.match(state, '^(%d+) %d+$')

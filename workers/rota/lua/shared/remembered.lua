@@ -51,8 +51,8 @@ local function record_at(text, place, since)
   return about and entry and at > since and about .. ' ' .. entry .. string.gsub(account, '\r', '\n') or nil
 end
 
--- The record of an id's last end, if it is remembered and not behind the `from` newest texts. Or nil, and how many texts
--- were looked at when there are more.
+-- The record of an id's last end, if it is remembered and not behind the `from` newest texts. Or nil, and how many
+-- texts were looked at when there are more.
 local function record_of(id, from)
   if string.find(id, ' ', 1, true) then return nil end -- no id has one: more of an entry would be found than that
   local n, since = from, untold_at(id)

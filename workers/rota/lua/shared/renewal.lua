@@ -11,8 +11,8 @@ local function extend_leases(owners, expires)
   return extended, lost
 end
 
--- The entries that these owners hold and somebody asked to cancel. Not their ids: when the answer is read, another task of
--- that id may run there.
+-- The entries that these owners hold and somebody asked to cancel. Not their ids: when the answer is read, another task
+-- of that id may run there.
 local function cancelled_of(owners)
   local tasks, inflight, cancelled = PREFIX .. 'tasks', {}, {}
   for i, owner in ipairs(owners) do inflight[i] = PREFIX .. 'inflight:' .. owner end

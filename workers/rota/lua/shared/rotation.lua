@@ -1,30 +1,24 @@
--- Fair rotation inside a domain: start-time fair queueing (Goyal, Vin, Cheng 1996), kept in Redis so that it is one
--- rotation for the whole fleet and survives restarts. Of a domain there is a clock and a turn, of each queue its virtual
--- time and its turn; `turn` numbers the servings, so that ties go to the least recently served. Both are written with
--- leading zeros: as texts they stand in the order of their numbers, and a hundred queues are compared without reading one.
--- They stand in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with patterns, whose queues come
--- and go, in a hash of its own: see shared/turns.lua.
--- with: turns in_use
--- Of these places of queues in ARGV the one to serve next, as an index. `states`: theirs, where they are known.
-local function next_in_rotation(domain, places, states)
-  if #places == 1 then return 1 end
-  local fields, prefix = {}, domain.name .. ' '
-  for i, place in ipairs(states and {} or places) do fields[i] = prefix .. ARGV[place] end
-  local best, best_state
-  for i, state in ipairs(states or redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))) do
-    if not state or #state ~= STATE_BYTES then return i end -- never served, or not written here: before all others
-    if not best or state < best_state then best, best_state = i, state end
-  end
-  return best
-end
+-- Fair rotation inside a domain, kept in Redis so that it is one rotation for the whole fleet and survives restarts.
+-- The states of virtual_time.lua are in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with
+-- patterns, whose queues come and go, in a hash of its own: see shared/turns.lua.
+-- with: turns in_use virtual_time
 
--- The hash in which a share's time stands, the field of its domain's clock, and its own.
+-- The hash in which a share's state is, the field of its domain, and its own.
 local function fields_of(share)
   if share.in_turn then return times_key(share.domain), CLOCK, share.queue end
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
--- What a charge or a credit may write, read before the first write of a call: of a domain without rivals nothing is kept.
+-- The states of queues at these places in ARGV, and behind them that of their domain.
+local function states_at(domain, places)
+  local fields = {}
+  for i, place in ipairs(places) do fields[i] = domain.name .. ' ' .. ARGV[place] end
+  fields[#fields + 1] = domain.name
+  return redis.call('HMGET', PREFIX .. 'rotation', unpack(fields)), fields
+end
+
+-- What a charge or a credit may write, read before the first write of a call: of a domain without rivals nothing is
+-- kept.
 local function guard_rotation(domains)
   for _, domain in ipairs(domains) do
     if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
@@ -32,19 +26,15 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Entries were claimed, together, or one by one with a serving each. A queue that is alone in its domain takes turns with
--- none.
-local function charge(share, entries, one_by_one)
+-- Entries were claimed: together in one serving, or one by one. A queue that is alone in its domain has no state.
+-- `known`: its state and that of its domain, where these were read before.
+local function charge(share, entries, servings, known)
   if share.is_alone then return end
   local key, clock_field, field = fields_of(share)
-  local states = redis.call('HMGET', key, clock_field, field)
-  local clock, turn = numbers_of(states[1])
-  local start = math.max(clock, (numbers_of(states[2])))
-  local last_start, last_turn = start, turn + 1
-  if one_by_one then last_start, last_turn = start + (entries - 1) * share.cost, turn + entries end
-  local state = state_of(start + entries * share.cost, last_turn)
-  redis.call('HSET', key, clock_field, state_of(last_start, last_turn), field, state)
-  if share.in_turn then move_in_turn(share, states[2], state) end
+  local states = known or redis.call('HMGET', key, field, clock_field)
+  local state, clock, turn = serve(states[1], entries / servings * share.cost, servings, numbers_of(states[2]))
+  redis.call('HSET', key, clock_field, state_of(clock, turn), field, state)
+  if share.in_turn then move_in_turn(share, states[1], state) end
 end
 
 -- Give back the price of entries that were claimed and not served.
@@ -59,8 +49,23 @@ local function credit(share, entries)
   if share.in_turn then move_in_turn(share, before, state) end
 end
 
--- Whether one look says that an owner holds nothing and that every lane of these tiers is empty. Queues of patterns are not
--- known by name.
+local function paused(queue)
+  return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
+end
+
+-- The places of a domain's queues that are marked ready and may be served now.
+local function candidates(domain, bounds)
+  local places = {}
+  for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
+    local place = domain.first + i - 1
+    local is_open = marked == 1 and not paused(ARGV[place])
+    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
+  end
+  return places
+end
+
+-- Whether one look says that an owner holds nothing and that every lane of these tiers is empty. Queues of patterns are
+-- not known by name.
 local function is_nothing_there(domains, inflight)
   local keys = { inflight }
   if any_patterns then return false end
@@ -81,19 +86,4 @@ local function mark_unmarked(domains)
     end
   end)
   return found
-end
-
-local function paused(queue)
-  return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
-end
-
--- The places of a domain's queues that are marked ready and may be served now.
-local function candidates(domain, bounds)
-  local places = {}
-  for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
-    local place = domain.first + i - 1
-    local is_open = marked == 1 and not paused(ARGV[place])
-    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
-  end
-  return places
 end

@@ -1,8 +1,9 @@
--- Schedules: what is enqueued again and again. `schedules` has a record by name: a line of state, and behind it what the
--- schedule says, which only clients and pollers read. The line is `PASSED LAST NEXT PAUSED RANK AHEAD`, times in microseconds:
--- up to PASSED all occurrences are dealt with; LAST is the last one whose time had come, 0 for none; NEXT the first behind
--- PASSED, 0 when that is still to be reckoned, `-` when there is none; PAUSED since when it is, 0 when it is not; RANK since
--- when a node says so, 0 when a client put it; AHEAD those enqueued before their time, with commas, `-` for none.
+-- Schedules: what is enqueued again and again. `schedules` has a record by name: a line of state, and behind it what
+-- the schedule says, which only clients and pollers read. The line is `PASSED LAST NEXT PAUSED RANK AHEAD`, times in
+-- microseconds: up to PASSED all occurrences are dealt with; LAST is the last one whose time had come, 0 for none; NEXT
+-- the first behind PASSED, 0 when that is still to be reckoned, `-` when there is none; PAUSED since when it is, 0 when
+-- it is not; RANK since when a node says so, 0 when a client put it; AHEAD those enqueued before their time, with
+-- commas, `-` for none.
 local SCHEDULES, SCHEDULES_DUE = PREFIX .. 'schedules', PREFIX .. 'schedules-due'
 local DECLARED, ALIVE = PREFIX .. 'schedules-declared', PREFIX .. 'schedules-alive'
 local STATE = '^(%d+) (%d+) ([%d-]+) (%d+) (%d+) ([%d,-]+)\n(.*)$'
@@ -33,8 +34,8 @@ local function keep_schedule(name, s)
   redis.call('ZADD', SCHEDULES_DUE, s.paused == 0 and whole(s.next) or '+inf', name)
 end
 
--- It says something new, or begins again: occurrences behind now are reckoned by that, and none comes a second time, also
--- when the clock went back. By more than a day means that it was wrong before.
+-- It says something new, or begins again: occurrences behind now are reckoned by that, and none comes a second time,
+-- also when the clock went back. By more than a day means that it was wrong before.
 local MOST_BACK = 86400 * 1000000
 local function reckon_anew(s, now)
   if s.last > now + MOST_BACK then s.last = 0 end

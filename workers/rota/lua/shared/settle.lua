@@ -3,12 +3,12 @@
 -- A block, as Lua knows no more than 200 names of a script.
 local settle
 do
-  -- The same one by one, for all that are not simply done. What that takes is made when there are any: each function costs a
-  -- turn, and most turns have none. It adds to `stale`, `settled`, `released` and `done`.
+  -- The same one by one, for all that are not simply done. What that takes is made when there are any: each function
+  -- costs a turn, and most turns have none. It adds to `stale`, `settled`, `released` and `done`.
   local function settle_others(inflight, from, at, n, now, owner, stale, settled, released, done)
     -- with: otherwise
-    -- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the mark
-    -- of a task that may be started once at most goes.
+    -- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the
+    -- mark of a task that may be started once at most goes.
     local function settle_otherwise(e, verb, first, second)
       e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
       if verb == 'cancelled' or verb == 'expired' then
@@ -32,8 +32,8 @@ do
       end
     end
 
-    -- `TTL_MS RESULT`, where one was to be kept; with 0 it was refused, and there is none of an earlier life either. The time
-    -- may be of a slot that a task wrote to: one that is no whole number keeps nothing.
+    -- `TTL_MS RESULT`, where one was to be kept; with 0 it was refused, and there is none of an earlier life either.
+    -- The time may be of a slot that a task wrote to: one that is no whole number keeps nothing.
     local function keep_result(id, kept)
       local space = string.find(kept, ' ', 1, true)
       local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
@@ -90,8 +90,8 @@ do
     end
   end
 
-  -- Those that are simply done: `plain` has their lines, as the memory of ends keeps them. They leave the list only if all
-  -- stand at its head, or the one does anywhere; returns their entries.
+  -- Those that are simply done: `plain` has their lines, as the memory of ends keeps them. They leave the list only if
+  -- all stand at its head, or the one does anywhere; returns their entries.
   local function settle_plain(inflight, n, plain)
     if n == 1 then -- one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')
@@ -119,9 +119,9 @@ do
     return all, 1, #all / 4
   end
 
-  -- Returns the entries that were not held; by queue how many were settled, which the caller takes off the counts; and by queue
-  -- how many of these were released, if any. `plain`: the lines of `plain_n` that are simply done. Of these nothing is looked at
-  -- but their entries, unless more has to be told of them.
+  -- Returns the entries that were not held; by queue how many were settled, which the caller takes off the counts; and
+  -- by queue how many of these were released, if any. `plain`: the lines of `plain_n` that are simply done. Of these
+  -- nothing is looked at but their entries, unless more has to be told of them.
   settle = function(owner, at, n, now, plain_n, plain)
     local stale, settled, released, ids = {}, {}, {}, {}
     local done = { ids = ids, lines = { '' }, count = 0, untold = {} }

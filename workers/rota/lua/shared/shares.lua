@@ -1,5 +1,6 @@
--- How masters serve a queue, as the last of them published it: `COST CAP INTERVAL BURST`, and `:CONDITION` where it has one.
--- A queue that they know by a pattern is served as that says. What none has published, or somebody overwrote, is plain: ''.
+-- How masters serve a queue, as the last of them published it: `COST CAP INTERVAL BURST`, and `:CONDITION` where it has
+-- one. A queue that they know by a pattern is served as that says. What none has published, or somebody overwrote, is
+-- plain: ''.
 -- with: numbers patterns marks
 local LONGEST_SHARE = 250
 local function share_by_name(name, now)

@@ -1,8 +1,8 @@
 -- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n names of queues or patterns. The
--- settings are a text, ` NAME=COST CAP INTERVAL BURST` for each that does not have the plain ones, with `:CONDITION` behind it
--- where it has one; with patterns for each, see shared/matching.lua. A fleet may serve a hundred queues and a call be about
--- one, so nothing is read before it is asked for. A domain with patterns that no master announced serves nobody, as nothing
--- is marked for it.
+-- settings are a text, ` NAME=COST CAP INTERVAL BURST` for each that does not have the plain ones, with `:CONDITION`
+-- behind it where it has one; with patterns for each, see shared/matching.lua. A fleet may serve a hundred queues and a
+-- call be about one, so nothing is read before it is asked for. A domain with patterns that no master announced serves
+-- nobody, as nothing is marked for it.
 -- with: patterns matching
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: an entry at weight 1
 
@@ -25,8 +25,8 @@ local function value_of(text, name)
   return before and before + 1
 end
 
--- How this domain serves a queue. `name` is as what, nil of a queue that no pattern of it is for; with patterns its queues
--- stand in turn, see shared/turns.lua.
+-- How this domain serves a queue. `name` is as what, nil of a queue that no pattern of it is for; with patterns its
+-- queues stand in turn, see shared/turns.lua.
 local function share_in(domain, queue)
   local share = { queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
   local at

@@ -88,7 +88,8 @@ if any_patterns then
     return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', 0, most)
   end
 
-  -- The share of the queue at a place. What is no place, or not that of its queue, was put there by others and goes: nil.
+  -- The share of the queue at a place. What is no place, or not that of its queue, was put there by others and goes:
+  -- nil.
   share_at = function(domain, place)
     local share = share_in(domain, string.sub(place, STATE_BYTES + 2))
     local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(place, 1, STATE_BYTES)

@@ -1,5 +1,5 @@
--- Who waits for tasks. `waiters` has, by id, ` GOAL:CLIENT` for each client: `s` waits for the task's start, `e` for its
--- end. Clients block on lists of their own; what is pushed there, `how id`, only has them ask: see wait.lua. While
+-- Who waits for tasks. `waiters` has, by id, ` GOAL:CLIENT` for each client: `s` waits for the task's start, `e` for
+-- its end. Clients block on lists of their own; what is pushed there, `how id`, only has them ask: see wait.lua. While
 -- nobody waits there is no `tell_waiters`.
 local REPLIES_MS = 60000 -- a list that nobody has emptied for so long is that of a client that is gone
 
@@ -14,8 +14,8 @@ if any_waiters or any_members then
 end
 
 if any_waiters then
-  -- Wake who waits for these tasks, all of which started, or ended in the way that `how` says; who waits for a start waits no
-  -- longer than for the end.
+  -- Wake who waits for these tasks, all of which started, or ended in the way that `how` says; who waits for a start
+  -- waits no longer than for the end.
   tell_waiters = function(how, ids)
     local words_of, told = {}, {}
     for i, waiting in ipairs(redis.call('HMGET', WAITERS, unpack(ids))) do

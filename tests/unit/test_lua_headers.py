@@ -1,0 +1,98 @@
+"""The header of each script says what the script takes, reaches and returns; here it is compared with the code."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import rota
+from rota.protocol.scripts import read_script, script_names
+
+FOLDER: Final = Path(rota.__file__).parent / "lua"
+FILES: Final = sorted(FOLDER.rglob("*.lua"))
+MOST_COLUMNS: Final = 120
+NO_WRITES: Final = "#!lua flags=no-writes"
+KEY: Final = re.compile(r"PREFIX \.\. '([a-z-]+:?)'")
+ANY_KEY: Final = re.compile(r"PREFIX \.\. (?!')(\S+)")
+LANE: Final = re.compile(r"\b(?:ready_lane|delayed_lane|lane_of)\(")
+ARGUMENT: Final = re.compile(r"--   (\w+(?:, \w+)*)  ")
+OWN_PARTS: Final = {"standing": {"lists[i]"}}  # names of lists, which `lists` returned before
+KEPT_ELSEWHERE: Final = {"add_members": {"id", "how", "body"}, "explain": {"turn"}}  # arguments of what it takes along
+
+
+def code_of(text: str) -> str:
+    """Return the script without its comments."""
+    return "\n".join(re.sub(r"--.*", "", line) for line in text.splitlines())
+
+
+def header_of(name: str) -> list[str]:
+    """Return the comment at the beginning of a script."""
+    lines = (FOLDER / f"{name}.lua").read_text().splitlines()[1:]
+    return lines[: next(at for at, line in enumerate(lines) if not line.startswith("--"))]
+
+
+def section(name: str, begin: str) -> list[str]:
+    """Return the lines of a part of the header: that which begins so, and those that are indented behind it."""
+    header = header_of(name)
+    at = next((at for at, line in enumerate(header) if line.startswith(f"-- {begin}")), None)
+    if at is None:
+        return []
+    behind = [line.startswith("--   ") for line in header[at + 1 :]]
+    return header[at : at + 1 + (behind.index(False) if False in behind else len(behind))]
+
+
+def keys_of(name: str) -> set[str]:
+    """Return the keys that a composed script spells, those of a kind as `inflight:*`."""
+    own = "\n".join(
+        line for line in code_of(read_script(name).text.decode()).splitlines() if "function ready_lane" not in line
+    )
+    found = {f"{key}*" if key.endswith(":") else key for key in KEY.findall(own)} | {"tasks"}
+    helpers = code_of((FOLDER / "shared" / "prefix.lua").read_text()).splitlines()
+    lanes = [line for line in own.splitlines() if LANE.search(line) and line not in helpers]
+    return (found - {"queue:*"}) | ({"queue:*"} if lanes else set())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_no_line_of_lua_is_too_long(path: Path) -> None:
+    assert [line for line in path.read_text().splitlines() if len(line) > MOST_COLUMNS] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_each_file_says_first_what_it_is_for(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    first = lines[1] if path.parent == FOLDER else lines[0]
+    assert re.match(r"-- [A-Z]", first)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_each_key_is_spelled_where_it_is_used(path: Path) -> None:
+    """Or no test could say which keys a script reaches."""
+    assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_a_script_names_the_keys_that_it_reaches(name: str) -> None:
+    words = " ".join(line.removeprefix("--") for line in section(name, "keys")).split()
+    assert words == ["keys", *sorted(keys_of(name))]
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_each_argument_has_a_line_and_is_named_like_its_local(name: str) -> None:
+    source = (FOLDER / f"{name}.lua").read_text()
+    lines = [ARGUMENT.match(line) for line in section(name, "ARGV")[1:]]
+    named = {word for line in lines if line for word in line[1].split(", ")}
+    assert bool(named) == ("ARGV" in code_of(source))
+    code = re.sub(r"'[^']*'", "''", code_of(source))
+    settled = (
+        {"entry", "verb", "first", "second"} if "settle(" in code else set()
+    )  # these are read in shared/settle.lua
+    missing = {word for word in named if not re.search(rf"\b{word}\b", code)}
+    assert missing <= settled | KEPT_ELSEWHERE.get(name, set())
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_a_script_says_what_it_returns_and_what_it_keeps_true(name: str) -> None:
+    text = (FOLDER / f"{name}.lua").read_text()
+    assert section(name, "returns")
+    assert text.startswith(NO_WRITES) or any(line.startswith("-- Invariant: ") for line in header_of(name))
