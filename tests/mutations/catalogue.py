@@ -349,6 +349,11 @@ MUTATIONS: Final = (
         Tests(_FLEETS, "becomes_whole", "claims by .*, and its configuration says"),
     ),
     Mutation(
+        "a preview of a reload shares what can change with the master that runs",
+        PythonFunction("rota_supervisor.master.core.state", "MasterState.detached", bugs.share_what_changes),
+        Tests("tests/simulation/test_detached_states.py", "reaches_the_original", "reached the original"),
+    ),
+    Mutation(
         "a schedule goes at once when one node drops it, though another still declares it",
         PythonFunction(
             "rota_supervisor.master.effects.redis_calls", "ScheduleDeclarer.withdraw", bugs.withdraw_as_if_alone

@@ -1,6 +1,8 @@
 """A master's core by itself: what a test has happen to it, and what it wants done."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from itertools import count
 from typing import Any, TypeVar
 
@@ -93,6 +95,12 @@ class Core:
     def logged(self) -> list[tuple[str, Mapping[str, Any]]]:
         """The events of the log, with their fields."""
         return [(effect.event, effect.fields) for effect in self.done(WriteLog)]
+
+
+def picture(state: MasterState) -> dict[str, object]:
+    """Return a copy of all that a state holds, as values that can be compared."""
+    held = {each.name: getattr(state, each.name) for each in fields(state)}
+    return copy.deepcopy(held | {"children": list(state.children)})
 
 
 def drain(slot: int, reason: Reason) -> Signal:

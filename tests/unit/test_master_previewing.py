@@ -1,7 +1,5 @@
 """What a reload would do, as it is said beforehand."""
 
-import copy
-from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -32,6 +30,7 @@ from rota_supervisor.master.core.preview import preview_of
 from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.state import MasterState, Reload
 from rota_supervisor.master.core.targets import Scaling
+from support.cores import picture
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
 OFFICE_HOURS = {"office": ConditionConfig(hours="Mon-Fri 08:00-18:00 UTC")}
@@ -72,16 +71,10 @@ def _preview(
     state.keep_codes(state.rollout.generations)
     state.leases.due_at, state.leases.seconds = 10.0, 5.0
     state.children.begin(Role.WORKER, "mail", 1, 1, 0.0)
-    kept = _picture(state)
+    kept = picture(state)
     preview = preview_of(state, Reload(1, only_shown=True, loaded=loaded), faults or [], 0.0)
-    assert _picture(state) == kept, "a preview changes nothing of the master that runs"
+    assert picture(state) == kept, "a preview changes nothing of the master that runs"
     return preview
-
-
-def _picture(state: MasterState) -> dict[str, object]:
-    """Return a copy of all that a state holds, as values that can be compared."""
-    held = {each.name: getattr(state, each.name) for each in fields(state)}
-    return copy.deepcopy(held | {"children": list(state.children)})
 
 
 def _previewed(new: Config, faults: list[Fault] | None = None, scaling: Scaling | None = None) -> dict[str, Any]:

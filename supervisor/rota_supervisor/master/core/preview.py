@@ -71,11 +71,10 @@ class _Fleet(NamedTuple):
 
 def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
     """The faults for which the reload would be refused at once, and a line for each thing that would be done."""
-    rollout = state.rollout if state.rollout.candidate is None else state.rollout.promote().commit()
-    codes = {number: code if code.is_loaded else Code() for number, code in state.codes.items()}
-    wanted = replace(state.wanted, rollout=rollout)  # what is on its way comes first
-    leases = replace(state.leases)  # A reload hurries them, which must not reach the running master.
-    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), leases=leases, last_reload=None)
+    copy = replace(state.detached(), loading=Loading(), last_reload=None)
+    if copy.rollout.candidate is not None:  # what is on its way comes first
+        copy.wanted.rollout = copy.rollout.promote().commit()
+    copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
     reload_steps.take_in(copy, reload, now)
     copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried

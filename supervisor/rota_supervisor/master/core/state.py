@@ -1,5 +1,6 @@
 """All that the master knows. Only the functions of this folder move it, and only as an event has them do."""
 
+import copy
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -213,6 +214,11 @@ class MasterState:
         state = cls(surroundings, WantedFleet(rollout), loaded.content, started_at=now, awake_since=now, ticked_at=now)
         state.keep_codes(rollout.generations)
         return state
+
+    def detached(self) -> "MasterState":
+        """Return a copy that shares nothing that can change: events that it takes leave this state as it is."""
+        frozen = (self.surroundings, *self.rollout.generations)  # large, and cannot change
+        return copy.deepcopy(self, {id(each): each for each in frozen})
 
     @property
     def rollout(self) -> Rollout:

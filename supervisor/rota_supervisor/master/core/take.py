@@ -23,12 +23,12 @@ def take(state: MasterState, event: master_events.Event, now: float) -> list[do.
 
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
     """
-    effects = _TRANSITIONS[type(event)](state, event, now)
+    effects = TRANSITIONS[type(event)](state, event, now)
     fleet_events.note(state, effects, now)
     return [*effects, *put_up_news(state)] if isinstance(event, master_events.Ticked) else effects
 
 
-_TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
+TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
     master_events.Ticked: tick.ticked,
     master_events.Requested: requests.requested,
     master_events.ConfigurationRead: requests.configuration_read,

@@ -1,0 +1,71 @@
+"""A preview lets events happen to a copy of the state: whatever happens to a copy reaches nothing of the original."""
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from rota.child.slot_task import HeldUp, TaskInSlot
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.effects import Effect
+from rota_supervisor.master.core.master_events import (
+    ClaimHeldUp,
+    Event,
+    EvictionPolicySeen,
+    PlaceTaken,
+    RedisAnswered,
+    RedisFailed,
+    RoundTripSeen,
+    StackFileMade,
+)
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.take import TRANSITIONS, take
+from rota_supervisor.master.shell import loop
+from simulation.run import simulate
+from support.cores import Core, picture
+
+SEEDS: Final = 30
+LOOKS: Final = 2  # at each kind of event a seed
+# One of each kind that does not come up in a simulated fleet.
+OTHERS: Final = (
+    ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
+    EvictionPolicySeen("allkeys-lru"),
+    PlaceTaken("127.0.0.1:1"),
+    RedisAnswered(),
+    RedisFailed("network", "refused", is_away=True),
+    RoundTripSeen(0.2),
+    StackFileMade(8, 1),
+)
+
+
+def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: Counter[type] = Counter()
+
+    def take_a_copy_first(state: MasterState, event: Event, now: float) -> list[Effect]:
+        looks[type(event)] += 1
+        if looks[type(event)] > LOOKS:
+            return take(state, event, now)
+        before = picture(state)
+        decided = take(state.detached(), event, now)
+        assert picture(state) == before, f"{type(event).__name__} reached the original"
+        met[type(event)] += 1
+        effects = take(state, event, now)
+        assert decided == effects, "a copy decides as the original does"
+        return effects
+
+    monkeypatch.setattr(loop, "take", take_a_copy_first)
+    for seed in range(SEEDS):
+        looks: Counter[type] = Counter()
+        assert simulate(seed).fault == ""
+    assert set(TRANSITIONS) - set(met) - set(map(type, OTHERS)) == set(), "a kind of event that no copy has taken"
+
+
+@pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)
+def test_nor_does_one_that_a_simulated_fleet_does_not_meet(event: Event) -> None:
+    core = Core(Config(workers=1))
+    core.child(Role.WORKER, 8)
+    before, copied = picture(core.state), core.state.detached()
+    take(copied, event, 1.0)
+    assert picture(core.state) == before
+    assert picture(copied) != before, "the event changes something"
