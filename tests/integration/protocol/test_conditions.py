@@ -11,7 +11,7 @@ from rota.protocol.turns import Turn, TurnReply
 from rota.protocol.views import ClosedQueue, QueueState
 from rota.protocol.wire import Packed
 from rota_supervisor.config.condition_lua import FUNCTIONS, GIVEN, check_chunk
-from support.protocol import Fleet, tiers
+from support.protocol import LEASE_MS, Fleet, body_of, tiers
 
 MINUTE_US = 60_000_000
 TTL_MS = 60_000
@@ -172,6 +172,15 @@ def test_nobody_rings_for_a_closed_queue(fleet: Fleet) -> None:
     fleet.redis.delete(fleet.keys.doorbell("q"))
     fleet.turn(fleet.register(), SERVING, tokens=["q"])
     assert not fleet.redis.exists(fleet.keys.doorbell("q"))
+
+
+@pytest.mark.parametrize(("seconds", "rung"), [(0.9, 1), (60, 0)])
+def test_a_bare_push_to_a_closed_queue_rings_before_it_opens(fleet: Fleet, seconds: float, rung: int) -> None:
+    define(fleet, lua(f"return now >= {fleet.now_us() / 1_000_000 + seconds:.6f}"))
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), body_of("a", "q"))
+    swept = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert (fleet.bell(), swept.rescues) == (rung, 0)
+    assert turn(fleet).claims == ()
 
 
 def test_since_when_a_queue_is_closed_is_kept_until_somebody_claims(fleet: Fleet) -> None:

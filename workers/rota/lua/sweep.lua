@@ -13,6 +13,7 @@
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
+local SOON = 1000000 -- us; each round of the pollers falls into it
 local MOST_WATCHED = 3 + 2 * 100 -- both lanes of a hundred queues
 local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
@@ -51,10 +52,11 @@ local function look_at(queue)
   if entries_in(queue) > 0 then
     any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
-    -- Whoever finds a condition closed looks again by itself.
-    if not (any_conditions and closed_by(queue, now)) then
+    -- Whoever finds a condition closed looks again by itself. Nobody found it for a bare push: the bell rings before it opens.
+    local closed = any_conditions and closed_by(queue, now)
+    if not closed or closed ~= '' and verdict_on(queue, closed, now).after < SOON then
       local rung = ring_if_served(queue)
-      if rung > 0 and not may_be_full(queue) then rescues = rescues + rung end
+      if rung > 0 and not closed and not may_be_full(queue) then rescues = rescues + rung end
     end
   end
   if any_more or any_patterns then look_whether_idle(queue, now, forget_after) end
