@@ -14,7 +14,7 @@ from typing import Final
 
 import redis
 
-from rota.client.handle import Handle
+from rota.client.blocking.handles import Handle
 from rota.protocol.keys import Keys
 from support.fleets import RunningFleet, running_fleet
 from support.servers import Server, server_binaries

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from rota.client.accounts import AttemptAccount
-from rota.client.status import TaskStatus
+from rota.client.status import AttemptAccount, TaskStatus
 from rota.printable import printable
 from rota.protocol.ends import CRASHED, FAILED, LOST
 from rota.protocol.entry import Kind

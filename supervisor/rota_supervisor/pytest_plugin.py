@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from rota.client.client import Client
+    from rota.client.blocking.client import Client
     from rota.testing import Capture, Ran
     from rota_supervisor.testing import FleetOfTest
 
@@ -62,7 +62,7 @@ def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
 @pytest.fixture
 def rota_client(rota_server_url: str) -> "Iterator[Client]":
     """A client of a namespace of this test alone; the default client enqueues there too until the test is over."""
-    from rota.client.default import default_client_set  # noqa: PLC0415
+    from rota.client.default_clients import default_client_set  # noqa: PLC0415
     from rota.errors import UnseenNamespace  # noqa: PLC0415
     from rota_supervisor.testing import erase  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.keys import Keys, pattern_of_all
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions

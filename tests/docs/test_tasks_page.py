@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from rota.client.prepare import prepare
+from rota.client.preparation import prepare
 from rota.tasks.call import CallOptions
 from rota.tasks.options import TaskArguments, TaskOptions
 from rota.tasks.registry import Registry

@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 import rota
-from rota.client import default
+from rota.client import default_clients
 from support.faulty_link import FaultyLink
 from support.servers import Server
 
@@ -64,7 +64,7 @@ def _link(server: Server) -> Iterator[FaultyLink]:
 def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The application, whose default client is that of the link. What the tests before left is not its garbage."""
     monkeypatch.syspath_prepend(EXAMPLE)
-    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url=link.url, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)
     application = importlib.import_module("invoices")
     gc.collect()

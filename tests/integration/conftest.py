@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota_supervisor.control.socket_place import ControlPlace, claim_place
 from support.clock import TimedFleet
 from support.fake_master import FakeMaster, serving

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import rota
-from rota.client import default
+from rota.client import default_clients
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange, Unanswered
 from rota.protocol.command import Command
@@ -212,7 +212,7 @@ def test_silence_of_one_connection_is_made_up_for_on_another(link: FaultyLink, n
 
 @pytest.fixture(name="resize")
 def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], int]:
-    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url=server.url, namespace=namespace, timeout_seconds=4)
 
     def resize(n: int) -> int:
@@ -239,7 +239,7 @@ def test_each_loop_has_a_default_client_of_its_own(resize: rota.Task[[int], int]
     asyncio.run(program())
     assert sorted(fleet.lane()) == sorted(ids)
     assert len(ids) == 16
-    assert len(default._default._of_loops) == 1, "loops that were closed are forgotten"
+    assert len(default_clients._default._of_loops) == 1, "loops that were closed are forgotten"
 
 
 def test_a_client_serves_one_loop_after_another_and_no_two_at_once(server: Server, namespace: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota_supervisor.cli.app import run_app
 from support.servers import Server
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.store import Store
 from rota.tasks.registry import default_registry
 from support.protocol import Fleet
@@ -23,7 +23,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="configured")
 def _configured(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
+    monkeypatch.setattr("rota.client.default_clients._default", type(rota.client.default_clients._default)())
     rota.configure(redis_url=server.url, namespace=namespace)
 
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done

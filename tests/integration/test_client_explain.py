@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 import rota
-from rota.client.client import Client
-from rota.client.explain import UnknownPool
+from rota.client.blocking.client import Client
+from rota.client.explanation import UnknownPool
 from rota.client.outlook import Outlook
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome

@@ -15,7 +15,7 @@ import redis
 
 import rota
 from rota.client.answers import Answer, Exchange, Unanswered
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.store import BATCH
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.client import Client
-from rota.client.peek import MOST_LOOKED_AT, WantedTasks, find
+from rota.client.blocking.client import Client
+from rota.client.queues import MOST_LOOKED_AT, WantedTasks, find
 from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.outcome import Done
 from rota.protocol.schedule_store import Declared, ScheduleStore
 from rota.protocol.task_states import State

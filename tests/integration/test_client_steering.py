@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.durations import utc_datetime
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome

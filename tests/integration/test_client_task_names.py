@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.nodes import MOST_TASKS, heartbeat_of
 from rota.tasks.registry import default_registry
 from support.protocol import Fleet

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from support.faulty_link import FaultyLink
 from support.masters import ON_ONE_SERVER
 from support.servers import Server

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rota.client import wait_rounds
-from rota.client.client import Client
+from rota.client import waits
+from rota.client.blocking.client import Client
 from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.entry import CrashKind
@@ -36,7 +36,7 @@ Asking = Callable[..., "Future[Any]"]
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     # Or whoever was not woken would learn of the end by the safety net.
-    monkeypatch.setattr(wait_rounds, "ASK_ALL_SECONDS", 1000.0)
+    monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="ask")
@@ -257,8 +257,8 @@ class TestTimeouts:
     def test_a_wait_that_is_over_leaves_nothing_that_goes_on(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wait_rounds, "ASK_ALL_SECONDS", 0.1)
-        monkeypatch.setattr(wait_rounds, "LINGER_SECONDS", 0.1)
+        monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 0.1)
+        monkeypatch.setattr(waits, "LINGER_SECONDS", 0.1)
         fleet.push("a")
         with pytest.raises(TimeoutError, match=r"task a has not ended within 0.05 s$"):
             client.result("a", 0.05)
@@ -268,7 +268,7 @@ class TestTimeouts:
     def test_a_wait_after_the_thread_has_ended_begins_anew(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wait_rounds, "LINGER_SECONDS", 0.01)
+        monkeypatch.setattr(waits, "LINGER_SECONDS", 0.01)
         owner, claim = fleet.claimed("a")
         fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
         for _ in range(3):
@@ -349,7 +349,7 @@ class TestLosses:
     def test_who_missed_a_wake_up_asks_again(
         self, client: Client, fleet: Fleet, ask: Asking, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(wait_rounds, "ASK_ALL_SECONDS", 0.2)
+        monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 0.2)
         owner, claim = fleet.claimed("a")
         asked = ask(client.wait, "a", SECONDS)
         until_noted(fleet)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.contrib.opentelemetry import processing
 from rota.protocol.nodes import Announced
 from rota.protocol.store import Blame, Store

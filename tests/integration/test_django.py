@@ -13,7 +13,7 @@ from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
 import rota
-from rota.client.default import default_client
+from rota.client.default_clients import default_client
 from rota.protocol.outcome import DeadOutcome
 from rota.tasks.registry import default_registry
 from rota.testing import eager

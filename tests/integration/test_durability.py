@@ -11,7 +11,7 @@ import pytest
 import redis
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.store import BATCH
 from rota.server.durability import Durability
 from support.faulty_link import FaultyLink

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.protocol.outcome import DeadOutcome
 from rota_supervisor.exporter.page_requests import SHOWN
 from support.exporting import Exporter, settings_for, small_fleet

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.tasks.registry import default_registry
 from support.protocol import Fleet
 from support.servers import Server
@@ -41,7 +41,7 @@ def transaction() -> Transaction:
 @pytest.fixture(name="resize")
 def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resize:
     monkeypatch.setattr(default_registry, "_tasks", {})
-    monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
+    monkeypatch.setattr("rota.client.default_clients._default", type(rota.client.default_clients._default)())
     rota.configure(redis_url=server.url, namespace=namespace)
     return rota.task(queue="images")(_resized)
 

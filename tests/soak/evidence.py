@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import CurrentTask
 from soak.faults import Fault
 
 SETUP_FILE: Final = "setup.json"

@@ -28,7 +28,7 @@ from rota.errors import Dead, Retry, TimeLimit
 from rota.poller.poller_loop import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
-from rota.tasks.current import CurrentTask, current_task
+from rota.tasks.hooks import CurrentTask, current_task
 from rota.worker.worker_life import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)

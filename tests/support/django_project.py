@@ -13,7 +13,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
 
-import rota.client.default
+import rota.client.default_clients
 from rota.contrib.django.apps import RotaConfig
 from rota.tasks.hooks import default_hooks
 
@@ -63,7 +63,7 @@ def set_up_again(given: object) -> Iterator[None]:
     around = list(default_hooks.around)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "ROTA", given, raising=False)
-        patch.setattr("rota.client.default._default", rota.client.default.DefaultClient())
+        patch.setattr("rota.client.default_clients._default", rota.client.default_clients.DefaultClient())
         apps.get_app_config("rota").ready()
         try:
             yield

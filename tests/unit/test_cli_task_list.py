@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rota.client.accounts import AttemptAccount
-from rota.client.peek import QueuedTask, TasksFound
+from rota.client.queues import QueuedTask, TasksFound
+from rota.client.status import AttemptAccount
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.client.accounts import AttemptAccount
-from rota.client.status import TaskStatus
+from rota.client.status import AttemptAccount, TaskStatus
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output

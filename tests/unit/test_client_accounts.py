@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
-from rota.client.status import status_of
+from rota.client.status import AttemptAccount, attempts_of, last_crash_in, status_of
 from rota.protocol.ends import FAILED, Account, read_accounts
 from rota.protocol.views import TaskState
 

@@ -10,8 +10,7 @@ import pytest
 
 import rota
 from rota.errors import NoCurrentTask
-from rota.tasks.current import CurrentTask, reset_running, set_running
-from rota.tasks.hooks import Hooks, default_hooks
+from rota.tasks.hooks import CurrentTask, Hooks, default_hooks, reset_running, set_running
 
 DUE = datetime(2024, 1, 1, tzinfo=UTC)
 LATER = datetime(2024, 1, 2, tzinfo=UTC)

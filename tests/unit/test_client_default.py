@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client.client import Client
-from rota.client.default import DefaultClient, default_client
-from rota.client.resolve import resolve
+from rota.client.blocking.client import Client
+from rota.client.default_clients import DefaultClient, default_client
+from rota.client.setting_sources import resolve
 from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
 from rota_supervisor.config.loader import Sources, load_config
 
@@ -105,7 +105,7 @@ def test_a_source_that_cannot_be_read_is_named(
 @pytest.fixture(name="bare")
 def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rota.client.default._default", DefaultClient())
+    monkeypatch.setattr("rota.client.default_clients._default", DefaultClient())
     for name in ("ROTA_REDIS_URL", "ROTA_REDIS_URL_FILE", "ROTA_NAMESPACE", "ROTA_CONFIG", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.prepare import prepare
+from rota.client.preparation import prepare
 from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
 from rota.protocol.new_tasks import NewTask
 from rota.tasks.call import Call

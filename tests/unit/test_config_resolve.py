@@ -8,7 +8,7 @@ import pytest
 from rota.child.child_settings import settings_to_json, worker_settings_from_json
 from rota.protocol.tiers import QueueShare
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
-from rota.tasks.rates import Rate, parse_rate
+from rota.tasks.options import Rate, parse_rate
 from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolution import (
     pattern_domains,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client import default
+from rota.client import default_clients
 from rota.protocol.ends import traceback_text
 from rota.tasks.registry import default_registry
 
@@ -245,7 +245,7 @@ CALLED: list[Row] = [
 @pytest.fixture(autouse=True)
 def _on_nobodys_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
-    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url="redis://127.0.0.1:1/0")
 
 

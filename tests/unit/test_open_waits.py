@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.client.open_waits import Goal, OpenWaits, Wait, WaitQuestion
+from rota.client.waits import Goal, OpenWaits, Wait, WaitQuestion
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 

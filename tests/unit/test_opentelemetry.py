@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rota
-from rota.client.client import Client
-from rota.client.prepare import prepare
+from rota.client.blocking.client import Client
+from rota.client.preparation import prepare
 from rota.contrib.opentelemetry import instrument, uninstrument
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry

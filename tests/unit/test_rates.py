@@ -11,8 +11,7 @@ from rota.client.task import Task
 from rota.protocol.entry import parse_entry
 from rota.protocol.turns import RateAsked
 from rota.tasks.declaration import fault_in_rate_key
-from rota.tasks.options import TaskOptions, check_options, effective_options
-from rota.tasks.rates import Rate
+from rota.tasks.options import Rate, TaskOptions, check_options, effective_options
 
 ENTRY = parse_entry(b"a q i 1000000 2000000 0 0 0 0 -")
 

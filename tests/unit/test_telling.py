@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rota.client.telling import telling
+from rota.client.enqueue_options import telling
 
 
 def test_a_callable_is_given_how_many_of_how_many() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client import default
+from rota.client import default_clients
 from rota.testing import Capture, EndlessDrain, NotAnswered, NotRun, capture
 from support.prose import ROOT
 
@@ -123,7 +123,7 @@ def test_a_call_is_as_a_worker_sees_it(calls: Capture) -> None:
 
 
 def test_once_the_block_is_over_clients_go_to_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     with capture() as outer:
         with capture() as inner:
             resize.enqueue(1)

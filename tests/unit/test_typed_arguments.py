@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import rota
 import rota.testing
-from rota.client.prepare import prepare
+from rota.client.preparation import prepare
 from rota.client.task import Task
 from rota.errors import InvalidArguments
 from rota.protocol.body import decode_body

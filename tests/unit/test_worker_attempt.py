@@ -15,7 +15,7 @@ from rota.child.life import Fence, Life
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
-from rota.client.accounts import attempts_of
+from rota.client.status import attempts_of
 from rota.client.task import Task
 from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
@@ -26,10 +26,8 @@ from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Exp
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
-from rota.tasks.current import CurrentTask, current_task
-from rota.tasks.hooks import AttemptFailure, Hooks
-from rota.tasks.options import TaskOptions
-from rota.tasks.rates import Rate
+from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks, current_task
+from rota.tasks.options import Rate, TaskOptions
 from rota.tasks.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt

@@ -7,13 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.accounts import AttemptAccount
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
-    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
-    from rota.client.client import Client
+    from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.blocking.client import Client
+    from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle
+    from rota.client.chains import Chain, Group, amap, chain, group, map  # noqa: A004 - `rota.map`, as the built-in one
     from rota.client.consumer import Consumer, LeasedTask
-    from rota.client.default import (
+    from rota.client.default_clients import (
         aenqueue_many,
         cancel,
         configure,
@@ -22,16 +23,11 @@ if TYPE_CHECKING:
         enqueue_many,
         status,
     )
-    from rota.client.explain import Explanation
+    from rota.client.explanation import Explanation
     from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Uncertain
     from rota.client.flow.group_status import GroupStatus
-    from rota.client.flow.handles import ChainHandle, GroupHandle
-    from rota.client.flow.values import Chain, Group, chain, group
-    from rota.client.handle import Handle
-    from rota.client.mapping import amap, map  # noqa: A004 - `rota.map`, as the built-in one
-    from rota.client.peek import QueuedTask
-    from rota.client.queues import QueueCounts
-    from rota.client.status import TaskStatus
+    from rota.client.queues import QueueCounts, QueuedTask
+    from rota.client.status import AttemptAccount, TaskStatus
     from rota.client.task import Task, task
     from rota.errors import (
         BlockingCall,
@@ -64,8 +60,16 @@ if TYPE_CHECKING:
     from rota.protocol.task_events import TaskEvent
     from rota.schedules.schedule_status import ScheduleStatus
     from rota.tasks.call import Call
-    from rota.tasks.current import CurrentTask, current_task
-    from rota.tasks.hooks import AttemptFailure, around_task, on_dead, on_failure, on_worker_start, on_worker_stop
+    from rota.tasks.hooks import (
+        AttemptFailure,
+        CurrentTask,
+        around_task,
+        current_task,
+        on_dead,
+        on_failure,
+        on_worker_start,
+        on_worker_stop,
+    )
     from rota.tasks.periodic import Cron, Every
 
 __version__ = "0.1.0"
@@ -153,15 +157,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client.accounts": ("AttemptAccount",),
-    "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
-    "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
-    "client.aio.flow.handles": ("AsyncChainHandle", "AsyncGroupHandle"),
-    "tasks.call": ("Call",),
-    "client.client": ("Client",),
-    "client.consumer": ("Consumer", "LeasedTask"),
-    "tasks.current": ("CurrentTask", "current_task"),
-    "client.default": (
+    "client.aio": (
+        "AsyncClient",
+        "AsyncHandle",
+        "AsyncTaskEvents",
+    ),
+    "client.aio.consumer": (
+        "AsyncConsumer",
+        "AsyncLeasedTask",
+    ),
+    "client.aio.handles": (
+        "AsyncChainHandle",
+        "AsyncGroupHandle",
+    ),
+    "client.blocking.client": ("Client",),
+    "client.blocking.handles": (
+        "ChainHandle",
+        "GroupHandle",
+        "Handle",
+    ),
+    "client.consumer": (
+        "Consumer",
+        "LeasedTask",
+    ),
+    "client.default_clients": (
         "aenqueue_many",
         "cancel",
         "configure",
@@ -170,22 +189,53 @@ _HOMES = {
         "enqueue_many",
         "status",
     ),
-    "protocol.progress": ("Progress",),
-    "tasks.hooks": ("AttemptFailure", "around_task", "on_dead", "on_failure", "on_worker_start", "on_worker_stop"),
-    "client.explain": ("Explanation",),
-    "client.failures": ("ResultNotStored", "TaskCancelled", "TaskDead", "TaskExpired", "Uncertain"),
-    "client.handle": ("Handle",),
-    "client.flow.values": ("Chain", "Group", "chain", "group"),
-    "client.flow.handles": ("ChainHandle", "GroupHandle"),
+    "client.explanation": ("Explanation",),
+    "client.failures": (
+        "ResultNotStored",
+        "TaskCancelled",
+        "TaskDead",
+        "TaskExpired",
+        "Uncertain",
+    ),
+    "client.chains": (
+        "amap",
+        "Chain",
+        "chain",
+        "Group",
+        "group",
+        "map",
+    ),
     "client.flow.group_status": ("GroupStatus",),
-    "client.mapping": ("amap", "map"),
-    "client.peek": ("QueuedTask",),
-    "tasks.periodic": ("Cron", "Every"),
-    "client.queues": ("QueueCounts",),
-    "schedules.schedule_status": ("ScheduleStatus",),
-    "client.status": ("TaskStatus",),
+    "client.queues": (
+        "QueueCounts",
+        "QueuedTask",
+    ),
+    "client.status": (
+        "AttemptAccount",
+        "TaskStatus",
+    ),
+    "client.task": (
+        "Task",
+        "task",
+    ),
+    "protocol.progress": ("Progress",),
     "protocol.task_events": ("TaskEvent",),
-    "client.task": ("Task", "task"),
+    "schedules.schedule_status": ("ScheduleStatus",),
+    "tasks.call": ("Call",),
+    "tasks.hooks": (
+        "around_task",
+        "AttemptFailure",
+        "current_task",
+        "CurrentTask",
+        "on_dead",
+        "on_failure",
+        "on_worker_start",
+        "on_worker_stop",
+    ),
+    "tasks.periodic": (
+        "Cron",
+        "Every",
+    ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

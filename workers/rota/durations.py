@@ -1,6 +1,7 @@
 """Durations as callers give them: seconds or timedelta, everywhere."""
 
 import math
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -94,3 +95,14 @@ def in_words(seconds: float, units: int = 2) -> str:
             parts.append(f"{left // size} {unit}")
             left %= size
     return " ".join(parts[:units])
+
+
+class TimeLeft:
+    """One timeout for several waits."""
+
+    def __init__(self, timeout: Duration | None) -> None:
+        self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+
+    def seconds(self) -> float | None:
+        """What is left of it, None for no limit."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from rota.client.explain import Explanation, UnknownPool, WantedClaims
-from rota.client.explain import explain as explaining
+from rota.client.explanation import Explanation, UnknownPool, WantedClaims
+from rota.client.explanation import explain as explaining
 from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow

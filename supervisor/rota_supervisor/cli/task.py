@@ -25,13 +25,13 @@ from rota_supervisor.config.resolution import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from rota.client.client import Client
-    from rota.client.handle import Handle
+    from rota.client.blocking.client import Client
+    from rota.client.blocking.handles import Handle
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rota.client.handle import Handle
+    from rota.client.blocking.handles import Handle
 
 
 @click.group(cls=command.RotaGroup)
@@ -130,7 +130,7 @@ def _import_tasks(config: Config, name: str) -> None:
 
 
 def _client(config: Config) -> "Client":
-    from rota.client.client import Client  # noqa: PLC0415 - it takes its time to import
+    from rota.client.blocking.client import Client  # noqa: PLC0415 - it takes its time to import
 
     limit = config.limits.max_payload_kb
     durability, files = config.durability, tls_options(config)

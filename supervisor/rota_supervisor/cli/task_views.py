@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, TasksFound, WantedTasks, find
+from rota.client.queues import DEFAULT_LIMIT, QueuedTask, TasksFound, WantedTasks, find
 from rota.client.status import TaskStatus, status_of
 from rota.durations import in_words
 from rota.protocol.command import follow

@@ -13,7 +13,7 @@ from rota.protocol.names import is_pattern
 from rota.protocol.replies import ClassicSource
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
-from rota.tasks.rates import NO_RATE, parse_rate
+from rota.tasks.options import NO_RATE, parse_rate
 from rota_supervisor.config.condition_hours import intervals, parse_hours
 from rota_supervisor.config.condition_lua import check_chunk
 from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rota.protocol.names import STAR, fault_in_name, fault_in_pattern, fault_in_queue_name, served_as
 from rota.server.address import TlsFiles, parse_address
-from rota.tasks.rates import parse_rate
+from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.condition_hours import longest_closed, parse_hours
 from rota_supervisor.config.condition_lua import check_chunk

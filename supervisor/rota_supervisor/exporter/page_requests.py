@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
-from rota.client.peek import queued
+from rota.client.queues import queued
 from rota.client.status import TaskStatus, status_of
 from rota.protocol.command import Command, RunCommand, Steps, ask, follow
 from rota.protocol.names import fault_in_name

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-from rota.client.peek import QueuedTask
+from rota.client.queues import QueuedTask
 from rota.durations import in_words
 from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_words

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Static
 
 import rota
-from rota.client.peek import QueuedTask
+from rota.client.queues import QueuedTask
 from rota.printable import printable
 from rota.protocol.task_states import LISTED
 from rota_supervisor.facts import fields_of

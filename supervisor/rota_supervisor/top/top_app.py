@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 import rota
-from rota.client.peek import QueuedTask
+from rota.client.queues import QueuedTask
 from rota.printable import printable
 from rota.protocol.task_states import State
 from rota_supervisor.layout import Role

@@ -9,7 +9,7 @@ from model.items import slack_us
 from rota.protocol.outcome import DONE
 from rota.protocol.tiers import QueueShare
 from rota.protocol.turns import RateAsked, ThrottleWord
-from rota.tasks.rates import Rate, parse_rate
+from rota.tasks.options import Rate, parse_rate
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, tiers
 

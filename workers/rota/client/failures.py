@@ -7,8 +7,8 @@ from rota.errors import RotaError, Unavailable
 from rota.server.server_errors import ServerError
 
 if TYPE_CHECKING:
-    from rota.client.aio.handle import AsyncHandle
-    from rota.client.handle import Handle
+    from rota.client.aio.handles import AsyncHandle
+    from rota.client.blocking.handles import Handle
     from rota.client.status import TaskStatus
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")

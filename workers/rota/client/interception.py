@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rota.client.open_waits import GroupQuestion, WaitQuestion
+    from rota.client.waits import GroupQuestion, WaitQuestion
     from rota.protocol.command import Command
     from rota.protocol.groups import Room
     from rota.protocol.new_tasks import Enqueued, NewTask

@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from rota.client.events import TaskEvents, WantedEvents
+from rota.client.blocking.event_stream import TaskEvents
+from rota.client.client_warnings import ClientWarnings
+from rota.client.event_pages import WantedEvents
 from rota.client.interception import interception
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, listed_state
-from rota.client.queues import QueueCounts, find_queues
+from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, WantedTasks, find, find_queues, listed_state
 from rota.client.status import TaskStatus, status_of
-from rota.client.warned import ClientWarnings
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
@@ -22,7 +22,7 @@ from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue, require_name
 
 if TYPE_CHECKING:
-    from rota.client.explain import Explanation
+    from rota.client.explanation import Explanation
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def peeking(store: Store, queue: str | None, state: str, task: str | None, limit
 def explaining(store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None) -> "Steps[Explanation]":
     """`explain`."""
     # Imported only here, as the consumer is.
-    from rota.client.explain import WantedClaims, explain  # noqa: PLC0415
+    from rota.client.explanation import WantedClaims, explain  # noqa: PLC0415
 
     _check_chosen(queue, pool)
     if task_id is not None:

@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.handle import Handle, TaskAccess
-from rota.client.prepare import KIB
+from rota.client.blocking.handles import Handle, TaskAccess
+from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore

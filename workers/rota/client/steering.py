@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rota.client.looking import Looking, cancelling
-from rota.client.open_waits import Goal
 from rota.client.results import result_of
 from rota.client.status import TaskStatus, status_of
+from rota.client.waits import Goal
 from rota.durations import Duration
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from rota.client.default import default_async_client, default_client
-from rota.client.on_commit import OnCommitOption
+from rota.client.default_clients import default_async_client, default_client
+from rota.client.enqueue_options import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidName, RotaError
 from rota.foreign_names import KnowsForeignNames
@@ -20,8 +20,8 @@ from rota.tasks.registry import default_registry, written_at
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle
-    from rota.client.client import Client
-    from rota.client.handle import Handle
+    from rota.client.blocking.client import Client
+    from rota.client.blocking.handles import Handle
     from rota.schedules.schedule import Schedule
     from rota.tasks.periodic import Periodic
 

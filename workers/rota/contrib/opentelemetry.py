@@ -18,19 +18,18 @@ from opentelemetry.util.types import AttributeValue
 
 from rota import __version__
 from rota.client.aio.client import AsyncClient
-from rota.client.aio.flow.doing import AsyncFlows
 from rota.client.aio.flow.methods import AsyncFlowing
-from rota.client.client import Client
-from rota.client.consumer.task import ClaimedTask
-from rota.client.flow.doing import Flows
+from rota.client.aio.flows import AsyncFlows
+from rota.client.blocking.client import Client
+from rota.client.blocking.flows import Flows
+from rota.client.consumer.leased_task import ClaimedTask
 from rota.client.flow.methods import Flowing
-from rota.client.prepare import carried
+from rota.client.preparation import carried
 from rota.errors import Cancelled, Retry
 from rota.protocol.entry import Kind
 from rota.tasks.call import Call, many
-from rota.tasks.current import CurrentTask
-from rota.tasks.flows import CallChain, CallGroup
-from rota.tasks.hooks import around_task, default_hooks
+from rota.tasks.call_flows import CallChain, CallGroup
+from rota.tasks.hooks import CurrentTask, around_task, default_hooks
 from rota.tasks.registry import default_registry
 
 _SYSTEM: Final = {"messaging.system": "rota"}

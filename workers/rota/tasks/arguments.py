@@ -1,10 +1,11 @@
 """Arguments and results are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
 
 Allowed are None, bool, int, float (finite), str, list and dict with str keys. What the annotations of a declared task
-give another type was dumped before: see `rota.tasks.typed`.
+give another type was dumped before: see `rota.tasks.typed_arguments`.
 """
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -56,6 +57,12 @@ class Misfit(Exception):
         super().__init__(path, fault)
         self.path = path
         self.fault = fault
+
+
+def is_model(kind: object) -> bool:
+    """Whether it is a class of pydantic's models; who has none has not imported pydantic."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def step(key: Any) -> str:

@@ -16,8 +16,7 @@ import msgspec
 
 from rota.protocol.body import encode_json
 from rota.protocol.ends import error_line
-from rota.tasks.annotations import is_model
-from rota.tasks.arguments import Misfit, step
+from rota.tasks.arguments import Misfit, is_model, step
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # of a fault that msgspec finds
 _NAIVE: Final = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
-from rota.tasks.rates import parameters_in
+from rota.tasks.options import parameters_in
 from rota.tasks.registry import written_at
 
 F = TypeVar("F", bound=Callable[..., Any])

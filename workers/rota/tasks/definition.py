@@ -13,12 +13,11 @@ from rota.protocol.scripts import sha1_of
 from rota.protocol.turns import RateAsked
 from rota.soft_limit import time_limit_deferred
 from rota.tasks.call import Call, advice_on_options, plain_call
-from rota.tasks.options import TaskOptions
-from rota.tasks.rates import key_of
+from rota.tasks.options import TaskOptions, key_of
 
 if TYPE_CHECKING:
     from rota.schedules.schedule import Schedule
-    from rota.tasks.typed import TypedArguments
+    from rota.tasks.typed_arguments import TypedArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,13 +92,13 @@ class TaskDefinition(Generic[P, R]):
     def read_annotations(self) -> "TypedArguments | None":
         """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
         with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
-            from rota.tasks.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+            from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
     def described(self, place: int | str) -> tuple[str, str]:
         """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
-        from rota.tasks.typed import described  # noqa: PLC0415 - as above
+        from rota.tasks.typed_arguments import described  # noqa: PLC0415 - as above
 
         return described(self.function, self._signature, place)
 

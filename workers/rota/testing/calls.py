@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from rota.client.prepare import prepare
+from rota.client.preparation import prepare
 from rota.durations import MICROSECONDS, Duration, seconds, utc_datetime
 from rota.protocol.body import decode_body
 from rota.protocol.entry import Kind

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 
-from rota.client.default import default_client
+from rota.client.default_clients import default_client
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.task_states import State

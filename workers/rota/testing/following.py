@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rota.client.open_waits import GroupQuestion
+from rota.client.waits import GroupQuestion
 from rota.protocol.groups import Added, AddWord, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
 from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.task_states import State

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar, cast
 
 from rota.client.interception import Interceptor, interception
-from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
+from rota.client.waits import Goal, GroupQuestion, WaitQuestion
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command

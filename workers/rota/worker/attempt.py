@@ -18,8 +18,7 @@ from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import DONE, DeadOutcome, Done, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
 from rota.soft_limit import soft_limit
-from rota.tasks.current import CurrentTask
-from rota.tasks.hooks import AttemptFailure
+from rota.tasks.hooks import AttemptFailure, CurrentTask
 from rota.worker.preparation import Runnable, Unfit
 from rota.worker.redis_times import NOT_BEGUN, Times
 

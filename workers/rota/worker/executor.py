@@ -10,7 +10,7 @@ from rota.child.slots import boottime_ns
 from rota.protocol.outcome import Expired
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
-from rota.tasks.current import reset_running, set_running
+from rota.tasks.hooks import reset_running, set_running
 from rota.worker.application import Runner
 from rota.worker.attempt import Attempt
 from rota.worker.attempt_maker import AttemptMaker

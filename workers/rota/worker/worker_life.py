@@ -13,9 +13,8 @@ from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
-from rota.tasks.current import current_task
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
-from rota.tasks.hooks import default_hooks
+from rota.tasks.hooks import current_task, default_hooks
 from rota.tasks.registry import default_registry
 from rota.telemetry import log, log_foreign
 from rota.telemetry.metric_labels import QueueLabels

@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from rota.client.aio.connections import Connections
+from rota.client.aio.driver import Connections, in_portions
 from rota.client.aio.flow.methods import AsyncFlowing
-from rota.client.aio.handle import AsyncHandle
-from rota.client.aio.portions import in_portions
+from rota.client.aio.handles import AsyncHandle
 from rota.client.answers import Exchange, value_of
-from rota.client.client import Client
+from rota.client.blocking.client import Client
+from rota.client.client_warnings import ClientWarnings, known_names
+from rota.client.enqueue_options import (
+    OnCommit,
+    OnCommitOption,
+    ProgressOption,
+    check_nothing_waits,
+    check_on_commit,
+    tell_all,
+    telling,
+)
 from rota.client.failures import Uncertain
 from rota.client.interception import interception
-from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
-from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
-from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each
+from rota.client.preparation import KIB, in_sending_order, prepare, prepare_each
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
-from rota.client.telling import ProgressOption, tell_all, telling
-from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
-from rota.client.warned import ClientWarnings, known_names
-from rota.durations import Duration, positive_seconds
+from rota.client.waits import Goal, GroupQuestion, WaitQuestion, has_come, pending_named, question_before
+from rota.durations import Duration, TimeLeft, positive_seconds
 from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
@@ -39,9 +44,9 @@ from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
-    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
-    from rota.tasks.flows import CallChain, CallGroup
+    from rota.tasks.call_flows import CallChain, CallGroup
 
 R = TypeVar("R")
 T = TypeVar("T")

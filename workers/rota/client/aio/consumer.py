@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rota.client.client import Client
+from rota.client.blocking.client import Client
 from rota.client.consumer import ClaimedTask, Consumer, LeasedTask, Terms, terms_of
 from rota.durations import Duration
 from rota.errors import Dead

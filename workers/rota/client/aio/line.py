@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from rota.client.wait_rounds import CLOSED
+from rota.client.waits import CLOSED
 from rota.server.aio_streams import AioStreams
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, ConnectionLost, ServerError
 

@@ -3,11 +3,10 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rota.client.aio.events import AsyncTaskEvents
+from rota.client.aio.event_stream import AsyncTaskEvents
 from rota.client.interception import interception
 from rota.client.looking import explaining, looking_at, peeking, unknown_for, wanted_events
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask
-from rota.client.queues import QueueCounts, find_queues
+from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.status import TaskStatus
 from rota.durations import Duration
 from rota.errors import RotaError
@@ -19,7 +18,7 @@ from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.server.aio_endpoint import AioEndpoint
 
 if TYPE_CHECKING:
-    from rota.client.explain import Explanation
+    from rota.client.explanation import Explanation
 
 T = TypeVar("T")
 

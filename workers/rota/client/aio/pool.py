@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from rota.client.aio.line import Line
 from rota.client.answers import Answer, Exchange, Judge
-from rota.client.wait_rounds import CLOSED
+from rota.client.waits import CLOSED
 from rota.protocol.command import Command
 from rota.server.aio_endpoint import AioEndpoint
 from rota.server.durability import Confirmation

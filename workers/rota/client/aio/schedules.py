@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
+from rota.client.aio.handles import AsyncHandle, AsyncTaskAccess
 from rota.client.aio.looking import FollowAsync
 from rota.client.schedules import ScheduleSteps
 from rota.protocol.schedule_store import PutWord

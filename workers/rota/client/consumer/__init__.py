@@ -2,6 +2,6 @@
 
 from rota.client.consumer.consumer import Consumer
 from rota.client.consumer.lease import Lines, Terms, terms_of
-from rota.client.consumer.task import ClaimedTask, LeasedTask
+from rota.client.consumer.leased_task import ClaimedTask, LeasedTask
 
 __all__ = ["ClaimedTask", "Consumer", "LeasedTask", "Lines", "Terms", "terms_of"]

@@ -20,7 +20,7 @@ from typing import Final, Self, TypeVar
 from rota.backoff import Backoff
 from rota.client.consumer.holds import HeldTask, Holds
 from rota.client.consumer.lease import LOG, Lease, Lines, Terms
-from rota.client.consumer.task import LeasedTask, task_of
+from rota.client.consumer.leased_task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
 from rota.client.failures import Denied, Uncertain, is_denial
 from rota.errors import Unavailable

@@ -11,7 +11,7 @@ from typing import Final
 
 from rota.backoff import Backoff
 from rota.client.consumer.lease import OwnerLife
-from rota.client.consumer.task import Fate
+from rota.client.consumer.leased_task import Fate
 from rota.client.failures import Uncertain, is_denial
 from rota.errors import LeaseLost, Unavailable
 from rota.protocol.command import Command, RunCommand

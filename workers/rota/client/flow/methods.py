@@ -4,18 +4,18 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rota.client.on_commit import OnCommit
-from rota.client.open_waits import GroupQuestion
+from rota.client.enqueue_options import OnCommit
 from rota.client.sender import Sender, Sending, WithId
 from rota.client.steering import Steering
+from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.protocol.groups import Room
 from rota.tasks.call import MakesCalls
 
 if TYPE_CHECKING:
-    from rota.client.flow.doing import Flows
-    from rota.client.flow.filling import MapOptions
-    from rota.client.flow.handles import GroupHandle
+    from rota.client.blocking.flows import Flows
+    from rota.client.blocking.handles import GroupHandle
+    from rota.client.flow.map_steps import MapOptions
 
 H = TypeVar("H", bound=WithId)
 
@@ -44,8 +44,8 @@ class Flowing(Steering):
     @property
     def _flows(self) -> "Flows":
         # Imported only here: it brings what a program that only enqueues tasks does without.
-        from rota.client.flow.doing import Flows, Ways  # noqa: PLC0415 - as above
-        from rota.client.flow.sending import terms_of  # noqa: PLC0415
+        from rota.client.blocking.flows import Flows, Ways  # noqa: PLC0415 - as above
+        from rota.client.flow.transfer import terms_of  # noqa: PLC0415
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
         return Flows(self, terms, Ways(self._send_flow, self._follow, self._await_group, self._on_commit))

@@ -8,7 +8,7 @@ from asgiref.sync import SyncToAsync
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import CurrentTask
 from rota.tasks.registry import default_registry
 
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - as Django names it
 
 import rota
-from rota.client.resolve import resolve
+from rota.client.setting_sources import resolve
 from rota.contrib.django.databases import on_commit
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured

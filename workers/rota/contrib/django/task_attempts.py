@@ -18,8 +18,7 @@ from rota.contrib.django.tasks_framework import (
     task_finished,
     task_started,
 )
-from rota.tasks.current import CurrentTask, current_task
-from rota.tasks.hooks import on_dead
+from rota.tasks.hooks import CurrentTask, current_task, on_dead
 from rota.tasks.options import TaskOptions
 
 declared: Final[dict[str, AnyTask]] = {}

@@ -11,7 +11,7 @@ from django.utils import timezone
 from rota.client.status import TaskStatus
 from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
 from rota.protocol.task_states import STATES, Phase, State
-from rota.tasks.current import CurrentTask
+from rota.tasks.hooks import CurrentTask
 
 _STATUSES: Final = {
     Phase.WAITING: TaskResultStatus.READY,

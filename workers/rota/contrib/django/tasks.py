@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from rota.client.default import default_client
+from rota.client.default_clients import default_client
 from rota.client.failures import ResultNotStored
 from rota.contrib.django.task_attempts import declared, rota_task
 from rota.contrib.django.task_results import new_result, result_of

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from rota.client.default import default_client
+from rota.client.default_clients import default_client
 from rota.client.queues import QueueCounts
 from rota.client.status import TaskStatus
 from rota.errors import RotaError

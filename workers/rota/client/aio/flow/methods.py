@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rota.client.aio.steering import AsyncSteering
-from rota.client.on_commit import OnCommitOption
-from rota.client.open_waits import GroupQuestion
+from rota.client.client_warnings import ClientWarnings
+from rota.client.enqueue_options import OnCommitOption
 from rota.client.sender import Sender, Sending, WithId
-from rota.client.warned import ClientWarnings
+from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.protocol.groups import Room
 from rota.tasks.call import MakesCalls
 
 if TYPE_CHECKING:
-    from rota.client.aio.flow.doing import AsyncFlows
-    from rota.client.aio.flow.handles import AsyncGroupHandle
-    from rota.client.flow.filling import MapOptions
+    from rota.client.aio.flows import AsyncFlows
+    from rota.client.aio.handles import AsyncGroupHandle
+    from rota.client.flow.map_steps import MapOptions
 
 H = TypeVar("H", bound=WithId)
 
@@ -47,8 +47,8 @@ class AsyncFlowing(AsyncSteering):
 
     @property
     def _flows(self) -> "AsyncFlows":
-        from rota.client.aio.flow.doing import AsyncFlows, AsyncWays  # noqa: PLC0415 - as in Client
-        from rota.client.flow.sending import terms_of  # noqa: PLC0415 - as above
+        from rota.client.aio.flows import AsyncFlows, AsyncWays  # noqa: PLC0415 - as in Client
+        from rota.client.flow.transfer import terms_of  # noqa: PLC0415 - as above
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
         ways = AsyncWays(self._send_flow, self._follow, self._await_group, self._check_nothing_waits)

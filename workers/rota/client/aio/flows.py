@@ -1,29 +1,27 @@
-"""What an asyncio client does with chains and groups: as `rota.client.flow.doing`."""
+"""What an asyncio client does with chains and groups: as `rota.client.blocking.flows`."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
-from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
+from rota.client.aio.driver import in_portions
+from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
 from rota.client.aio.looking import FollowAsync
-from rota.client.aio.portions import in_portions
+from rota.client.blocking.flows import cancelling_group
+from rota.client.enqueue_options import OnCommitOption, telling
 from rota.client.failures import Uncertain
-from rota.client.flow.doing import cancelling_group
-from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
-from rota.client.flow.sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
-from rota.client.on_commit import OnCommitOption
-from rota.client.open_waits import GroupQuestion
+from rota.client.flow.map_steps import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.flow.transfer import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
 from rota.client.sender import Sending, WithId
-from rota.client.telling import telling
+from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.tasks.call import Call
-from rota.tasks.flows import CallChain, members_of
+from rota.tasks.call_flows import CallChain, members_of
 from rota.tasks.options import require_name
 
 H = TypeVar("H", bound=WithId)

@@ -36,7 +36,7 @@ from rota.tasks.retry_rules import GiveUp, decide
 
 if TYPE_CHECKING:
     from rota.tasks.definition import TaskDefinition
-    from rota.tasks.typed import TypedArguments
+    from rota.tasks.typed_arguments import TypedArguments
 
 _UNDECLARED: Final = TaskOptions()
 

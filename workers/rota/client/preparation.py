@@ -29,7 +29,7 @@ from rota.tasks.options import (
 from rota.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    from rota.tasks.typed import TypedArguments
+    from rota.tasks.typed_arguments import TypedArguments
 
 H = TypeVar("H")
 

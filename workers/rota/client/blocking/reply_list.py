@@ -4,8 +4,8 @@ import math
 import time
 from typing import Any
 
+from rota.client.blocking.timed_connection import TimedConnection
 from rota.client.failures import unavailable
-from rota.client.timed_connection import TimedConnection
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH
 from rota.protocol.wire import command, pack, text_of

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from rota.client.client import Client
+from rota.client.blocking.client import Client
+from rota.client.enqueue_options import OnCommit
 from rota.client.interception import NO_SERVER, interception
-from rota.client.on_commit import OnCommit
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.durability import Durability, level_of

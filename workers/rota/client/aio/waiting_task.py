@@ -9,8 +9,7 @@ from typing import Final
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange
 from rota.client.failures import Denied, unavailable
-from rota.client.open_waits import Question, WaitAnswer
-from rota.client.wait_rounds import CLOSED, WaitRounds, answered, given_up, limit_of, too_late
+from rota.client.waits import CLOSED, Question, WaitAnswer, WaitRounds, answered, given_up, limit_of, too_late
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store

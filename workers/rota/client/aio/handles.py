@@ -1,19 +1,59 @@
-"""A chain and a group as whoever awaits their enqueue sees them."""
+"""Handles of tasks, chains and groups, which an awaited enqueue returns."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from rota.client.aio.handle import AsyncHandle, AsyncTaskAccess
+from rota.client.blocking.handles import PASSED
 from rota.client.flow.group_status import GroupStatus
-from rota.client.flow.handles import PASSED
 from rota.client.status import TaskStatus
-from rota.client.wait_rounds import TimeLeft
-from rota.durations import Duration
+from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 from rota.tasks.call import Call
-from rota.tasks.flows import CallChain
+from rota.tasks.call_flows import CallChain
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AsyncTaskAccess(Protocol):
+    """A client, as far as the handle of a task needs it."""
+
+    async def status(self, task_id: str, *, args: bool = False) -> TaskStatus: ...
+    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
+    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
+    async def result(self, task_id: str, timeout: Duration | None = None) -> Any: ...
+    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord: ...
+
+
+@dataclass(frozen=True)
+class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
+    """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
+
+    id: str
+    duplicate: bool
+    client: AsyncTaskAccess = field(repr=False, compare=False)
+
+    async def status(self) -> TaskStatus:
+        """Where the task stands now. Never raises: see `AsyncClient.status`."""
+        return await self.client.status(self.id)
+
+    async def wait(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until the task has ended, however that may be; returns its status. Raises as `AsyncClient.wait`."""
+        return await self.client.wait(self.id, timeout)
+
+    async def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended; returns its status."""
+        return await self.client.wait_started(self.id, timeout)
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned. Raises as `AsyncClient.result`."""
+        returned: R_co = await self.client.result(self.id, timeout)
+        return returned
+
+    async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `AsyncClient.cancel`."""
+        return await self.client.cancel(self.id, kill_after)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from rota.client.enqueue_options import OnCommit, OnCommitOption, check_on_commit
 from rota.client.interception import interception
-from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.durations import positive_seconds
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.soft_limit import time_limit_deferred
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from rota.client.aio import AsyncClient, AsyncHandle
-    from rota.client.client import Client
-    from rota.client.handle import Handle
+    from rota.client.blocking.client import Client
+    from rota.client.blocking.handles import Handle
+    from rota.client.enqueue_options import ProgressOption
     from rota.client.status import TaskStatus
-    from rota.client.telling import ProgressOption
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
     from rota.server.durability import Durability
@@ -51,7 +51,7 @@ class DefaultClient:
         client = self.client
         if client is None:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
-                from rota.client.resolve import make_client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
+                from rota.client.setting_sources import make_client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
 
                 client = make_client(self.configured.or_else(self._fleet), self.on_commit)
             if interception.interceptor is None:  # else it may be one without a server
@@ -64,7 +64,7 @@ class DefaultClient:
             self._enter_fleet()
         client = self._of_loops.get(loop)
         if client is None:
-            from rota.client.resolve import make_async_client  # noqa: PLC0415 - as above
+            from rota.client.setting_sources import make_async_client  # noqa: PLC0415 - as above
 
             client = make_async_client(self.configured.or_else(self._fleet), self.on_commit)
             if interception.interceptor is None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Self
 
-from rota.client.events import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
+from rota.client.event_pages import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
 from rota.client.failures import Denied
 from rota.errors import EventsOff, Unavailable
 from rota.protocol.store import Store

@@ -8,21 +8,35 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client.answers import Exchange, value_of
+from rota.client.blocking.handles import Handle
+from rota.client.blocking.pool import ClientPool
+from rota.client.blocking.waiting_thread import Access, Waiting
+from rota.client.client_warnings import ClientWarnings, known_names
+from rota.client.enqueue_options import (
+    OnceSent,
+    OnCommit,
+    OnCommitOption,
+    ProgressOption,
+    check_on_commit,
+    tell_all,
+    telling,
+)
 from rota.client.failures import Uncertain
 from rota.client.flow.methods import Flowing
-from rota.client.handle import Handle
 from rota.client.interception import interception
-from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
-from rota.client.open_waits import Goal, GroupQuestion, Question, WaitAnswer, WaitQuestion
-from rota.client.pool import ClientPool
-from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each
+from rota.client.preparation import KIB, in_sending_order, prepare, prepare_each
 from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
-from rota.client.telling import ProgressOption, tell_all, telling
-from rota.client.wait_rounds import TimeLeft, has_come, pending_named, question_before
-from rota.client.waiting import Waiting
-from rota.client.waiting_thread import Access
-from rota.client.warned import ClientWarnings, known_names
-from rota.durations import Duration, positive_seconds
+from rota.client.waits import (
+    Goal,
+    GroupQuestion,
+    Question,
+    WaitAnswer,
+    WaitQuestion,
+    has_come,
+    pending_named,
+    question_before,
+)
+from rota.durations import Duration, TimeLeft, positive_seconds
 from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
@@ -40,10 +54,10 @@ from rota.tasks.options import require_name
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
+    from rota.client.blocking.handles import ChainHandle, GroupHandle
     from rota.client.consumer import Consumer, Terms
-    from rota.client.flow.handles import ChainHandle, GroupHandle
     from rota.client.schedules import Schedules
-    from rota.tasks.flows import CallChain, CallGroup
+    from rota.tasks.call_flows import CallChain, CallGroup
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -1,10 +1,12 @@
-"""What an asyncio client has open in one event loop of one process."""
+"""The connections that an asyncio client has open in one event loop, and long work there in portions."""
 
 import asyncio
 import os
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from rota.client.aio.pool import AioPool
-from rota.client.aio.waiting import AioWaiting
+from rota.client.aio.waiting_task import AioWaiting
 from rota.protocol.store import Store
 from rota.server.aio_endpoint import AioEndpoint
 
@@ -29,3 +31,18 @@ class Connections:
         self.waiting.close()
         self.pool.close()
         self.confirming.close()
+
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 100  # calls that are prepared: some milliseconds
+
+
+async def in_portions(things: Iterable[T]) -> list[T]:
+    """All of them; the loop goes on after each hundred."""
+    made: list[T] = []
+    for thing in things:
+        made.append(thing)
+        if len(made) % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return made

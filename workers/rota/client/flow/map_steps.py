@@ -7,19 +7,19 @@ from inspect import isroutine
 from itertools import islice
 from typing import Any, Final, TypedDict
 
+from rota.client.enqueue_options import ProgressOption, Tell
 from rota.client.failures import Denied, Uncertain
-from rota.client.flow.sending import Checks, Filling, FlowTerms, group_ended
-from rota.client.open_waits import GroupQuestion
-from rota.client.prepare import fresh_id
+from rota.client.flow.transfer import Checks, Filling, FlowTerms, group_ended
+from rota.client.preparation import fresh_id
 from rota.client.sender import Sending
-from rota.client.telling import ProgressOption, Tell
+from rota.client.waits import GroupQuestion
 from rota.errors import RotaError, ServerFull, Unavailable
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import NewMember
 from rota.protocol.store import BATCH
 from rota.tasks.call import Call, why_no_call
-from rota.tasks.flows import CallChain, check_group
+from rota.tasks.call_flows import CallChain, check_group
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
 """What is to be sent, or waited for, whose answer it is sent; it is thrown what sending raises."""

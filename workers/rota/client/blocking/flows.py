@@ -4,11 +4,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
+from rota.client.enqueue_options import (
+    MAP_WAITS_NOT,
+    OnceSent,
+    OnCommit,
+    OnCommitOption,
+    check_nothing_waits,
+    check_on_commit,
+    telling,
+)
 from rota.client.failures import Uncertain
-from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
-from rota.client.flow.handles import ChainHandle, GroupHandle
-from rota.client.flow.sending import (
+from rota.client.flow.map_steps import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.flow.transfer import (
     AddSending,
     FlowSending,
     FlowTerms,
@@ -17,18 +26,8 @@ from rota.client.flow.sending import (
     group_ended,
     ids_of,
 )
-from rota.client.handle import Handle, TaskAccess
-from rota.client.on_commit import (
-    MAP_WAITS_NOT,
-    OnceSent,
-    OnCommit,
-    OnCommitOption,
-    check_nothing_waits,
-    check_on_commit,
-)
-from rota.client.open_waits import GroupQuestion
 from rota.client.sender import Sending, WithId
-from rota.client.telling import telling
+from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.command import FollowSteps, Steps, ask, follow
@@ -36,7 +35,7 @@ from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.protocol.store import Store
 from rota.tasks.call import Call
-from rota.tasks.flows import CallChain, members_of
+from rota.tasks.call_flows import CallChain, members_of
 from rota.tasks.options import require_name
 
 H = TypeVar("H", bound=WithId)

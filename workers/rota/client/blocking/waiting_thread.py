@@ -6,8 +6,12 @@
    one place.
 3. After any trouble, and every ASK_ALL_SECONDS, it asks about all that is open, which has it noted anew. So a wait goes
    on through a lost connection, a failover, and a server that lost its last second.
+
+A thread of the application leaves a `Wait` with it and sleeps on that. So no thread that waits calls the server, and
+each can be interrupted at any time: by a time limit, by a cancellation, by Ctrl-C.
 """
 
+import os
 import select
 import socket
 import time
@@ -18,14 +22,26 @@ from threading import Lock, Thread
 from typing import Final
 
 from rota.client.answers import Exchange
+from rota.client.blocking.pool import ClientPool
+from rota.client.blocking.reply_list import ReplyList
 from rota.client.failures import Denied
-from rota.client.open_waits import Question, Wait
-from rota.client.pool import ClientPool
-from rota.client.reply_list import ReplyList
-from rota.client.wait_rounds import CLOSED, Answers, WaitRounds, answered
+from rota.client.waits import (
+    CLOSED,
+    Answers,
+    Question,
+    Wait,
+    WaitAnswer,
+    WaitRounds,
+    answered,
+    given_up,
+    limit_of,
+    too_late,
+)
+from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import Store
 from rota.server.endpoint import Endpoint
+from rota.soft_limit import time_limit_deferred
 
 _RINGS: Final = 4096
 _FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
@@ -165,3 +181,45 @@ class WaitingThread(Thread):
 
     def _rest(self) -> None:
         self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)
+
+
+_CLOSE_SECONDS: Final = 1.0  # that `close` waits for the thread, which may be connecting
+_FOREVER: Final = -1.0
+
+
+class Waiting:
+    """The waits of one client in one process; a forked child needs one of its own."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._lock = Lock()
+        self._thread: WaitingThread | None = None
+        self.pid = os.getpid()
+
+    def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
+        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
+        the server does not let it ask."""
+        limit = limit_of(timeout)
+        wait = Wait(question)
+        with time_limit_deferred:
+            thread = self._leave(wait)
+        if not wait.sleep(_FOREVER if limit is None else limit):
+            raise too_late(question, limit or 0.0, thread.trouble)
+        if wait.found is None:
+            raise given_up(question, wait.why)
+        return wait.found
+
+    def close(self) -> None:
+        """End all waits. May be repeated; the next wait begins anew."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self.pid == os.getpid():
+            thread.stop()
+            thread.join(_CLOSE_SECONDS)
+
+    def _leave(self, wait: Wait) -> WaitingThread:
+        with self._lock:
+            if self._thread is None or not self._thread.take(wait):
+                thread = WaitingThread(self._access, wait)
+                thread.start()
+                self._thread = thread
+            return self._thread

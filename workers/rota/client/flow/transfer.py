@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.prepare import fresh_id, prepare, prepare_each
+from rota.client.client_warnings import ClientWarnings
+from rota.client.preparation import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
-from rota.client.warned import ClientWarnings
 from rota.errors import GroupEnded, RotaError, Unavailable
 from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, Opening
 from rota.protocol.new_tasks import Enqueued, NewMember, NewTask, follow_text, followers_of
 from rota.protocol.store import Store
 from rota.tasks.call import Call, why_no_call
-from rota.tasks.flows import CallChain, CallGroup
+from rota.tasks.call_flows import CallChain, CallGroup
 from rota.tasks.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender

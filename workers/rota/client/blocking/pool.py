@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from rota.client.answers import Answer, Exchange, Judge
-from rota.client.timed_connection import TimedConnection
+from rota.client.blocking.timed_connection import TimedConnection
 from rota.protocol.command import Command
 from rota.server.durability import Confirmation
 from rota.server.endpoint import Endpoint
