@@ -91,8 +91,8 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-dashboards: $(VENV)/.installed-dev ## Build grafana/dashboards anew from the code in grafana/
-	$(BIN)/python -m grafana.build
+dashboards: $(VENV)/.installed-dev ## Write what was edited in grafana/dashboards with sorted keys, so that a change is a small diff
+	for file in grafana/dashboards/*.json; do $(BIN)/python -m json.tool --indent 2 --sort-keys $$file $$file || exit 1; done
 
 board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
 	$(BIN)/pytest -q tests/unit/test_dashboard_types.py $(PYTEST_ARGS)

@@ -12,7 +12,7 @@ from support.prose import ROOT
 _SECTION = re.compile(r"^### `(?P<folder>[\w/]+)`\n(?P<text>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"`(\w+/?)`")
 _ARROW = re.compile(r"^  ([\w/]+) --> ([\w/]+)$", re.MULTILINE)
-_PLACE = re.compile(r"`((?:rota|config|cli|control|master|exporter|grafana)/[\w/]+\.(?:py|lua)|server_check\.py)`")
+_PLACE = re.compile(r"`((?:rota|config|cli|control|master|exporter)/[\w/]+\.(?:py|lua)|server_check\.py)`")
 
 Arrows = set[tuple[str, str]]
 

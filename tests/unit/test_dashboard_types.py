@@ -14,8 +14,8 @@ NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
 # Where each kind of panel has its options; a table's field options are those of all panels.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Not in the types: what Grafana reads of variables and of the annotations of Prometheus, and what the SDK still writes
-# of tables.
+# Not in the types: what Grafana reads of variables and of the annotations of Prometheus, and the footer of tables,
+# which Grafana 13 does not read.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """
 import type {
