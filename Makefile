@@ -10,6 +10,7 @@ PYTEST_ARGS ?=
 # Of `make test-python`: the newest other Python that is here and supported, or the one that is named.
 PYTHON_OTHER ?= $(shell sh .ci/other-python)
 OTHER_VENV := .venv-other
+REDIS_VERSIONS := 5.0.8 5.3.1 6.4.0
 BENCH_VENV := .venv-bench
 NODE := build/node
 BENCH_ARGS ?=
@@ -17,7 +18,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
+.PHONY: help demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
 	board-types pictures hooks wheel \
 	constraints clean
 
@@ -37,6 +38,16 @@ test: $(VENV)/.installed-dev ## Unit, simulation, integration and process tests,
 coverage: $(VENV)/.installed-dev ## How much of what is pure the quick tests run, by branches: never less than the floor in pyproject.toml
 	MODEL_EXAMPLES=10 $(BIN)/pytest -q -n $(TEST_WORKERS) --cov --cov-report=term tests/unit tests/integration/protocol \
 		tests/simulation/test_simulated_masters.py --ignore tests/unit/test_soft_limit.py $(PYTEST_ARGS)
+
+# Each version goes before the newest, which is in .venv beside valkey-py, and which `make test` runs.
+test-redis: $(VENV)/.installed-dev ## Clients over connections that an application's own redis-py lends, of versions 5 and 6
+	for version in $(REDIS_VERSIONS); do \
+		folder=$(VENV)/redis-py-$$version; \
+		test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--target $$folder redis==$$version || exit 1; \
+		PYTHONPATH=$$folder $(BIN)/pytest -q -n $(TEST_WORKERS) -k redis-redis-py \
+			tests/integration/test_borrowed_connections.py $(PYTEST_ARGS) || exit 1; \
+	done
 
 test-python: ## Unit and process tests on another Python: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
 	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }

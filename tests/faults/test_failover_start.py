@@ -6,8 +6,11 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
+import redis.sentinel
 
 import rota
 from rota.server.address import parse_address
@@ -62,6 +65,21 @@ def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Pa
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{one},127.0.0.1:{two}/{SERVICE}")
     assert code == 69
     assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not tell (no connection: Connection refused)" in said
+
+
+def test_a_client_of_the_application_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:
+    places = [("127.0.0.1", sentinel.port) for sentinel in service.sentinels]
+    make: Any = redis.sentinel.Sentinel  # redis-py does not type it
+    own = make(places, sentinel_kwargs={"password": PASSWORD})
+    with pytest.raises(TypeError, match=r"give sentinel\.master_for"):
+        rota.Client(redis=own, namespace=namespace)
+    with pytest.raises(ValueError, match="a replica takes no tasks"):
+        rota.Client(redis=own.slave_for(SERVICE), namespace=namespace)
+    with rota.Client(redis=own.master_for(SERVICE), namespace=namespace, durability="wait") as client:
+        client.enqueue("work", queue="q", id="a")
+        assert client.status("a").state == "ready"
+    with rota.Client(service.url, namespace) as direct:
+        assert direct.status("a").state == "ready"
 
 
 class _Misled(socketserver.StreamRequestHandler):

@@ -234,6 +234,27 @@ def test_clients_speak_tls_and_know_whom_they_trust(
         assert client.status("b").state == "unknown"
 
 
+def test_clients_of_the_application_speak_tls_as_they_were_told(secure_server: Address, namespace: str) -> None:
+    own = redis.Redis(host="localhost", port=secure_server.port, ssl=True)
+
+    async def program() -> bool:
+        aown = redis.asyncio.Redis(host="localhost", port=secure_server.port, ssl=True)
+        async with rota.AsyncClient(redis=aown, namespace=namespace) as client:
+            handle = await client.enqueue("work", queue="q", id="a")
+            with pytest.raises(rota.WaitTimeout):
+                await handle.wait(timeout=0.1)
+        await aown.aclose()
+        return handle.duplicate
+
+    with rota.Client(redis=own, namespace=namespace) as client:
+        handles = client.enqueue_many(rota.Call("work", args=("x" * 100_000,), queue="q", id=each) for each in "abc")
+        assert not handles[0].duplicate
+        with pytest.raises(rota.WaitTimeout):
+            handles[0].wait(timeout=0.1)
+    assert asyncio.run(program())
+    own.close()
+
+
 def test_a_connection_that_another_thread_cuts_sends_nothing_in_plain_text(
     secure_server: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:

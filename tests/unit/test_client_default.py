@@ -1,8 +1,11 @@
 """Which server the default client goes to."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+import redis
+import redis.asyncio
 
 import rota
 from rota.client.blocking.client import Client
@@ -144,3 +147,52 @@ class TestDefaultClient:
         rota.configure(redis_url="redis://one", namespace="a b")
         with pytest.raises(rota.InvalidName):
             default_client()
+
+
+def test_a_client_of_the_application_goes_before_every_url(tmp_path: Path) -> None:
+    own = redis.Redis()
+    found = resolve(ClientSettings(redis=own), {"ROTA_REDIS_URL": "redis://e", "ROTA_REDIS_TLS_CA": "ca"}, tmp_path)
+    assert (found.redis, found.redis_url, found.redis_tls_ca) == (own, None, None)
+    after = ClientSettings(redis_url="redis://later").or_else(ClientSettings(redis=own, namespace="shop"))
+    assert (after.redis, after.redis_url, after.namespace) == (None, "redis://later", "shop")
+
+
+@pytest.mark.usefixtures("bare")
+def test_the_default_clients_take_one_of_each_kind() -> None:
+    rota.configure(redis=redis.Redis(port=1), namespace="shop")
+    assert default_client()._endpoint.place == "localhost:1"
+
+    async def place() -> str:
+        return rota.default_async_client()._endpoint.place
+
+    with pytest.raises(rota.NotConfigured, match="a Redis client that blocks and none of asyncio"):
+        asyncio.run(place())
+    rota.configure(redis=redis.asyncio.Redis(port=2))
+    assert (default_client()._endpoint.place, asyncio.run(place())) == ("localhost:1", "localhost:2")
+    rota.configure(redis_url="redis://127.0.0.1:3")
+    assert (default_client()._endpoint.place, asyncio.run(place())) == ("127.0.0.1:3", "127.0.0.1:3")
+    assert default_client().namespace == "shop"
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_client_and_a_url_together_are_refused() -> None:
+    own = redis.Redis()
+    with pytest.raises(TypeError, match="either redis or redis_url"):
+        rota.configure(redis=own, redis_url="redis://here")
+    with pytest.raises(TypeError, match="either redis or redis_url"):
+        Client("redis://here", redis=own)
+    with pytest.raises(TypeError, match="either redis or redis_tls_ca"):
+        Client(redis=own, redis_tls_ca="ca.pem")
+    with pytest.raises(TypeError, match="give redis_url, or a Redis client"):
+        Client()
+
+
+def test_what_lends_no_connections_is_refused_with_what_to_give() -> None:
+    with pytest.raises(TypeError, match="a Redis client of yours is given as redis="):
+        Client(redis.Redis())  # type: ignore[arg-type]  # that is the claim
+    with pytest.raises(TypeError, match="expected a client, got str: give a Redis client"):
+        Client(redis="redis://here")  # type: ignore[arg-type]  # likewise
+    with pytest.raises(TypeError, match=r"for this one use rota\.AsyncClient"):
+        Client(redis=redis.asyncio.Redis())
+    with pytest.raises(TypeError, match=r"such as redis\.asyncio\.Redis; this one blocks"):
+        rota.AsyncClient(redis=redis.Redis())

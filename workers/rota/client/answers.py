@@ -13,6 +13,7 @@ from rota.client.failures import Uncertain, is_denial, unavailable
 from rota.errors import ServerFull, Unavailable
 from rota.protocol.command import Command
 from rota.server.durability import Confirmation
+from rota.server.endpoint import URL_SETTING
 from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
 
 T = TypeVar("T")
@@ -77,8 +78,10 @@ def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
 class Judge:
     """Takes replies, and the errors in their place, for answers of the server that messages call `shown`."""
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
+        """`credentials_in`: where user and password are, for messages."""
         self._shown = shown
+        self._credentials_in = credentials_in
 
     def judge(self, command: Command[T], reply: object) -> Answer[T]:
         """What became of a command."""
@@ -90,7 +93,7 @@ class Judge:
         if reply.reason == "oom":
             return NotAccepted(ServerFull(f"{self._shown} takes no more tasks, its memory is full: {reply}"))
         if reply.is_reply:
-            return NotAccepted(unavailable(f"{self._shown} refused: {_why(reply)}", reply))
+            return NotAccepted(unavailable(f"{self._shown} refused: {self._why(reply)}", reply))
         return Unanswered(f"{self._shown} did not answer: {reply}")
 
     def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
@@ -98,7 +101,7 @@ class Judge:
         if isinstance(reply, ServerError) and not reply.is_reply:  # sent again, they may be confirmed yet
             lost = Unanswered(f"{self._shown} confirmed nothing: {reply}")
             return [lost if isinstance(answer, Answered) else answer for answer in answers]
-        lack = f"the server says {_why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
+        lack = f"the server says {self._why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
         if not lack:
             return answers
         why = (
@@ -109,24 +112,29 @@ class Judge:
 
     def no_connection(self, error: Exception) -> Unavailable:
         """Nothing was sent."""
-        why = _why(error).removeprefix("no connection to ")  # from there on a connection says the same
+        why = self._why(error).removeprefix("no connection to ")  # from there on a connection says the same
         return unavailable(f"no connection to {self._shown}: {why}", error)
 
     def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
         """The server refused to be asked for a confirmation."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot do what durability = {asked.durability!r} asks for"
-        return Unavailable(f"{what}: {_why(error)}{needs}")
+        return Unavailable(f"{what}: {self._why(error)}{needs}")
+
+    def _why(self, error: Exception) -> str:
+        text = str(error).removeprefix("ERR ")
+        if wants_password(text):
+            return f"it wants a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
+        if is_denial(error):
+            return f"{text}: check user, password and its permissions (ACL) in {self._credentials_in}"
+        return text
+
+    def _in_client(self) -> str:
+        return f"make {self._credentials_in} with one"
 
 
 _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
-
-
-def _why(error: Exception) -> str:
-    text = str(error).removeprefix("ERR ")
-    if wants_password(text):
-        return (
-            "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the "
-            "user before the colon if there is one"
-        )
-    return f"{text}: check user, password and its permissions (ACL) in redis_url" if is_denial(error) else text
+_IN_URL: Final = (
+    "write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the user before the colon if "
+    "there is one"
+)

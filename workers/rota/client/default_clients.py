@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
     from rota.server.durability import Durability
+    from rota.server.endpoint import RedisClient
     from rota.tasks.call import Call
 
 R = TypeVar("R")
@@ -106,6 +107,7 @@ def _by_name(function: F) -> F:
 def configure(
     *,
     redis_url: str | None = None,
+    redis: "RedisClient | None" = None,
     namespace: str | None = None,
     max_payload_kb: int | None = None,
     durability: "Durability | None" = None,
@@ -117,15 +119,28 @@ def configure(
 ) -> None:
     """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
     comes from the environment. The files for TLS: see `Client`. `on_commit`: see `Task.using`; None for what is sent at
-    once. Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
+    once. `redis`: a Redis client of the application to be used instead of a URL, one that blocks or one of asyncio; an
+    application that uses both calls this for each. Raises TypeError or ValueError for a time that is not valid, an
+    `on_commit` that takes no callback, or both `redis` and `redis_url`."""
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
+    if redis is not None:
+        given = _with_client(given, redis)
     _default.configured = given.or_else(_default.configured)
     _default.forget()
+
+
+def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
+    from rota.server.borrowed import check_source, is_asyncio  # noqa: PLC0415 - for those alone who give a client
+
+    if given.redis_url or given.redis_tls_ca or given.redis_tls_cert or given.redis_tls_key:
+        raise TypeError("rota.configure takes either redis or redis_url with its files for TLS")
+    check_source(redis)
+    return given._replace(async_redis=redis) if is_asyncio(redis) else given._replace(redis=redis)
 
 
 @contextmanager

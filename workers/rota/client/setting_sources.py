@@ -33,10 +33,19 @@ _NOT_CONFIGURED = (
 )
 
 
+_OTHER_KIND = (
+    "rota.configure was given a Redis client {0} and none {1}, which this call needs: call rota.configure(redis=...) "
+    "once more with such a client"
+)
+_KINDS = ("of asyncio", "that blocks")
+
+
 def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> Client:
     """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
     given = _arguments(configured)
-    return Client(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
+    return Client(
+        given.redis_url, given.namespace, redis=_client_of(given, given.redis), on_commit=on_commit, **given.options
+    )
 
 
 def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) -> "AsyncClient":
@@ -44,7 +53,13 @@ def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) ->
     from rota.client.aio import AsyncClient  # noqa: PLC0415 - for those alone who use asyncio
 
     given = _arguments(configured)
-    return AsyncClient(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
+    return AsyncClient(
+        given.redis_url,
+        given.namespace,
+        redis=_client_of(given, given.async_redis),
+        on_commit=on_commit,
+        **given.options,
+    )
 
 
 class _Options(TypedDict):
@@ -57,17 +72,26 @@ class _Options(TypedDict):
 
 
 class _Arguments(NamedTuple):
-    redis_url: str
+    redis_url: str | None
+    redis: Any
+    async_redis: Any
     namespace: str
     options: _Options
+
+
+def _client_of(given: _Arguments, redis: Any) -> Any:
+    """Return the application's client of the kind that is wanted, None if there is a URL. Raises NotConfigured."""
+    if redis is None and given.redis_url is None:
+        raise NotConfigured(_OTHER_KIND.format(*_KINDS if given.redis is None else reversed(_KINDS)))
+    return redis
 
 
 def _arguments(configured: ClientSettings) -> _Arguments:
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
-    if url is None and interception.interceptor is not None:
+    if url is None and not found.has_redis and interception.interceptor is not None:
         url = NO_SERVER
-    if url is None:
+    if url is None and not found.has_redis:
         raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
     options = _Options(
         max_payload_kb=found.max_payload_kb or fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
@@ -77,7 +101,8 @@ def _arguments(configured: ClientSettings) -> _Arguments:
         redis_tls_cert=found.redis_tls_cert or "",
         redis_tls_key=found.redis_tls_key or "",
     )
-    return _Arguments(url, found.namespace or fleet_settings.DEFAULT_NAMESPACE, options)
+    namespace = found.namespace or fleet_settings.DEFAULT_NAMESPACE
+    return _Arguments(url, found.redis, found.async_redis, namespace, options)
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -93,7 +118,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
         if not found.is_complete:
             found = found.or_else(source(environment, folder))
     url = environment.get("REDIS_URL")
-    if not (found.redis_url or url) and _config_file(environment, folder):
+    if not (found.redis_url or found.has_redis or url) and _config_file(environment, folder):
         url = fleet_settings.DEFAULT_REDIS_URL
     return found.or_else(ClientSettings(redis_url=url))
 

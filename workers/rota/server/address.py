@@ -82,7 +82,10 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     Raises ValueError saying what is wrong, with the password redacted; TypeError for what is no text.
     """
     if not isinstance(url, str):
-        raise TypeError(f"the server is named by a URL, as redis://localhost:6379/0, got {type(url).__name__}")
+        raise TypeError(
+            f"the server is named by a URL, as redis://localhost:6379/0, got {type(url).__name__}; "
+            "a Redis client of yours is given as redis=..."
+        )
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
         found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)

@@ -101,6 +101,10 @@ class Connection:
         """Go on with these options, after a greeting that had to be quick."""
         self._options = options
 
+    def give_back(self) -> None:
+        """Return the connection to where it was borrowed; one of our own is closed."""
+        self.close()
+
     def close(self, *, everywhere: bool = False) -> None:
         """Close at once. `everywhere`: in all processes that have it, and under threads that wait on it, which raise
         ConnectionLost. May be repeated."""

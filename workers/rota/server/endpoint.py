@@ -1,11 +1,38 @@
 """Endpoints of an application's client: a server named by a URL, or the one that a redis-py or valkey-py client of
 the application talks to (`rota.server.borrowed`)."""
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from rota.redaction import redact
 from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
 from rota.server.connection import Connection, ConnectionOptions, connect
+
+URL_SETTING: Final = "redis_url"
+
+
+class HasConnectionPool(Protocol):
+    """A client of redis-py or valkey-py, such as `redis.Redis`."""
+
+    @property
+    def connection_pool(self) -> Any: ...
+
+
+class LendsConnections(Protocol):
+    """A pool of redis-py or valkey-py, such as `redis.ConnectionPool`."""
+
+    def get_connection(self, *args: Any, **options: Any) -> Any: ...
+
+    def release(self, connection: Any) -> Any: ...
+
+
+class HasNodes(Protocol):
+    """A cluster of redis-py or valkey-py, such as `redis.RedisCluster`."""
+
+    def get_node_from_key(self, key: Any, *args: Any, **options: Any) -> Any: ...
+
+
+RedisClient = HasConnectionPool | LendsConnections | HasNodes
+"""What an application may give as `redis=`."""
 
 
 class Endpoint(Protocol):
@@ -19,6 +46,11 @@ class Endpoint(Protocol):
     @property
     def place(self) -> str:
         """The server in warnings, for example `127.0.0.1:6379`."""
+        ...
+
+    @property
+    def credentials_in(self) -> str:
+        """The place of user and password, for messages: for example `redis_url`."""
         ...
 
     @property
@@ -45,9 +77,34 @@ class UrlEndpoint:
         """Raises ValueError for a URL that is not valid, TypeError for an object of another type."""
         self._address = parse_address(url, tls_files)
         self.shown = redact(url)
+        self.credentials_in = URL_SETTING
         self.place = self._address.place
         self.has_failover = self._address.sentinels is not None
 
     def connect(self, options: ConnectionOptions) -> Connection:
         """Return a new connection. Raises ServerError."""
         return connect(self._address, options)
+
+
+def endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None, key: str) -> Endpoint:
+    """Return the endpoint of a URL or of a client of the application. `key` is one of the namespace.
+
+    Raises TypeError unless exactly one of them is given, and as the endpoints do.
+    """
+    if is_url(url, tls_files, redis):
+        return UrlEndpoint(url, tls_files)
+    from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - for those alone who give a client
+
+    return RedisEndpoint(redis, key)
+
+
+def is_url(url: str | None, tls_files: TlsFiles, redis: RedisClient | None) -> TypeGuard[str]:
+    """Whether a URL names the server. Raises TypeError unless either it or a client is given."""
+    if url is None and redis is None:
+        raise TypeError("a client needs a server: give redis_url, or a Redis client of yours as redis")
+    if redis is None:
+        return True
+    if url is not None or tls_files != NO_TLS_FILES:
+        given = "redis_url" if url is not None else "redis_tls_ca, redis_tls_cert or redis_tls_key"
+        raise TypeError(f"give either redis or {given}: the client given as redis has its own server, TLS and password")
+    return False

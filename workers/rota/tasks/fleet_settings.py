@@ -5,7 +5,7 @@ import os
 import select
 import stat
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,20 +72,33 @@ class ClientSettings(NamedTuple):
     redis_tls_ca: str | None = None
     redis_tls_cert: str | None = None
     redis_tls_key: str | None = None
+    redis: Any = None  # a Redis client of the application, that blocks
+    async_redis: Any = None  # likewise, of asyncio
+
+    @property
+    def has_redis(self) -> bool:
+        """Whether the application gave a Redis client of its own, of either kind, instead of a URL."""
+        return self.redis is not None or self.async_redis is not None
 
     @property
     def is_complete(self) -> bool:
         """Whether no other source could add anything."""
-        *others, ca, cert, key = self
-        return all(others) and (not self._speaks_tls or all((ca, cert, key)))
+        others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds)
+        files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
+        return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))
 
     @property
     def _speaks_tls(self) -> bool:
         return str(self.redis_url).lower().startswith("rediss")  # what is no text is refused later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """These, and the other's where these do not say. A server of these without TLS takes no files of the other."""
-        if self.redis_url and not self._speaks_tls:
+        """Return these, and the other's where these say nothing: of the other's server nothing where these name one,
+        except files for TLS if these have a URL with TLS."""
+        if self.redis_url:
+            other = other._replace(redis=None, async_redis=None)
+        if self.has_redis:
+            other = other._replace(redis_url=None)
+        if self.has_redis or (self.redis_url and not self._speaks_tls):
             other = other._replace(redis_tls_ca=None, redis_tls_cert=None, redis_tls_key=None)
         return ClientSettings._make(mine or theirs for mine, theirs in zip(self, other, strict=True))
 

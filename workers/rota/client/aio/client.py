@@ -35,8 +35,9 @@ from rota.protocol.store import Store
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles
-from rota.server.aio_endpoint import AioEndpoint, AioUrlEndpoint
+from rota.server.aio_endpoint import aio_endpoint_of
 from rota.server.durability import Durability, confirmation, level_of
+from rota.server.endpoint import RedisClient
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.tasks.options import require_name
@@ -53,20 +54,28 @@ T = TypeVar("T")
 H = TypeVar("H", bound=WithId)
 
 
+_WANTS_BLOCKING: Final = (
+    "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
+    "AsyncClient a redis_url"
+)
+
+
 class AsyncClient(AsyncFlowing):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
-    The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
-    that was closed. `await aclose()`, or use it as an async context manager, when it is not needed any more.
+    The arguments are those of `Client`; `redis` is a client of asyncio, such as `redis.asyncio.Redis`. It belongs to
+    the event loop that uses it first, and to another one only when that was closed. `await aclose()`, or use it as an
+    async context manager, when it is not needed any more.
     """
 
     is_async: Final = True
 
     def __init__(
         self,
-        redis_url: str,
+        redis_url: str | None = None,
         namespace: str = fleet_settings.DEFAULT_NAMESPACE,
         *,
+        redis: RedisClient | None = None,
         max_payload_kb: int = fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = fleet_settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = fleet_settings.DEFAULT_DURABILITY,
@@ -80,10 +89,10 @@ class AsyncClient(AsyncFlowing):
         self.namespace = require_name("namespace", namespace)
         self._url = redis_url
         self._tls_files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
-        self._endpoint: AioEndpoint = AioUrlEndpoint(redis_url, self._tls_files)
         self._max_payload_kb = max_payload_kb
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         self._store = Store(namespace)
+        self._endpoint = aio_endpoint_of(redis_url, self._tls_files, redis, self._store.keys.tasks)
         failover = self._endpoint.has_failover
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(
@@ -102,8 +111,11 @@ class AsyncClient(AsyncFlowing):
     async def aclose(self) -> None:
         """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
         anew."""
+        there = self._connections
         self.close_soon()
-        await asyncio.sleep(0)  # for the transports' last callbacks
+        if there is not None and there.loop is asyncio.get_running_loop():
+            await asyncio.sleep(0)  # it closes in this step
+            await there.settle()
 
     def close_soon(self) -> None:
         """Close the connections, from whichever thread."""
@@ -174,6 +186,8 @@ class AsyncClient(AsyncFlowing):
         from rota.client.aio.consumer import AsyncConsumer, terms_of  # noqa: PLC0415 - as in Client
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
+        if self._url is None:
+            raise TypeError(_WANTS_BLOCKING)
         blocking = Client(
             self._url,
             self.namespace,

@@ -17,6 +17,7 @@ class Connections:
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store) -> None:
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
+        self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
         self.confirming = AioPool(endpoint, seconds)  # WAIT holds up what comes behind it
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
@@ -25,6 +26,11 @@ class Connections:
     def is_over(self) -> bool:
         """Whether they are of no use any more: their loop was closed, or they are the parent's of a fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
+
+    async def settle(self) -> None:
+        """Wait until all that was closed has ended."""
+        await self.waiting.settle()
+        await self._endpoint.settle()
 
     def close(self) -> None:
         """Close all of them, in their own loop."""

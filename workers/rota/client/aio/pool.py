@@ -26,7 +26,7 @@ class AioPool:
         """Connects at the first use."""
         self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
-        self._judge = Judge(endpoint.shown)
+        self._judge = Judge(endpoint.shown, endpoint.credentials_in)
         self._line: Line | None = None
         self._opening: asyncio.Task[Line | Exception] | None = None
         self._tried: Confirmation | None = None

@@ -84,6 +84,11 @@ class AioWaiting:
         if self._serving is not None:
             self._serving.cancel()
 
+    async def settle(self) -> None:
+        """Wait until a wait that was closed has left its connection."""
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+
     async def _serve(self) -> None:
         try:
             while self._rounds.has_more:

@@ -46,7 +46,7 @@ from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles
 from rota.server.durability import Durability, confirmation, level_of
-from rota.server.endpoint import Endpoint, UrlEndpoint
+from rota.server.endpoint import RedisClient, endpoint_of
 from rota.soft_limit import time_limit_deferred
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
@@ -67,6 +67,10 @@ H = TypeVar("H", bound=WithId)
 class Client(Flowing):
     """A connection pool to one namespace of one server.
 
+    The server is named by `redis_url`. Or `redis` is a client of the application, of redis-py or valkey-py: a
+    `redis.Redis`, what `Sentinel.master_for` returns, a connection pool, or a `RedisCluster`. Then each call borrows a
+    connection of its pool.
+
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
     connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
     beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
@@ -79,9 +83,10 @@ class Client(Flowing):
 
     def __init__(
         self,
-        redis_url: str,
+        redis_url: str | None = None,
         namespace: str = fleet_settings.DEFAULT_NAMESPACE,
         *,
+        redis: RedisClient | None = None,
         max_payload_kb: int = fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = fleet_settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = fleet_settings.DEFAULT_DURABILITY,
@@ -90,13 +95,15 @@ class Client(Flowing):
         redis_tls_key: str = "",
         on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
-        namespace that is none, or TypeError for an `on_commit` that takes no callback."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
+        namespace that is not, TypeError for an `on_commit` that takes no callback, a `redis` that cannot be used, or
+        both `redis` and `redis_url`."""
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._endpoint: Endpoint = UrlEndpoint(redis_url, TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key))
+        files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
+        self._endpoint = endpoint_of(redis_url, files, redis, self._store.keys.tasks)
         self._pool = ClientPool(self._endpoint, self._timeout_seconds)
         self._access = Access(self._endpoint, self._timeout_seconds, self._pool, self._store)
         self._waiting = Waiting(self._access)

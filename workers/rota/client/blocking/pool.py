@@ -26,9 +26,10 @@ class ClientPool:
         """Connects at the first use."""
         self._endpoint = endpoint
         self._seconds = timeout_seconds
-        self._judge = Judge(endpoint.shown)
+        self._judge = Judge(endpoint.shown, endpoint.credentials_in)
         self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed
         self._kept: list[TimedConnection] = []  # idle
+        self._keep = self._kept.append if endpoint.keeps else self._give_back
         self._tried: Confirmation | None = None
 
     def exchange(self, asked: Exchange[T]) -> list[Answer[T]]:
@@ -59,7 +60,7 @@ class ClientPool:
             self._drop_idle()  # they lead to the same server, by the same way
         else:
             connection.is_known = True
-            self._kept.append(connection)
+            self._keep(connection)
         confirmed = None if confirmation is None else replies.pop()
         answers = [self._judge.judge(command, reply) for command, reply in zip(sent, replies, strict=True)]
         return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
@@ -90,6 +91,10 @@ class ClientPool:
             raise self._judge.no_connection(error) from error
         self._all.add(connection)
         return connection
+
+    def _give_back(self, connection: TimedConnection) -> None:
+        self._all.discard(connection)
+        connection.give_back()
 
     def _try(self, connection: TimedConnection, confirmation: Confirmation) -> None:
         # Once, before anything is sent that could not be confirmed. Connections made later may be to another server.

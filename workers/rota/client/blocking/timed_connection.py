@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rota.server.connection import ConnectionOptions, wait_for
 from rota.server.endpoint import Endpoint
-from rota.server.server_errors import REASON_NETWORK, ConnectionLost
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost
 
 _NAME: Final = "rota:client"
 
@@ -25,6 +25,9 @@ class TimedConnection:
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
         self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
+        if time.monotonic() >= deadline:  # of an application's pool, which has timeouts of its own
+            self._connection.give_back()
+            raise ConnectionLost("there was a connection only when the time was over", REASON_SILENT)
         self.send = self._connection.send
         self.receive = self._connection.receive
         self.try_receive = self._connection.try_receive
@@ -50,6 +53,10 @@ class TimedConnection:
         """Send a command and wait for its reply. Raises ServerError: error replies too."""
         self.send(data)
         return self.receive()
+
+    def give_back(self) -> None:
+        """Return the connection to the pool that lent it: all that was sent on it is answered."""
+        self._connection.give_back()
 
     def close(self) -> None:
         """Close it, whoever waits on it; of the parent of a fork this process's copy alone. May be repeated."""

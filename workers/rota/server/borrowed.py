@@ -1,0 +1,175 @@
+"""Connections that a client borrows from a redis-py or valkey-py client of the application.
+
+The application's pool connects, shows credentials, follows its sentinels, and takes each connection back after use.
+Rota talks on the socket of the connection itself, so that its rounds and deadlines stay exact: redis-py's retries
+repeat how a connection is made, and never a command. Nothing of redis-py is imported: its objects are known by their
+methods.
+"""
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import REASON_NETWORK, ConnectionLost, Refused, ServerError
+from rota.server.session import PushMessage, Session
+
+MOVED: Final = "moved"
+_DENIED: Final = frozenset({"AuthenticationError", "AuthorizationError", "NoPermissionError"})
+_GIVE: Final = "give a Redis client, a ConnectionPool, what Sentinel.master_for returns, or a RedisCluster"
+
+
+class Borrowing:
+    """The application's client, and what messages call its server."""
+
+    def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
+        """`key` is one of the namespace. Raises TypeError or ValueError for an object that cannot be used."""
+        check_source(source)
+        if is_asyncio(source) != is_of_asyncio:
+            raise TypeError(_OF_ASYNCIO_WANTED if is_of_asyncio else _BLOCKING_WANTED)
+        self.source = source
+        self.key = key
+        self.credentials_in = "the client given as redis"
+        self.is_cluster = _is_cluster(source)
+        self.pool: Any = None if self.is_cluster else getattr(source, "connection_pool", source)
+        self.is_stale = False  # whether a cluster is to be asked again where the namespace's slot is
+        self.place = self._place()
+        self.shown = f"the application's Redis client ({self.place})"
+        self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
+
+    def moved(self) -> None:
+        """Have the next connection of a cluster made to the node that has the slot then."""
+        self.is_stale = True
+
+    def _place(self) -> str:
+        if self.is_cluster:
+            return "a cluster"
+        if hasattr(self.pool, "service_name"):
+            return f"the primary of {self.pool.service_name!r}"
+        known = self.pool.connection_kwargs
+        return str(known.get("path") or f"{known.get('host', 'localhost')}:{known.get('port', 6379)}")
+
+
+_OF_ASYNCIO_WANTED: Final = (
+    "redis: rota.AsyncClient wants a client of asyncio, such as redis.asyncio.Redis; this one blocks"
+)
+_BLOCKING_WANTED: Final = (
+    "redis: rota.Client wants a client that blocks, such as redis.Redis; for this one use rota.AsyncClient"
+)
+
+
+class RedisEndpoint(Borrowing):
+    """The server of a pool, or the primary of a cluster that has the namespace's slot."""
+
+    keeps: Final = False  # between uses its pool renews credentials, checks health, and lends it to others
+
+    def __init__(self, source: Any, key: str) -> None:
+        """`key` is one of the namespace. Raises TypeError or ValueError for an object that cannot be used."""
+        super().__init__(source, key, is_of_asyncio=False)
+
+    def connect(self, options: ConnectionOptions) -> Connection:
+        """Borrow a connection. Raises ServerError."""
+        try:
+            pool = self._pool_of_slot() if self.is_cluster else self.pool
+            return BorrowedConnection(borrow(pool), pool, options, self.moved)
+        except Exception as error:
+            self.is_stale = True
+            raise error_of_source(error) from error
+
+    def _pool_of_slot(self) -> Any:
+        cluster = self.source
+        if self.is_stale:
+            cluster.nodes_manager.initialize()
+            self.is_stale = False
+        client_of = getattr(cluster, "get_redis_connection", None) or cluster.get_valkey_connection
+        return client_of(cluster.get_node_from_key(self.key)).connection_pool
+
+
+class BorrowedConnection(Connection):
+    """The socket of a pool's connection, which goes back to the pool when it is given back or closed."""
+
+    def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
+        """`moved` is called when the server answers that another one has the namespace's slot."""
+        self._options = options
+        self._session = Session()
+        self._socket = lent._sock  # noqa: SLF001 - it has no public name; redis-py 5 to 8 and valkey-py 6 are tested
+        self._seconds_before = self._socket.gettimeout()
+        self._socket.setblocking(False)
+        self._pool = pool
+        self._lent = [lent]  # whoever takes it out returns it: another thread may close this
+        self._moved = moved
+
+    def try_receive(self) -> Any:
+        """Return the next reply if it has come, else NO_REPLY. Raises ServerError."""
+        return self._of_commands(super().try_receive)
+
+    def receive(self) -> Any:
+        """Wait for the next reply. Raises ServerError."""
+        return self._of_commands(super().receive)
+
+    def give_back(self) -> None:
+        """Return the connection to its pool, for the next to use it: all answers have been read."""
+        with suppress(IndexError):
+            lent = self._lent.pop()
+            self._socket.settimeout(self._seconds_before)
+            self._pool.release(lent)
+
+    def close(self, *, everywhere: bool = False) -> None:
+        """Close the connection at once and return it to its pool, which connects it again. May be repeated."""
+        with suppress(IndexError):
+            lent = self._lent.pop()
+            super().close(everywhere=everywhere)
+            lent.disconnect()
+            self._pool.release(lent)
+
+    def _of_commands(self, receive: Callable[[], Any]) -> Any:
+        try:
+            while isinstance(reply := receive(), PushMessage):  # of RESP3: nobody here asked for it
+                pass
+        except Refused as error:
+            if error.reason != MOVED:
+                raise
+            self._moved()
+            raise ConnectionLost(str(error), MOVED) from None
+        return reply
+
+
+def check_source(source: Any) -> None:
+    """Raise TypeError or ValueError, with what to give instead, for an object that lends no connections to write on."""
+    pool = getattr(source, "connection_pool", source)
+    if callable(getattr(source, "master_for", None)):
+        raise TypeError('redis: a Sentinel knows many services: give sentinel.master_for("mymaster")')
+    if not _is_cluster(source) and not callable(getattr(pool, "get_connection", None)):
+        raise TypeError(f"redis: expected a client, got {type(source).__name__}: {_GIVE}")
+    if getattr(pool, "is_master", True) is False:
+        raise ValueError("redis: a replica takes no tasks: give what Sentinel.master_for returns, not slave_for")
+    if getattr(pool, "cache", None) is not None:
+        raise ValueError("redis: a client-side cache listens on the connections: give a client without cache_config")
+
+
+def _is_cluster(source: Any) -> bool:
+    return callable(getattr(source, "get_node_from_key", None))
+
+
+def is_asyncio(source: Any) -> bool:
+    """Whether a client, a pool or a cluster is one of asyncio."""
+    method = getattr(getattr(source, "connection_pool", source), "disconnect", None) or getattr(
+        source, "initialize", None
+    )
+    return inspect.iscoroutinefunction(method)
+
+
+def borrow(pool: Any) -> Any:
+    """Call a pool's `get_connection`, to which redis-py before 5.3 and valkey-py give the name of a command."""
+    named = inspect.signature(pool.get_connection).parameters.get("command_name")
+    return pool.get_connection() if named is None or named.default is None else pool.get_connection("EVALSHA")
+
+
+def error_of_source(error: Exception) -> ServerError:
+    """Return the error for a connection that could not be borrowed."""
+    if isinstance(error, ServerError):
+        return error
+    text = str(error) or type(error).__name__
+    is_denied = _DENIED & {kind.__name__ for kind in type(error).__mro__}
+    return Refused(text, "noauth") if is_denied else ConnectionLost(text, REASON_NETWORK)
