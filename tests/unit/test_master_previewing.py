@@ -23,9 +23,8 @@ from rota_supervisor.config.model import (
     QueueConfig,
     TaskConfig,
 )
-from rota_supervisor.config.resolution import worker_settings
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.child_settings import Surroundings
+from rota_supervisor.master.core.child_settings import Surroundings, worker_settings
 from rota_supervisor.master.core.preview import preview_of
 from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.state import MasterState, Reload

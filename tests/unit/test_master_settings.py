@@ -1,9 +1,17 @@
-"""What workers are told is worked out once for each generation, and anew for another configuration."""
+"""The settings of children: worked out once for each generation, and made of keys that there are."""
+
+import dataclasses
+from typing import Any
+
+import pytest
 
 from rota.child.child_settings import settings_to_json
 from rota.protocol.tiers import pack_tiers
+from rota_supervisor.config.layers import leaves
+from rota_supervisor.config.loader import as_values
 from rota_supervisor.config.model import Config, PoolConfig
-from rota_supervisor.config.resolution import worker_settings
+from rota_supervisor.master.core import child_settings
+from rota_supervisor.master.core.child_settings import worker_settings
 from rota_supervisor.master.core.rollout import Generation, Rollout
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("a",)), "rest": PoolConfig(workers=1, queues=("b",))}
@@ -25,3 +33,17 @@ def test_the_same_configuration_is_worked_out_once_and_another_anew() -> None:
     assert rollout.commit().in_force.pools is before
     assert rollout.with_config(Config(tiers=(("other",),)), {}).in_force.pools != before
     assert rollout.with_candidate(Config(tiers=(("other",),)), {}, proven=False).latest.pools != before
+
+
+_FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socket", "alone"}
+"""What no reload changes, or no key says."""
+
+
+@pytest.mark.parametrize("kind", list(child_settings.KEYS), ids=lambda kind: kind.__name__)
+def test_each_setting_of_a_child_is_made_of_keys_that_there_are(kind: type[Any]) -> None:
+    known = set(leaves(as_values(Config())))
+    for field in dataclasses.fields(kind):
+        keys = child_settings.KEYS[kind].get(field.name, ())
+        filled = {f"{section}.{field.name}" for section in child_settings.SECTIONS[kind]} & known
+        assert keys or filled or field.name in _FIXED, f"{field.name}: a preview could name no key for it"
+        assert {key for key in keys if not key.endswith(".") and not key.startswith(("pools.", "queues."))} <= known

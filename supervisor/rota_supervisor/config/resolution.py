@@ -8,8 +8,7 @@ from typing import Any, TypedDict
 
 from msgspec import Struct
 
-from rota.child.child_settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
-from rota.protocol.names import is_pattern
+from rota.child.child_settings import LogSettings, ServerSettings
 from rota.protocol.replies import ClassicSource
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
@@ -46,7 +45,9 @@ def queue_shares(config: Config) -> tuple[QueueShare, ...]:
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
     """The domains of all pools that have patterns, each once."""
-    domains = {tier for pool in resolve_pools(config).values() for tier in _tiers_of(config, pool) if tier.has_patterns}
+    domains = {
+        tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
+    }
     return tuple(sorted(domains, key=attrgetter("name")))
 
 
@@ -67,38 +68,14 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
     return queue in pool.queues or EVERY_QUEUE in pool.queues
 
 
-def worker_settings(config: Config) -> dict[str, WorkerSettings]:
-    """The settings of the workers of each pool."""
-    return {name: _settings_of_pool(config, name, pool) for name, pool in resolve_pools(config).items()}
-
-
-def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSettings:
-    tiers = _tiers_of(config, pool)
-    served = {share.name for tier in tiers for share in tier.queues}
-    objectives = {name: queue.lag_objective_seconds for name, queue in config.queues.items() if name in served}
-    return WorkerSettings(
-        server=server_settings(config),
-        pool=name,
-        concurrency=pool.concurrency,
-        tiers=tiers,
-        lease_seconds=config.lease.seconds,
-        park_seconds=_park_seconds(config, pool),
-        durability=config.durability,
-        overrides={name: TaskOverride(**by_name(TaskOverride, task)) for name, task in config.tasks.items()},
-        lag_objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
-        log=log_settings(config),
-        **by_name(WorkerSettings, config.limits, config.metrics),
-    )
-
-
-def _park_seconds(config: Config, pool: PoolConfig) -> float:
-    """Long where each renewal tells a worker in time that the server is there. One that runs many tasks at once waits
-    at its doorbells as any client does."""
+def park_seconds(config: Config, pool: PoolConfig) -> float:
+    """Return how long a worker sleeps at its doorbells at most: long if renewals tell it in time that the server is
+    there. A worker that runs many tasks at once waits at its doorbells as any client does."""
     is_told = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_told else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
-def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
+def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
     """The tiers as a pool serves them: its queues only, and no tier that has none of them."""
     wanted, served = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers], served_queues(config)
     return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
@@ -119,21 +96,6 @@ def _condition(name: str, condition: ConditionConfig, now_us: int) -> QueueCondi
     if condition.lua:
         return QueueCondition(name, "lua", check_chunk(condition.lua))
     return QueueCondition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
-
-
-def poller_settings(config: Config, rank: int) -> PollerSettings:
-    """The settings of the poller of that rank."""
-    return PollerSettings(
-        server=server_settings(config),
-        rank=rank,
-        lease_seconds=config.lease.seconds,
-        dead_max_age_seconds=config.dead.max_age_seconds,
-        dead_max_count=config.dead.max_count,
-        adopts=classic_sources(config),
-        queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
-        log=log_settings(config),
-        **by_name(PollerSettings, config.restarts, config.limits),
-    )
 
 
 def classic_sources(config: Config) -> tuple[ClassicSource, ...]:

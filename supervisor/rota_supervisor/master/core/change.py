@@ -11,7 +11,7 @@ from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
-from rota_supervisor.master.core.child_settings import exporter_settings
+from rota_supervisor.master.core import child_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
 # Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
@@ -35,15 +35,15 @@ class Change:
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
     """Compare what children are told by each. `fresh`: the code is to be loaded again, whatever is different."""
-    before, after = resolution.worker_settings(old), resolution.worker_settings(new)
+    before, after = child_settings.worker_settings(old), child_settings.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
     code = old.imports != new.imports
     changed = {
         "counts": resolution.pool_sizes(old) != resolution.pool_sizes(new) or old.pollers != new.pollers,
         "workers": code or bool(stale),
-        "pollers": resolution.poller_settings(old, 0) != resolution.poller_settings(new, 0),
+        "pollers": child_settings.poller_settings(old, 0) != child_settings.poller_settings(new, 0),
         "schedules": old.schedules != new.schedules,
-        "exporter": exporter_settings(old) != exporter_settings(new),
+        "exporter": child_settings.exporter_settings(old) != child_settings.exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }
     changed["rest"] = old != new and not any(changed.values())  # what only the master reads, as the limits of draining
@@ -63,7 +63,7 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 def oversized_pools(config: Config) -> list[Fault]:
     """Pools whose settings do not fit into one packet to a zygote: thousands of queues or overrides."""
-    sizes = {pool: len(settings_to_json(settings)) for pool, settings in resolution.worker_settings(config).items()}
+    sizes = {pool: len(settings_to_json(settings)) for pool, settings in child_settings.worker_settings(config).items()}
     return [
         Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
         for pool, size in sizes.items()

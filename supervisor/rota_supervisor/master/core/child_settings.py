@@ -1,21 +1,29 @@
-"""What children are told: a spawned one in its first packet, the workers of a pool by way of their zygote."""
+"""The settings of children, and the keys that each is made of.
+
+A spawned child gets them with its first packet, the workers of a pool by way of their zygote.
+"""
 
 import dataclasses
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rota.child.child_settings import WorkerSettings, settings_to_json
-from rota.protocol.tiers import pack_tiers
+from rota.child.child_settings import PollerSettings, TaskOverride, WorkerSettings, settings_to_json
+from rota.protocol.names import is_pattern
+from rota.protocol.tiers import QueueShare, pack_tiers
 from rota.protocol.wire import Packed
 from rota_supervisor import messages
 from rota_supervisor.config import resolution
-from rota_supervisor.config.model import Config, QueueConfig
+from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
+from rota_supervisor.config.rules import served_queues
 from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child
 
 NO_TIERS: Final = pack_tiers(())
+
+ChildSettings = WorkerSettings | PollerSettings | ExporterSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
                 log,
             )._asdict()
         case Role.POLLER:
-            return dataclasses.asdict(resolution.poller_settings(config, rank))
+            return dataclasses.asdict(poller_settings(config, rank))
         case Role.EXPORTER:
             told = exporter_settings(config)
             return dataclasses.asdict(dataclasses.replace(told, control_socket=surroundings.control_socket))
@@ -66,7 +74,7 @@ def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
 
 def exporter_settings(config: Config) -> ExporterSettings:
     """What the exporter is told."""
-    by_name = resolution.by_name(ExporterSettings, config.limits, config.metrics, config.alerts, config.http)
+    by_name = _filled(ExporterSettings, config)
     listen_host, _, _ = config.http.listen.rpartition(":")
     by_name["allowed_hosts"] = (*config.http.allowed_hosts, listen_host)
     return ExporterSettings(
@@ -105,5 +113,114 @@ def of_workers(config: Config) -> dict[str, WorkersOfPool]:
     """What the workers of each pool are told."""
     return {
         pool: WorkersOfPool(settings, settings_to_json(settings), pack_tiers(settings.tiers))
-        for pool, settings in resolution.worker_settings(config).items()
+        for pool, settings in worker_settings(config).items()
     }
+
+
+def worker_settings(config: Config) -> dict[str, WorkerSettings]:
+    """The settings of the workers of each pool."""
+    return {name: _settings_of_pool(config, name, pool) for name, pool in resolution.resolve_pools(config).items()}
+
+
+def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSettings:
+    tiers = resolution.domains_of(config, pool)
+    served = {share.name for tier in tiers for share in tier.queues}
+    objectives = {name: queue.lag_objective_seconds for name, queue in config.queues.items() if name in served}
+    return WorkerSettings(
+        server=resolution.server_settings(config),
+        pool=name,
+        concurrency=pool.concurrency,
+        tiers=tiers,
+        lease_seconds=config.lease.seconds,
+        park_seconds=resolution.park_seconds(config, pool),
+        durability=config.durability,
+        overrides={name: TaskOverride(**resolution.by_name(TaskOverride, task)) for name, task in config.tasks.items()},
+        lag_objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
+        log=resolution.log_settings(config),
+        **_filled(WorkerSettings, config),
+    )
+
+
+def poller_settings(config: Config, rank: int) -> PollerSettings:
+    """The settings of the poller of that rank."""
+    return PollerSettings(
+        server=resolution.server_settings(config),
+        rank=rank,
+        lease_seconds=config.lease.seconds,
+        dead_max_age_seconds=config.dead.max_age_seconds,
+        dead_max_count=config.dead.max_count,
+        adopts=resolution.classic_sources(config),
+        queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
+        log=resolution.log_settings(config),
+        **_filled(PollerSettings, config),
+    )
+
+
+# What a setting is made of
+
+
+# The sections that fill the settings of a child: a field takes the key of its name.
+SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
+    WorkerSettings: ("limits", "metrics"),
+    PollerSettings: ("restarts", "limits"),
+    ExporterSettings: ("limits", "metrics", "alerts", "http"),
+}
+# The keys that all other fields are made of. A name that ends with a dot is a table. POOL stands for the pool, and
+# QUEUE for each queue that it serves.
+KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
+    WorkerSettings: {
+        "concurrency": ("pools.POOL.concurrency",),
+        "tiers": (
+            "tiers",
+            "pools.POOL.queues",
+            *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition")),
+        ),
+        "overrides": ("tasks.",),
+        "lease_seconds": ("lease.seconds",),
+        "park_seconds": ("lease.renew_seconds", "limits.beat_seconds", "pools.POOL.concurrency"),
+        "lag_objectives": ("queues.QUEUE.lag_objective_seconds",),
+        "log": ("log.",),
+    },
+    PollerSettings: {
+        "lease_seconds": ("lease.seconds",),
+        "dead_max_age_seconds": ("dead.max_age_seconds",),
+        "dead_max_count": ("dead.max_count",),
+        "queues": ("tiers",),
+        "adopts": ("adopt.",),
+        "log": ("log.",),
+    },
+    ExporterSettings: {
+        "queues": (
+            *("tiers", "metrics.lag_objective_seconds", "metrics.lag_target"),
+            *(f"queues.QUEUE.{key}" for key in ("weight", "lag_objective_seconds", "lag_target")),
+        ),
+        "ask_redis": ("metrics.cluster",),
+        "allowed_hosts": ("http.allowed_hosts", "http.listen"),
+        "log": ("log.",),
+    },
+}
+
+
+def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
+    return resolution.by_name(kind, *(getattr(config, section) for section in SECTIONS[kind]))
+
+
+def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
+    """Return those of the keys that a setting which differs is made of; the name of the setting if there are none."""
+    kind, queues = type(new), {queue.name for settings in (old, new) for queue in _queues_in(settings)}
+    found: list[str] = []
+    for field in dataclasses.fields(new):
+        if getattr(old, field.name) != getattr(new, field.name):
+            sources = KEYS[kind].get(field.name) or [f"{section}.{field.name}" for section in SECTIONS[kind]]
+            wanted = {
+                each.replace("POOL", pool).replace("QUEUE", queue) for each in sources for queue in queues or {""}
+            }
+            found += [key for key in keys if key in wanted or f"{key.partition('.')[0]}." in wanted] or [field.name]
+    return list(dict.fromkeys(found))
+
+
+def _queues_in(settings: ChildSettings) -> Iterator[QueueShare | QueueSettings]:
+    if isinstance(settings, WorkerSettings):
+        yield from (share for tier in settings.tiers for share in tier.queues)
+    elif isinstance(settings, ExporterSettings):
+        yield from settings.queues

@@ -4,43 +4,18 @@ A copy of the state goes through what a reload does (`reload_steps`); what the f
 with what it is to be now. The reasons are the keys that differ, as far as a setting of the child is made of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from rota.child.child_settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import reload_steps, targets
+from rota_supervisor.master.core import child_settings, reload_steps, targets
 from rota_supervisor.master.core.change import differences, in_lines
 from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
 from rota_supervisor.master.core.stop_stages import Stop
-
-# The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
-_KEYS_OF: Final = {
-    "concurrency": ("pools.POOL.concurrency",),
-    "tiers": ("tiers", "pools.POOL.queues", *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition"))),
-    "overrides": ("tasks.",),
-    "lease_seconds": ("lease.seconds",),
-    "park_seconds": ("lease.renew_seconds", "limits.beat_seconds", "pools.POOL.concurrency"),
-    "lag_objective_seconds": ("metrics.lag_objective_seconds",),
-    "lag_objectives": ("queues.QUEUE.lag_objective_seconds",),
-    "log": ("log.",),
-}
-_POLLERS_KEYS: Final = (
-    "tiers",
-    "adopt.",
-    "restarts.crash_limit",
-    "restarts.loss_limit",
-    "dead.",
-    "lease.seconds",
-    "limits.forget_queue_seconds",
-    "log.",
-)
-_NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
-_EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "alerts.", "limits.beat_seconds", "log.", "http.")
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
@@ -105,7 +80,7 @@ def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterato
             yield f"pool {old.pool}: {old.count} -> {_workers(new.count)}, {grows}"
         if old.generation != new.generation and old.count and new.count:
             was, will_be = (fleet.generation.pools[old.pool].settings for fleet in (before, after))
-            reasons = ["new code"] if has_new_code else _reasons(was, will_be, keys)
+            reasons = ["new code"] if has_new_code else child_settings.keys_of_difference(was, will_be, keys, old.pool)
             yield f"pool {old.pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
     for name, new in after.targets.items():
         if new.role is Role.WORKER and name not in before.targets:
@@ -117,32 +92,21 @@ def _workers(count: int) -> str:
 
 
 def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
+    was, will_be = before.generation.config, after.generation.config
     old, new = (fleet.targets[Role.POLLER, targets.POLLERS] for fleet in (before, after))
     if old.count != new.count:
         yield f"pollers: {old.count} -> {new.count}"
     if old.generation != new.generation:
-        yield f"pollers: each is replaced: {', '.join(_fed_by(keys, _POLLERS_KEYS))}"
+        reasons = child_settings.keys_of_difference(
+            child_settings.poller_settings(was, 0), child_settings.poller_settings(will_be, 0), keys
+        )
+        yield f"pollers: each is replaced: {', '.join(reasons)}"
     old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
     if old.count != new.count:
         yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
     elif new.count and old.generation != new.generation:
-        own = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
-        yield f"exporter: it is replaced: {', '.join(_fed_by(own, _EXPORTERS_KEYS))}"
-
-
-def _reasons(old: WorkerSettings, new: WorkerSettings, keys: list[str]) -> list[str]:
-    """The keys for which the settings of a pool's workers differ."""
-    names = [each.name for each in fields(WorkerSettings) if getattr(old, each.name) != getattr(new, each.name)]
-    queues = {share.name for tier in (*old.tiers, *new.tiers) for share in tier.queues}
-    found: list[str] = []
-    for name in names:
-        patterns = [each.replace("POOL", old.pool) for each in _KEYS_OF.get(name, (f"limits.{name}",))]
-        sources = {each.replace("QUEUE", queue) for each in patterns for queue in queues or {""}}
-        found += _fed_by(keys, sources) or [name]
-    return list(dict.fromkeys(found))
-
-
-def _fed_by(keys: Iterable[str], sources: Iterable[str]) -> list[str]:
-    """Those of the keys that are one of the sources, or stand in a table that is one."""
-    wanted = frozenset(sources)
-    return [key for key in keys if key in wanted or f"{key.partition('.')[0]}." in wanted]
+        moved = ["http.listen"] if was.http.listen != will_be.http.listen else []
+        reasons = child_settings.keys_of_difference(
+            child_settings.exporter_settings(was), child_settings.exporter_settings(will_be), keys
+        )
+        yield f"exporter: it is replaced: {', '.join(dict.fromkeys((*reasons, *moved)))}"
