@@ -14,8 +14,8 @@ from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
 from rota.protocol.wire import unpack
-from rota.testing.books import Accepted, Books
-from rota.testing.following import KeptGroups
+from rota.testing.kept_groups import KeptGroups
+from rota.testing.kept_tasks import Accepted, Books
 
 T = TypeVar("T")
 

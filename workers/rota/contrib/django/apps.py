@@ -7,7 +7,7 @@ from django.apps import AppConfig, apps
 from django.core import checks
 from django.utils.module_loading import module_has_submodule
 
-from rota.contrib.django import databases, settings
+from rota.contrib.django import databases, project_settings
 from rota.tasks.hooks import around_task
 
 TASKS_MODULE: Final = "tasks"
@@ -22,8 +22,8 @@ class RotaConfig(AppConfig):
 
     def ready(self) -> None:
         """Called once, when the models of all applications are loaded."""
-        checks.register(settings.check_settings, "rota")
-        settings.configure_client()
+        checks.register(project_settings.check_settings, "rota")
+        project_settings.configure_client()
         around_task(databases.with_fresh_connections)
         import_tasks()
 

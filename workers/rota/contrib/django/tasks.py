@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from rota.client.default_clients import default_client
 from rota.client.failures import ResultNotStored
-from rota.contrib.django.task_attempts import declared, rota_task
-from rota.contrib.django.task_results import new_result, result_of
+from rota.contrib.django.framework_tasks import declared, new_result, result_of, rota_task
 from rota.contrib.django.tasks_framework import (
     DEFAULT_TASK_QUEUE_NAME,
     AnyResult,

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from rota.contrib.django import settings
+from rota.contrib.django import project_settings
 
 WORKER_MODULE: Final = "rota.contrib.django.worker"
 
@@ -47,8 +47,9 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
-    said = settings.of_project()
-    environment = {**os.environ, **{key: str(said[name]) for name, key in settings.VARIABLES.items() if name in said}}
+    said = project_settings.of_project()
+    variables = {key: str(said[name]) for name, key in project_settings.VARIABLES.items() if name in said}
+    environment = {**os.environ, **variables}
     if sys.path[0] != str(Path.cwd()):  # of manage.py; the fleet finds what is in the current folder by itself
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
     if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):

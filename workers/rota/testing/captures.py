@@ -1,26 +1,28 @@
-"""Each call is collected, and run only when the test says so."""
+"""Calls that are collected, and run only when the test says so, and the clock by which they are due."""
 
 import heapq
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import count
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 
 from rota.client.default_clients import default_client
+from rota.durations import MICROSECONDS, Duration, microseconds, unix_microseconds, utc_datetime
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.schedule_store import occurrence_id
 from rota.protocol.task_states import State
 from rota.tasks.registry import default_registry
-from rota.testing.books import Books, KeptTask
-from rota.testing.calls import CapturedCall, Expected, WantedCalls, captured_call, said_of
-from rota.testing.clock import CaptureClock
+from rota.testing.captured_calls import CapturedCall, Expected, WantedCalls, captured_call, said_of
+from rota.testing.inline_runs import Manner, Ran, raise_failure, run_attempt
+from rota.testing.kept_tasks import Books, KeptTask
 from rota.testing.stand_in import StandIn, standing_in
 
 if TYPE_CHECKING:
     from rota.client.task import Task
-    from rota.testing.inline import Ran
 
 DEFAULT_MOST: Final = 1000
 _LAST_SHOWN: Final = 5
@@ -28,6 +30,64 @@ _HOW_TO_RUN: Final = (
     "capture() runs nothing by itself. Have the test call drain() of what capture() gives, after clock.move(...) for "
     "what is not due yet; or run each call at once with eager()"
 )
+_MOST_OCCURRENCES: Final = 10_000
+
+
+class CaptureClock:
+    """Stands still, at the time when the capture began or at which it was to begin, until it is moved; then what is due
+    by then may be run."""
+
+    def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
+        self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
+        self._moved = moved
+
+    def __repr__(self) -> str:
+        return f"<clock at {self.now.isoformat(sep=' ', timespec='milliseconds')}>"
+
+    @property
+    def now(self) -> datetime:
+        """The time, in UTC."""
+        return utc_datetime(self.now_us)
+
+    def move(self, by: Duration) -> datetime:
+        """Move on by seconds or a timedelta; returns the time. Raises TypeError, or ValueError for a move back."""
+        return self._move_to(self.now_us + microseconds(by, "by"))
+
+    def move_to(self, when: datetime) -> datetime:
+        """Move on to an aware datetime; returns the time. Raises TypeError, or ValueError for one that is naive, or
+        before now."""
+        return self._move_to(unix_microseconds(when, "when"))
+
+    def _move_to(self, now_us: int) -> datetime:
+        if now_us < self.now_us:
+            raise ValueError(f"the clock only moves on: it is {self.now}, {utc_datetime(now_us)} is before that")
+        before_us, self.now_us = self.now_us, now_us
+        try:
+            self._moved(before_us, now_us)
+        except ValueError:  # too far at once
+            self.now_us = before_us
+            raise
+        return self.now
+
+
+def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
+    """Return the tasks of the declared schedules, in order. Raises ValueError for more than 10,000 of one schedule."""
+    from rota.schedules.occurrences import body_of, occurrences  # noqa: PLC0415 - reads cron expressions
+
+    found: list[tuple[int, NewTask]] = []
+    for schedule in (each for task in default_registry for each in task.schedules):
+        passed = takewhile(lambda each: each.at_us <= until_us, occurrences(schedule, after_us))
+        at_most = list(islice(passed, _MOST_OCCURRENCES + 1))
+        if len(at_most) > _MOST_OCCURRENCES:
+            raise ValueError(
+                f"the schedule {schedule.name!r} occurs more than {_MOST_OCCURRENCES:,} times: move the clock in "
+                "steps, or have it begin where the test plays, as in capture(at=...)"
+            )
+        for each in at_most:
+            task_id = occurrence_id(schedule.name, each.at_us)
+            new = NewTask(task_id, schedule.queue, body_of(schedule, task_id), f"@{each.due_us}")
+            found.append((each.due_us, new))
+    return [new for _, new in sorted(found, key=lambda one: one[0])]
 
 
 class EndlessDrain(RuntimeError):
@@ -104,15 +164,13 @@ class Capture(Sequence[CapturedCall]):
 
     # Running them
 
-    def drain(self, *, raises: bool = True, limits: bool = False, most: int = DEFAULT_MOST) -> "list[Ran]":
+    def drain(self, *, raises: bool = True, limits: bool = False, most: int = DEFAULT_MOST) -> list[Ran]:
         """Run what is due by the clock, and what that enqueues, until nothing is left; returns the attempts in order.
 
         `raises`: what a task raises comes out of this, and the rest stays to be drained; else it is told in the
         attempt. A failed one that has retries left is due again after its back-off, without luck: the longest that
         jitter draws. `limits`: the soft time limit is raised. Raises EndlessDrain after `most` attempts.
         """
-        from rota.testing.inline import Manner, raise_failure, run_attempt  # noqa: PLC0415 - a worker's code
-
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:
             if len(ran) == most:
@@ -137,10 +195,8 @@ class Capture(Sequence[CapturedCall]):
     def _moved(self, before_us: int, now_us: int) -> None:
         if not self._schedules or not any(task.schedules for task in default_registry):
             return
-        from rota.testing.occurring import occurrences_between  # noqa: PLC0415 - reads cron expressions
-
         namespace = default_client().namespace
-        for new in occurrences_between(before_us, now_us):
+        for new in _occurrences_between(before_us, now_us):
             _, kept = self._books.accept(namespace, new, Kind.PERIODIC)
             if kept is not None:
                 self._accepted(namespace, [(new, kept)])
@@ -193,7 +249,7 @@ class _Due(NamedTuple):
     kept: KeptTask
 
 
-def _endless(ran: "Sequence[Ran]", most: int) -> str:
+def _endless(ran: Sequence[Ran], most: int) -> str:
     last = ", ".join(f"{each.task} ({each.outcome})" for each in ran[-_LAST_SHOWN:])
     return (
         f"{most:,} attempts were made, and there is more to run; the last were {last}. Does a task enqueue itself, or "

@@ -11,7 +11,7 @@ from rota.protocol.groups import Added, AddWord, CancelledGroup, GroupPhase, Gro
 from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.task_states import State
 from rota.protocol.wire import text_of
-from rota.testing.books import Accepted, Books, KeptTask
+from rota.testing.kept_tasks import Accepted, Books, KeptTask
 
 _FIRST: Final = 7
 _FIELDS: Final = 5  # of a member

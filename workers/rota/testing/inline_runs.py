@@ -1,21 +1,30 @@
-"""An attempt in this process, by the code with which a worker makes it."""
+"""Attempts in the process of the test, made as a worker makes them, and calls that run where they are enqueued."""
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
+from rota.child.child_signals import SOFT_LIMIT_SIGNAL
 from rota.child.life import NANOSECONDS
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
+from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns
 from rota.client.failures import ResultNotStored, TaskDead
 from rota.client.results import result_of
 from rota.client.status import status_of
 from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body
+from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.task_states import State
 from rota.protocol.turns import ThrottleWord
@@ -24,9 +33,9 @@ from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
 from rota.tasks.retry_rules import DeadReason
-from rota.testing.books import OWNER, Books, KeptTask
-from rota.testing.limits import is_in_main_thread, limit_enforced
-from rota.testing.terms import IN_TESTS
+from rota.testing.captured_calls import IN_TESTS
+from rota.testing.kept_tasks import OWNER, Books, KeptTask
+from rota.testing.stand_in import StandIn, standing_in
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt
 from rota.worker.attempt_maker import AttemptMaker, ShortLimits
@@ -35,6 +44,46 @@ from rota.worker.executor import Executor
 from rota.worker.preparation import Preparer
 from rota.worker.redis_times import Anchor
 from rota.worker.start_permission import MayStart
+
+_LOOK_SECONDS: Final = 0.005
+_limited: Final[list[TaskRecord]] = []  # what runs under a soft limit
+
+
+def is_in_main_thread() -> bool:
+    """Whether this thread can be told: Python runs handlers of signals in the main one alone."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def limit_enforced(record: TaskRecord) -> Iterator[None]:
+    """Have what the record shows to run be told when it is over its soft limit. To be used in the main thread."""
+    _install()
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
+    _limited.append(record)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
+        _limited.remove(record)
+
+
+@cache  # the handler stays, as those that are to be called at forks do
+def _install() -> None:
+    soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _limited))
+
+
+def _watch(record: TaskRecord, over: threading.Event) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    while not over.wait(_LOOK_SECONDS):
+        times = record.times()
+        is_over = times is not None and 0 < times.soft_deadline_ns <= boottime_ns()
+        if is_over or record.is_cancelled():
+            signal.pthread_kill(main, SOFT_LIMIT_SIGNAL)
+
 
 _LONGEST_NS: Final = 1 << 62
 RETRY: Final = "retry"
@@ -163,3 +212,69 @@ class _Runner(Runner):
             return super()._await(coroutine)
         finally:
             self.close()
+
+
+_HOW_TO_RUN: Final = "eager() runs what a task enqueues after that task, so nothing in it can wait for that"
+_running: ContextVar["tuple[_Line, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
+"""Which block runs the task of this context, and what that block runs after it."""
+
+
+@contextmanager
+def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -> Iterator[list[Ran]]:
+    """Run each call that is enqueued in the block, in this process, before the enqueue returns; gives the attempts that
+    were made.
+
+    It is run whenever it is due. What a task enqueues runs after it. `retries`: what failed is tried again, at once,
+    as its options say; else the first failure is its last. `limits`: the soft time limit is raised, in what the main
+    thread enqueues. `raises`: what a task raised at last comes out of the enqueue; else its handle says that it is
+    dead. Handles answer inside the block, with results as workers keep them (`result_ttl`).
+    """
+    line = _Line(Manner(retries, limits), raises=raises)
+    with standing_in(StandIn(line.books, line.accepted, _HOW_TO_RUN)):
+        yield line.ran
+
+
+class _Line:
+    """Runs what is enqueued, one behind the other; what a task enqueues stands behind all before it."""
+
+    def __init__(self, manner: Manner, *, raises: bool) -> None:
+        self.books = Books(_now_us)
+        self.ran: list[Ran] = []
+        self._manner = manner
+        self._raises = raises
+
+    def accepted(self, _namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
+        """Run them; in a task, leave them for after it."""
+        line = deque(kept for _, kept in tasks)
+        running = _running.get()
+        if running is not None and running[0] is self:
+            running[1].extend(line)
+        else:
+            self._run_all(line)
+
+    def _run_all(self, line: deque[KeptTask]) -> None:
+        token = _running.set((self, line))
+        try:
+            while line:
+                kept = line.popleft()
+                if kept.ended is None:  # else it was cancelled
+                    self._run(kept)
+        finally:
+            _running.reset(token)
+
+    def _run(self, kept: KeptTask) -> None:
+        ran = self._attempt(kept)
+        while ran.outcome == RETRY:
+            self.books.promote(kept)
+            ran = self._attempt(kept)
+        if self._raises and ran.outcome == State.DEAD:
+            raise_failure(ran, kept)
+
+    def _attempt(self, kept: KeptTask) -> Ran:
+        ran = run_attempt(self.books, kept, _now_us(), self._manner)
+        self.ran.append(ran)
+        return ran
+
+
+def _now_us() -> int:
+    return round(time.time() * MICROSECONDS)

@@ -5,19 +5,33 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+from rota.child.child_settings import TaskOverride
 from rota.client.preparation import prepare
 from rota.durations import MICROSECONDS, Duration, seconds, utc_datetime
 from rota.protocol.body import decode_body
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import FRONT, NewTask
 from rota.tasks.call import Call
+from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry
-from rota.testing.terms import IN_TESTS
 from rota.worker.preparation import Preparer, Runnable
 
 if TYPE_CHECKING:
     from rota.client.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultTerms:
+    """As `rota.worker.preparation.TaskTerms`."""
+
+    max_payload_kb: int = 0
+    time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
+    overrides: Mapping[str, TaskOverride] = field(default_factory=dict)
+
+
+IN_TESTS: Final = DefaultTerms()
+
 
 _ANY_QUEUE: Final = "any"  # of a call that is only compared
 _ANY_SIZE_KB: Final = 1 << 30
