@@ -14,8 +14,7 @@ import redis.sentinel
 
 import rota
 from rota.server.address import parse_address
-from rota.server.aio_connection import AioConnection
-from rota.server.aio_streams import Opener
+from rota.server.aio_connection import AioConnection, Opener
 from rota.server.connection import ConnectionOptions, connect
 from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost

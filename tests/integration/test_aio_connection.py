@@ -13,8 +13,7 @@ import pytest
 
 from rota.protocol.store import Store
 from rota.server.address import Address, parse_address
-from rota.server.aio_connection import AioConnection, ConnectionWatch
-from rota.server.aio_streams import Opener
+from rota.server.aio_connection import AioConnection, ConnectionWatch, Opener
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from support.servers import Server, free_port
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rota.server.aio_streams import AioStreams, StreamOpener
+from rota.server.aio_connection import AioStreams, StreamOpener
 from rota.server.borrowed import MOVED, Borrowing, borrow, error_of_source
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.server.session import PushMessage

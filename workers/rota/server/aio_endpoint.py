@@ -5,7 +5,7 @@ from typing import Protocol
 
 from rota.redaction import redact
 from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
-from rota.server.aio_streams import Opener, StreamOpener
+from rota.server.aio_connection import Opener, StreamOpener
 from rota.server.endpoint import URL_SETTING, RedisClient, is_url
 
 

@@ -11,8 +11,7 @@ from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
 from rota.protocol.views import Overview
 from rota.server.address import address_of
-from rota.server.aio_connection import AioConnection, ConnectionWatch
-from rota.server.aio_streams import Opener
+from rota.server.aio_connection import AioConnection, ConnectionWatch, Opener
 from rota.server.connection import PARK_SECONDS
 from rota.server.server_errors import Refused, ServerError
 from rota_supervisor.config import resolution

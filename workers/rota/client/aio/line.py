@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from rota.client.waits import CLOSED
-from rota.server.aio_streams import AioStreams
+from rota.server.aio_connection import AioStreams
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, ConnectionLost, ServerError
 
 

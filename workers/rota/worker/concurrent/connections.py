@@ -6,8 +6,7 @@ from typing import Any, Final, TypeVar
 
 from rota.protocol.command import Command
 from rota.server.address import Address
-from rota.server.aio_connection import AioConnection
-from rota.server.aio_streams import Opener
+from rota.server.aio_connection import AioConnection, Opener
 from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
