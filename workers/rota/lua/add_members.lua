@@ -4,9 +4,19 @@
 -- with: asked prefix sent clock numbers entry doorbell books in_use about_groups former bare news waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
--- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as
---          in shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then
---          up to 500 x: as of an enqueue, what follows it
+-- ARGV
+--   nonce             see shared/sent.lua
+--   group             or '' for none
+--   opens             0|1: whether to open the group
+--   on_end            what follows its end, as in shared/following.lua, or ''
+--   on_dead           the same if a member is dead
+--   cursor            how many items the group has accepted before, or ''
+--   closes            0|1: whether to close the group
+--   id, queue, how, body  as of an enqueue; up to 500 x these and the next
+--   rest              what follows this task, as in shared/following.lua
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
+--          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
 -- errors   as an enqueue
 -- returns  word, how many items the group has accepted by now, then the words of the enqueue
 --   ok      those that were accepted are members

@@ -3,7 +3,13 @@
 -- ready, what stands in a sorted set when it is due.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt duty
 -- KEYS[1]  tasks
--- ARGV     the name of this poller, a limit, then for each source its key, its queue and its task; '' for none
+-- ARGV
+--   name              of this poller
+--   limit             how many items at most
+--   key, queue, task  of each source; queue and task are '' for none
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
+--          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  now, whether it is the one poller of the fleet that listens 0|1, next due us or '', more 0|1,
 --          (taken, left, what is wrong with it or '') of each source, (queue, reason) of each item that is dead at once
 -- Invariant: an item is in its source, or it is a task. What one source has is taken in its order, and a source that

@@ -3,7 +3,11 @@
 -- task.
 -- with: prefix clock entry ticket doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
--- ARGV     up to 500 members
+-- ARGV
+--   member  up to 500
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  how many were adopted, then the queue and the reason of each that is dead at once
 -- Invariant: a member becomes a task with the same score, or is dead with its bytes, or is gone meanwhile.
 local UNKNOWN_QUEUE, LONGEST_WAIT = 'unknown', 3653 * 86400 * 1000000 -- ten years

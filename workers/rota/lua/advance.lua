@@ -3,8 +3,17 @@
 -- it, as it does an enqueue.
 -- with: prefix clock numbers entry doorbell books in_use former bare news schedules occurrences
 -- KEYS[1]  tasks
--- ARGV     name, its record as it was read, its record from now on, when it is next to be looked at (us | '+inf'),
---          'skip' | 'queue' for what overlaps, queue, then up to 100 x: id, due us, body
+-- ARGV
+--   name           of the schedule
+--   read           its record as it was read
+--   becomes        its record from now on
+--   look_at        when it is next to be looked at (us | '+inf')
+--   rule           'skip' | 'queue' for what overlaps
+--   queue          of the occurrences
+--   id, due, body  up to 100 x; due in us
+-- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused
+--          progress queue:* queues ready schedules schedules-alive schedules-declared schedules-due served tasks
+--          tickets times:* totals turns:* waiters
 -- returns  1, or 0 when the record is no longer the one that was read: then nothing was done
 -- Invariant: of any number of pollers that read the same record one enqueues its occurrences, and none does twice.
 local FIELDS, MOST, FIRST = 3, 100, 7
@@ -22,15 +31,10 @@ guard_places()
 redis.call('SCARD', PREFIX .. 'queues')
 if redis.call('HGET', SCHEDULES, name) ~= read then return 0 end
 
-local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
-local waiting_for = first[1] and from_score(first[2]) or math.huge
 note_overlap(name, rule)
 for at = FIRST, #ARGV, FIELDS do
-  local due = whole(ARGV[at + 1])
-  if put_occurrence(ARGV[at], queue, due, ARGV[at + 2], now) and due < waiting_for then
-    waiting_for = due
-    ring_pollers()
-  end
+  local id, due, body = unpack(ARGV, at, at + 2)
+  put_occurrence(id, queue, whole(due), body, now)
 end
 redis.call('HSET', SCHEDULES, name, becomes)
 redis.call('ZADD', SCHEDULES_DUE, look_at, name)

@@ -3,19 +3,31 @@
 -- it wants kept, and how queues are to be served, for consumers to do alike.
 -- with: prefix clock numbers doorbell ends
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
---          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
+-- ARGV
+--   node              its name
+--   heartbeat         JSON
+--   ttl               ms
+--   keep              how many ends to remember
+--   events            how many events to keep, 0 for none
+--   settings          of the queues that are not plain, as in the tiers of a turn
+--   domains           how many domains with patterns follow
+--   domain, settings  so many x
+--   queue             each queue that the node serves
+-- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
+--          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
 -- returns  how many nodes are alive, and whether anything may be closed to claims, or has been 0|1: see conditions.lua
 -- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is
 -- away is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
+-- Invariant: each thing that is published here holds for the ttl alone, so that a master that is gone is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
-local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
+local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)
+local untill = digits_of(now + tonumber(ttl) * 1000)
 local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-local alive, lives = 1, { [ARGV[1]] = true }
+local alive, lives = 1, { [node] = true }
 for i = 1, #nodes, 2 do
   local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
   if ends + KEPT_US <= now then
@@ -24,24 +36,24 @@ for i = 1, #nodes, 2 do
     alive, lives[nodes[i]] = alive + 1, true
   end
 end
-redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
-if ARGV[4] == '0' then
-  local ends, numbers = PREFIX .. ENDS, redis.pcall('LRANGE', PREFIX .. SEALED, 0, -1)
-  for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', ends .. ':' .. number) end
-  redis.call('UNLINK', ends, PREFIX .. SEALED, PREFIX .. UNTOLD)
+redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', keep) -- the memory of ends stops nothing, whatever stands there
+if keep == '0' then
+  local numbers = redis.pcall('LRANGE', SEALED, 0, -1)
+  for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', sealed_key(number)) end
+  redis.call('UNLINK', ENDS, SEALED, UNTOLD)
 end
-redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
+redis.call('HSET', PREFIX .. 'nodes', node, untill .. ' ' .. heartbeat)
+for queue, share in string.gmatch(settings, ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
 -- Of another type it stops events, and no heartbeat.
-if ARGV[5] == '0' then
-  redis.pcall('HDEL', events_on, ARGV[1])
+if events == '0' then
+  redis.pcall('HDEL', events_on, node)
 else
-  redis.pcall('HSET', events_on, ARGV[1], ARGV[5])
+  redis.pcall('HSET', events_on, node, events)
 end
-for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
-  if not lives[node] then redis.call('HDEL', events_on, node) end
+for _, other in ipairs(redis.pcall('HKEYS', events_on)) do
+  if not lives[other] then redis.call('HDEL', events_on, other) end
 end
 
 -- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.
@@ -65,7 +77,7 @@ local function forget_domains()
   end
 end
 
-local first_queue = 8 + 2 * tonumber(ARGV[7])
+local first_queue = 8 + 2 * tonumber(domains)
 for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do

@@ -2,9 +2,15 @@
 -- A consumer's word that it lives and which queues it serves. It learns how the fleet's masters serve these.
 -- with: prefix clock numbers lists leases renewal shares
 -- KEYS[1]  tasks
--- ARGV     lease ms, owner, queues
+-- ARGV
+--   lease  ms
+--   owner  the consumer
+--   queue  each that it serves
+-- keys     consumers events-on former idle inflight:* members owners patterns paused progress pulse queues served
+--          shares tasks times:* turns:* waiters
 -- returns  1, or 0 when the owner is no longer registered and nothing was done; entries in flight that somebody asked
 --          to cancel; for each queue its share (see shared/shares.lua), or '' for the plain ones
+-- Invariant: a lease is extended, and never given: an owner that was retired stays so.
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')

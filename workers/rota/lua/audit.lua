@@ -2,6 +2,7 @@
 -- The books: accepted = done + cancelled + expired + purged + live.
 -- with: prefix numbers
 -- KEYS[1]  tasks
+-- keys     tasks totals
 -- returns  accepted, done, cancelled, expired, purged, live
 local sums = { accepted = 0, done = 0, cancelled = 0, expired = 0, purged = 0 }
 local totals = redis.call('HGETALL', PREFIX .. 'totals')

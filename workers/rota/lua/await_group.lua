@@ -2,7 +2,11 @@
 -- Whether few enough members of a group are left, or it has ended; if not, note that this client waits for that.
 -- with: prefix
 -- KEYS[1]  tasks
--- ARGV     client, group, how many may be left, or `-` to wait for its end
+-- ARGV
+--   client  who waits
+--   group   its id
+--   most    how many members may be left, or `-` to wait for its end
+-- keys     group-members:* group:* tasks
 -- returns  whether that has come 0|1, how many are left, -1 when it has ended or is not known
 -- Invariant: what has not come yet is noted in the call that looked. Who finds no room there asks again by itself.
 local MOST_NOTED = 1000

@@ -3,8 +3,14 @@
 -- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
 -- with: prefix clock entry ticket bare lists doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
--- ARGV     id, after how many ms its process is killed if it has not ended, or `-`
+-- ARGV
+--   id          of the task
+--   kill_after  after how many ms its process is killed if the task has not ended, or `-`
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle inflight:* keys members meta orders:* owners patterns paused progress
+--          queue:* queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  cancelled | running | dead | unknown
+-- Invariant: a task that waits has ended when this returns; one that runs is never started again.
 local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what stays for a node that is no more
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_places()

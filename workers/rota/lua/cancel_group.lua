@@ -3,8 +3,14 @@
 -- in portions, for the caller to cancel.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
--- ARGV     group, cursor: '0' at first
+-- ARGV
+--   group   its id
+--   cursor  '0' at first
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  whether it is known and has not ended 0|1, the next cursor, '0' behind the last portion, ids
+-- Invariant: nothing that was to follow the group is enqueued any more.
 local PORTION = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()
 guard_places()

@@ -2,6 +2,8 @@
 -- The consumers: owners that are programs of their own, outside of every fleet.
 -- with: prefix clock numbers doorbell
 -- KEYS[1]  tasks
+-- keys     consumers doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress
+--          queue:* served tasks times:* turns:* waiters
 -- returns  how many there are, then a row for at most 500 of them: owner, us that its lease has left, tasks held,
 --          its queues in one text
 local MOST = 500

@@ -2,7 +2,10 @@
 -- A page of the dead, latest first.
 -- with: prefix clock entry ticket
 -- KEYS[1]  tasks
--- ARGV     offset, count
+-- ARGV
+--   offset  how many to pass over
+--   count   up to 500
+-- keys     dead epitaphs tasks tickets
 -- returns  how many there are, then a row each: id, died us, queue, epitaph, body
 local offset, count = tonumber(ARGV[1]), math.max(1, math.min(tonumber(ARGV[2]), 500))
 local answer = { redis.call('ZCARD', PREFIX .. 'dead') }

@@ -3,10 +3,14 @@
 -- producers who are pushed back.
 -- with: prefix clock bare in_use_at_enqueue news marks sent
 -- KEYS[1]  tasks
--- ARGV     nonce (see shared/sent.lua), then up to 500 x: id, queue, how, body
---          how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the
---          head of its lane, where the last one of a call stands first), for how many ms it holds its unique key, and
---          that key or ''
+-- ARGV
+--   nonce             see shared/sent.lua
+--   id, queue, how, body  up to 500 x
+--       how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the
+--       head of its lane, where the last one of a call stands first), for how many ms it holds its unique key, and
+--       that key or ''
+-- keys     counts delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys meta owners
+--          patterns queue:* queues ready sent:* served tasks tickets times:* totals turns:* unique:*
 -- errors   ROTA… when there are too many, or not four arguments for each, or a name is none: nothing was done
 -- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was
 --          never a fleet in this namespace) | duplicate | held ID
@@ -47,7 +51,7 @@ for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}
 
 for at = 2, #ARGV, FIELDS do
-  local id, queue, how, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], '', ''
+  local id, queue, how, body, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], '', ''
   if how ~= '' then due, key = string.match(how, '^(%S*) %d+ (.*)$') end
   local lane = queues[queue] -- its new entries, and what is known of it
   if not name_or_nil(id) or not (lane or queue_or_nil(queue)) then
@@ -93,7 +97,7 @@ for at = 2, #ARGV, FIELDS do
     accepted[id] = true
     lane.accepted = lane.accepted + 1
     bodies[#bodies + 1] = id
-    bodies[#bodies + 1] = ARGV[at + 3]
+    bodies[#bodies + 1] = body
     if key ~= '' then
       flag = 'u'
       holders[key] = id
@@ -125,7 +129,7 @@ for at = 2, #ARGV, FIELDS do
       scores[#scores + 1] = id
       if tell then
         local due_us = string.format('%.0f', due_at)
-        local text, task = id .. lane.after_id .. flag, task_in(ARGV[at + 3])
+        local text, task = id .. lane.after_id .. flag, task_in(body)
         news[#news + 1] = { 'scheduled', text, false, task, 0, 'due_us', due_us }
       end
     else
@@ -136,7 +140,7 @@ for at = 2, #ARGV, FIELDS do
       end
       into[#into + 1] = text
       lane.at_once = lane.at_once + 1
-      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(ARGV[at + 3]) } end
+      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(body) } end
     end
   end
 end
@@ -150,13 +154,14 @@ if #tickets > 0 then
 end
 
 -- The first write also tells whether the nonce is known: then the answer is the one given before, and stays.
-local sent = sent_key(ARGV[1])
-local told = call('SET', sent, ARGV[1] .. '\n' .. table.concat(words, '\n'), 'GET', 'PX', SENT_MS)
-if is_answer(ARGV[1], told) then
+local nonce = ARGV[1]
+local sent = sent_key(nonce)
+local told = call('SET', sent, nonce .. '\n' .. table.concat(words, '\n'), 'GET', 'PX', SENT_MS)
+if is_answer(nonce, told) then
   -- A write, so that a WAIT behind this answer covers the first call too, on whatever connection that came.
   call('SET', sent, told, 'PX', SENT_MS)
   words = {}
-  for word in string.gmatch(string.sub(told, #ARGV[1] + 2), '[^\n]+') do words[#words + 1] = word end
+  for word in string.gmatch(string.sub(told, #nonce + 2), '[^\n]+') do words[#words + 1] = word end
   return words
 end
 

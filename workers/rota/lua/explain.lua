@@ -4,8 +4,14 @@
 -- with: copy prefix clock entry doorbell bare named tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks
--- ARGV     those of a turn: an owner that nobody is, limit 1, nothing in hand, no tokens, no limits of queues, nothing
---          to settle, tiers; behind these a queue to be told of in any case, or '', and how many claims
+-- ARGV
+--   turn   the arguments of one: an owner that nobody is, limit 1, nothing held or to settle, the tiers
+--   asked  a queue to report in any case, or ''
+--   most   how many claims
+-- keys     closed conditions counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs
+--          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
+--          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
+--          turns:* unique:* waiters
 -- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each
 --          queue of which one is claimed and, up to 100, for others with entries: queue, tier, cost, cap, interval us,
 --          and how it is before these claims: entries, running, virtual time; and behind them: entries left, whether

@@ -2,7 +2,10 @@
 -- Groups that have not ended, the longest open first.
 -- with: prefix numbers group_row
 -- KEYS[1]  tasks
--- ARGV     how many to pass over, how many to return (at most 500)
+-- ARGV
+--   first  how many to pass over
+--   most   how many to return, up to 500
+-- keys     group-members:* group:* groups tasks totals
 -- returns  how many there are, of each a row, as group.lua returns it, and how many ever ended with `then`, `on_dead`,
 --          nothing, and cancelled
 local MOST = 500

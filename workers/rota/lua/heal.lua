@@ -4,8 +4,11 @@
 -- again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
--- ARGV     cursor
+-- ARGV
+--   cursor  '0' at first
+-- keys     counts dead healing inflight:* owners rotation tasks tickets
 -- returns  the next cursor
+-- Invariant: counts are written from what was counted, and tasks are not touched.
 local healing = PREFIX .. 'healing'
 local cursor = ARGV[1]
 

@@ -2,16 +2,18 @@
 -- The lists in which tasks stand: lanes, and what owners hold. Where a walk through them begins.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
+-- keys     doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:* queues
+--          served tasks times:* turns:* waiters
 -- returns  how many entries there are, then the lists that hold some, without the prefix
 local entries, lists = 0, {}
 local function note(list)
-  local n = length(PREFIX .. list)
+  local n = length(list)
   entries = entries + n
-  if n > 0 then lists[#lists + 1] = list end
+  if n > 0 then lists[#lists + 1] = string.sub(list, #PREFIX + 1) end
 end
 for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do
-  note('queue:' .. queue)
-  note('queue:' .. queue .. '-delayed')
+  note(ready_lane(queue))
+  note(delayed_lane(queue))
 end
-for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do note('inflight:' .. owner) end
+for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do note(PREFIX .. 'inflight:' .. owner) end
 return { entries, lists }

@@ -2,6 +2,7 @@
 -- The nodes whose masters live, and those that have been silent for some minutes.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
+-- keys     nodes tasks
 -- returns  (node, its heartbeat, us until that is over: not above 0 of one that is silent)..., of at most 500
 local MOST = 500
 local now = redis_now()

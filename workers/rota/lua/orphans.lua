@@ -3,9 +3,15 @@
 -- counted anew with them: a count that was taken while they had no owner lacks what they hold.
 -- with: prefix clock numbers entry lists doorbell recount
 -- KEYS[1]  tasks
--- ARGV     lease ms, then owners whose lists were seen
+-- ARGV
+--   lease  ms
+--   owner  each whose list was seen
+-- keys     counts doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:*
+--          rotation served tasks times:* turns:* waiters
 -- returns  how many were orphans
-local expires = digits_of(redis_now() + tonumber(ARGV[1]) * 1000)
+-- Invariant: an owner is given one lease, whether it is found once or often; no task is touched.
+local lease = tonumber(ARGV[1]) * 1000
+local expires = digits_of(redis_now() + lease)
 redis.call('HLEN', PREFIX .. 'counts')
 local adopted = 0
 for i = 2, #ARGV do

@@ -2,7 +2,11 @@
 -- The numbers of queues, for gauges and people: of those named, and of a portion of all that are known.
 -- with: prefix clock numbers entry ticket doorbell untold matching condition shares closing
 -- KEYS[1]  tasks
--- ARGV     cursor, '0' at first; queues to name whether or not they are known
+-- ARGV
+--   cursor  '0' at first
+--   queue   up to 500 to report whether or not they are known
+-- keys     closed conditions counts dead delayed doorbell doorbell:* events-on former idle members owners patterns
+--          paused progress queue:* queues served shares tasks tickets times:* totals turns:* waiters
 -- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled,
 --          overdue, in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1,
 --          served 0|1, for how many us it has been closed with entries that wait (0: it is not), the condition that
@@ -19,9 +23,10 @@ local function name(queue)
   end
 end
 local bare = untold()
+local cursor = ARGV[1]
 for i = 2, math.min(#ARGV, MOST + 1) do name(ARGV[i]) end
-if bare > 0 and ARGV[1] == '0' then name(UNKNOWN_QUEUE) end
-local portion = redis.call('SSCAN', PREFIX .. 'queues', ARGV[1], 'COUNT', PORTION)
+if bare > 0 and cursor == '0' then name(UNKNOWN_QUEUE) end
+local portion = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', PORTION)
 for _, queue in ipairs(portion[2]) do name(queue) end
 
 local answer = { now, redis.call('ZCARD', PREFIX .. 'owners'), portion[1] }
@@ -41,11 +46,12 @@ end
 local function values(command, key, prefix)
   local fields = {}
   for i, queue in ipairs(names) do fields[i] = prefix .. queue end
-  return redis.call(command, PREFIX .. key, unpack(fields))
+  return redis.call(command, key, unpack(fields))
 end
-local delayed, running = values('HMGET', 'counts', 'delayed:'), values('HMGET', 'counts', 'running:')
-local dead, accepted = values('HMGET', 'counts', 'dead:'), values('HMGET', 'totals', 'accepted:')
-local paused = values('SMISMEMBER', 'paused', '')
+local counts, totals = PREFIX .. 'counts', PREFIX .. 'totals'
+local delayed, running = values('HMGET', counts, 'delayed:'), values('HMGET', counts, 'running:')
+local dead, accepted = values('HMGET', counts, 'dead:'), values('HMGET', totals, 'accepted:')
+local paused = values('SMISMEMBER', PREFIX .. 'paused', '')
 
 -- What somebody serves now: names, and patterns as settings that `served_as` reads.
 local served, patterns, all = {}, '', redis.call('HGETALL', PREFIX .. 'served')

@@ -3,8 +3,14 @@
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
 -- with: withdrawing
 -- KEYS[1]  tasks
--- ARGV     name
+-- ARGV
+--   name  of the schedule
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
+--          totals turns:* unique:* waiters
 -- returns  paused | same (it was before) | unknown
+-- Invariant: no occurrence whose time is still to come is left in `delayed`.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
 guard_places()

@@ -2,8 +2,14 @@
 -- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
 -- with: prefix clock entry ticket doorbell lists in_use former bare named
 -- KEYS[1]  tasks
--- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for
---          all), offset, count
+-- ARGV
+--   place   ready | scheduled | running | dead
+--   queue   its name, '' for all; of ready it has to be named
+--   task    the name of a task, '' for all
+--   offset  where the page begins
+--   count   up to 500
+-- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
+--          progress queue:* served tasks tickets times:* turns:* waiters
 -- returns  now, how many were looked at, offset of the next page or '' when this was the last, then a row each: id,
 --          queue, name, due us, since us, failures, crashes, losses, owner, its epitaph or progress
 --   ready      its lanes: the delayed one first, as it is served

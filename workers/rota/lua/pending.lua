@@ -2,7 +2,10 @@
 -- What a task follows that is not enqueued yet: looked for in what follows the members of chains, then groups.
 -- with: prefix
 -- KEYS[1]  tasks
--- ARGV     id, cursor: '' at first
+-- ARGV
+--   id      of the task
+--   cursor  '' at first
+-- keys     group:* groups members tasks
 -- returns  `task ID` or `group ID`, '' when this portion has none; the next cursor, '' behind the last portion
 local PORTION = 250
 local ITEM = '^(%S+) %S+ %S+ (%d+)\n()' -- as in shared/following.lua
@@ -26,7 +29,7 @@ local function follows_group(group)
 end
 
 local function scan(verb, key, at, find)
-  local page = redis.pcall(verb, PREFIX .. key, at, 'COUNT', PORTION)
+  local page = redis.pcall(verb, key, at, 'COUNT', PORTION)
   if page.err then return '', '0' end -- of another type it stops nothing
   for i = 1, #page[2], 2 do
     local found = find(page[2][i], page[2][i + 1])
@@ -38,12 +41,12 @@ end
 local place, at = string.match(cursor, '^(%l)(%d+)$')
 local found, following
 if place == 'm' then
-  found, following = scan('HSCAN', 'members', at, function(task, text)
+  found, following = scan('HSCAN', PREFIX .. 'members', at, function(task, text)
     return has_id(string.match(text, '\n(.*)$') or '') and 'task ' .. task
   end)
   following = following == '0' and 'g0' or 'm' .. following
 else
-  found, following = scan('ZSCAN', 'groups', at or '0', function(group)
+  found, following = scan('ZSCAN', PREFIX .. 'groups', at or '0', function(group)
     return follows_group(group) and 'group ' .. group
   end)
   following = following == '0' and '' or 'g' .. following

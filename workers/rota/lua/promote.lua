@@ -3,7 +3,11 @@
 -- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following
 -- with: adopt anew overlap leaving_out
 -- KEYS[1]  tasks
--- ARGV     limit
+-- ARGV
+--   limit  how many tasks at most
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
+--          queues ready replies:* result:* schedules-alive served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule
 --          of each occurrence that was left out, as one before it lives
 -- Invariant: nothing is moved before its due time; each member ends in one lane or in dead.

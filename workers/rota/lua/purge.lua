@@ -2,8 +2,13 @@
 -- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
 -- with: prefix clock entry bare doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
--- ARGV     queue
+-- ARGV
+--   queue  its name
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  how many, whether there are more 0|1
+-- Invariant: each task that is purged has ended, and was in a lane until then.
 local MOST = 500
 local queue, now = ARGV[1], redis_now()
 guard_places()

@@ -2,7 +2,12 @@
 -- Forget dead tasks by id.
 -- with: prefix entry books bare in_use former news forget
 -- KEYS[1]  tasks
--- ARGV     up to 500 ids
+-- ARGV
+--   ids  up to 500
+-- keys     counts dead delayed epitaphs events events-on former keys members patterns paused progress ready tasks
+--          tickets totals waiters
 -- returns  how many were dead
+-- Invariant: only dead tasks are forgotten.
 guard_places()
-return forget_all(ARGV)
+local ids = ARGV
+return forget_all(ids)

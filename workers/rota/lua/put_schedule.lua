@@ -3,8 +3,15 @@
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
 -- with: withdrawing
 -- KEYS[1]  tasks
--- ARGV     name, what the schedule says
+-- ARGV
+--   name  of the schedule
+--   text  what it says
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
+--          totals turns:* unique:* waiters
 -- returns  new | same | changed | declared (it is one of the fleet's code or configuration: nothing was done)
+-- Invariant: a schedule that a node declares is never changed.
 local name, text, now = ARGV[1], ARGV[2], redis_now()
 if not name_or_nil(name) or #name > LONGEST_NAME then
   return redis.error_reply('ROTA not a name: ' .. string.sub(name, 1, 200))

@@ -4,12 +4,20 @@
 -- with: prefix clock entry begun doorbell books in_use former bare news waiters otherwise following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
+-- ARGV
+--   owner             the worker
+--   running           the entry that runs
+--   settlements       how many follow
+--   entry, verb, first, second  so many x
+--   domains           the tiers, see shared/tiers.lua
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
+--          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
 -- Invariant: besides what is settled, only what stands behind the entry that runs leaves the list; once that one is
 -- settled, nothing does.
 local now = redis_now()
-local owner = ARGV[1]
+local owner, running = ARGV[1], ARGV[2]
 local inflight = PREFIX .. 'inflight:' .. owner
 local settlements, settlements_at = tonumber(ARGV[3]), 4
 local domains = read_tiers(settlements_at + settlements * 4)
@@ -27,16 +35,16 @@ for queue, ended in pairs(settled) do
 end
 
 -- It may have begun since the worker published it.
-local place = redis.call('LPOS', inflight, ARGV[2]) or redis.call('LPOS', inflight, begun_text(ARGV[2]))
-if not place then return 0 end
+local position = redis.call('LPOS', inflight, running) or redis.call('LPOS', inflight, begun_text(running))
+if not position then return 0 end
 
 local entries = {}
-for i, text in ipairs(redis.call('LRANGE', inflight, place + 1, -1)) do
+for i, text in ipairs(redis.call('LRANGE', inflight, position + 1, -1)) do
   entries[i] = parse_entry(text)
   if not entries[i] then return 0 end -- not of our making: `retire` sets it aside
 end
 
-redis.call('LTRIM', inflight, 0, place)
+redis.call('LTRIM', inflight, 0, position)
 local by_queue = {}
 for i = #entries, 1, -1 do
   local e = entries[i]

@@ -3,8 +3,12 @@
 -- empty. Called before the process exists; without it a claim is refused.
 -- with: prefix clock numbers leases
 -- KEYS[1]  tasks
--- ARGV     lease ms, then places (`node:slot`)
+-- ARGV
+--   lease  ms
+--   place  each, as `node:slot`
+-- keys     lives owners pulse tasks
 -- returns  an owner a place, `node:slot:life`
+-- Invariant: no name is given twice.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')
@@ -14,7 +18,8 @@ note_lease(lease, now)
 if lives and not whole(lives) then redis.call('SET', PREFIX .. 'lives', digits_of(now)) end
 local owners = {}
 for i = 2, #ARGV do
-  owners[i - 1] = ARGV[i] .. ':' .. digits_of(redis.call('INCR', PREFIX .. 'lives'))
+  local place = ARGV[i]
+  owners[i - 1] = place .. ':' .. digits_of(redis.call('INCR', PREFIX .. 'lives'))
   redis.call('ZADD', PREFIX .. 'owners', expires, owners[i - 1])
 end
 return owners

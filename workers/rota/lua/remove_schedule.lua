@@ -3,8 +3,15 @@
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
 -- with: withdrawing
 -- KEYS[1]  tasks
--- ARGV     name, '' for a client | after how many us without a declaration
+-- ARGV
+--   name      of the schedule
+--   patience  after how many us without a declaration, '' for a client
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
+--          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
+--          totals turns:* unique:* waiters
 -- returns  removed | unknown | declared (it is declared by some node: nothing was done)
+-- Invariant: a schedule that a node declares is never removed.
 local name, patience, now = ARGV[1], whole(ARGV[2]), redis_now()
 guard_schedules()
 guard_places()

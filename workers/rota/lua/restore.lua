@@ -2,7 +2,11 @@
 -- Put back tasks that live and stand nowhere, as somebody took their entry away.
 -- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following anew
 -- KEYS[1]  tasks
--- ARGV     up to 500 ids, of tasks that were found in no lane
+-- ARGV
+--   id  up to 500, of tasks that were found in no lane
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
+--          queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or
 --          its lane is no list) | placed (it has ended, or stands somewhere: nothing was done)
 -- Invariant: nothing runs twice for it. The new entry has a life number above that of any other of its id, and stands
@@ -47,8 +51,7 @@ local function put_back(id, body)
     redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
     return 'dead'
   end
-  redis.call('RPUSH', ready_lane(e.queue), entry_text(e))
-  redis.call('SADD', PREFIX .. 'ready', e.queue)
+  put(e)
   redis.call('SADD', PREFIX .. 'queues', e.queue)
   ring_if_served(e.queue)
   if tell then tell('restored', entry_text(e)) end

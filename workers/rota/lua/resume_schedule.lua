@@ -2,8 +2,11 @@
 -- Let a schedule go on with its next occurrence. What would have been while it was paused was not missed.
 -- with: prefix clock numbers schedules
 -- KEYS[1]  tasks
--- ARGV     name
+-- ARGV
+--   name  of the schedule
+-- keys     schedules schedules-alive schedules-declared schedules-due tasks
 -- returns  resumed | same (it was not paused) | unknown
+-- Invariant: no occurrence comes twice.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
 local s = schedule_of(name)

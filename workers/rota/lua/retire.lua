@@ -4,8 +4,22 @@
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following
 -- with: settle adopt tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
---          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
+-- ARGV
+--   owner             whose life ends
+--   reason            exit | expired
+--   crash_limit       how many crashes end a task
+--   loss_limit        how many losses end a task
+--   loss_epitaph      of all it held, when it expired
+--   mark_of_crash     the letter of its kind, or '' when no task is to blame
+--   count_ran         how many follow
+--   id, epitaph       so many x, of each task that ran
+--   settlements       how many follow
+--   entry, verb, first, second  so many x
+--   domains           the tiers, see shared/tiers.lua
+-- keys     consumers counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events
+--          events-on former group-members:* group:* groups idle inflight:* keys members meta nodes owners patterns
+--          paused progress pulse queue:* queues ready replies:* result:* rotation served tasks tickets times:* totals
+--          turns:* unique:* waiters
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were
 --          stale
 --   exit     the process is known to be gone. Only what ran is charged with the crash, unless its epitaph or the mark
@@ -25,9 +39,11 @@ local owner, reason = ARGV[1], ARGV[2]
 local crash_limit, loss_limit, loss_epitaph, mark_of_crash = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
 local at, ran, guilty = 8, {}, 0
-for _ = 1, tonumber(ARGV[7]) do
-  ran[ARGV[at]] = ARGV[at + 1]
-  if ARGV[at + 1] ~= '' then guilty = guilty + 1 end
+local count_ran = tonumber(ARGV[7])
+for _ = 1, count_ran do
+  local id, epitaph = ARGV[at], ARGV[at + 1]
+  ran[id] = epitaph
+  if epitaph ~= '' then guilty = guilty + 1 end
   at = at + 2
 end
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1

@@ -1,10 +1,14 @@
 #!lua
 -- Put dead tasks back into their lanes as if enqueued now: failures, crashes and losses are forgiven. Like enqueue it
 -- is refused by a full server.
--- with: prefix clock entry ticket doorbell books bare in_use news
+-- with: prefix clock entry ticket doorbell books bare in_use news place
 -- KEYS[1]  tasks
--- ARGV     up to 500 ids
+-- ARGV
+--   id  up to 500
+-- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused
+--          progress queue:* queues ready served tasks tickets times:* totals turns:* waiters
 -- returns  how many were dead
+-- Invariant: a task leaves the dead set and enters its lane in one call, with an entry that never was before.
 local now = redis_now()
 guard_places()
 local entries = {}
@@ -23,8 +27,7 @@ for _, e in ipairs(entries) do
     count('dead:' .. e.queue, -1)
     e.kind, e.due, e.ready, e.releases = 'i', now, now, e.releases + 1
     e.failures, e.crashes, e.losses = 0, 0, 0
-    redis.call('RPUSH', ready_lane(e.queue), entry_text(e))
-    redis.call('SADD', PREFIX .. 'ready', e.queue)
+    put(e)
     ring(e.queue)
     if tell then tell('revived', entry_text(e)) end
     revived = revived + 1

@@ -3,9 +3,17 @@
 -- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks
--- ARGV     name, its record as it was read, 'skip' | 'queue' for what overlaps, id, queue, body
+-- ARGV
+--   name             of the schedule
+--   read             its record as it was read
+--   rule             'skip' | 'queue' for what overlaps
+--   id, queue, body  of the occurrence
+-- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
+--          idle inflight:* keys members owners patterns paused progress queue:* queues ready schedules schedules-alive
+--          schedules-declared schedules-due served tasks tickets times:* totals turns:* waiters
 -- returns  ok | changed (the record is no longer the one that was read) | overlaps ID (that occurrence has not ended)
 -- Repeated with the same id it enqueues nothing: the id lives, or has ended.
+-- Invariant: an id is enqueued once.
 local name, read, rule, id, queue, body = unpack(ARGV, 1, 6)
 local now = redis_now()
 if not name_or_nil(id) or not queue_or_nil(queue) then

@@ -2,7 +2,11 @@
 -- Schedules for people: a page of all, those first that are due next, or those of these names.
 -- with: prefix clock
 -- KEYS[1]  tasks
--- ARGV     offset, count (up to 500), names
+-- ARGV
+--   offset  how many to pass over
+--   number  how many to return, up to 500
+--   names   to return these instead
+-- keys     schedules schedules-due tasks
 -- returns  now, how many there are, (name, record)... of those that are there
 local now, due = redis_now(), PREFIX .. 'schedules-due'
 local offset, number = tonumber(ARGV[1]), math.min(500, tonumber(ARGV[2]))

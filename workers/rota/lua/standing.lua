@@ -4,7 +4,10 @@
 -- twice rather than not at all.
 -- with: prefix in_use former
 -- KEYS[1]  tasks
--- ARGV     how many entries of the first list were read before, then lists without the prefix
+-- ARGV
+--   from   how many entries of the first list were read before
+--   lists  without the prefix
+-- keys     events-on former inflight:* members patterns paused progress queue:* tasks waiters
 -- returns  how many of the lists are read to their head, how much of the next one is, ids
 local MOST, LONGEST = 500, 384
 
@@ -16,9 +19,10 @@ local function id_at(line)
   return id
 end
 
-local from, ids, read = tonumber(ARGV[1]), {}, 0
-for i = 2, #ARGV do
-  local lines = redis.pcall('LRANGE', PREFIX .. ARGV[i], -(from + MOST - #ids), -(from + 1))
+local from, lists = tonumber(ARGV[1]), { unpack(ARGV, 2) }
+local ids, read = {}, 0
+for i = 1, #lists do
+  local lines = redis.pcall('LRANGE', PREFIX .. lists[i], -(from + MOST - #ids), -(from + 1))
   for _, line in ipairs(lines.err and {} or lines) do ids[#ids + 1] = id_at(line) end
   if #ids >= MOST then return { read, from + #lines, ids } end
   read, from = read + 1, 0

@@ -3,8 +3,13 @@
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
 -- with: prefix clock numbers entry lists doorbell recount leases untold duty idle condition shares closing
 -- KEYS[1]  tasks
--- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is
---          forgotten
+-- ARGV
+--   lease         ms
+--   name          of this poller, '' for one that never walks
+--   forget_after  ms until an empty queue of a pattern is forgotten
+-- keys     closed conditions counts dead delayed doorbell doorbell:* events-on former idle inflight:* members owners
+--          patterns paused progress pulse queue:* queues rates ready rotation schedules-declared schedules-due served
+--          shares tasks tickets times:* totals turns:* waiters
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
 --          when a schedule is next to be looked at in us or '', schedules that no node declares any more, the keys in
@@ -52,7 +57,8 @@ local function look_at(queue)
   if entries_in(queue) > 0 then
     any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
-    -- Whoever finds a condition closed looks again by itself. Nobody found it for a bare push: the bell rings before it opens.
+    -- Whoever finds a condition closed looks again by itself. Nobody found it for a bare push: the bell rings before it
+    -- opens.
     local closed = any_conditions and closed_by(queue, now)
     if not closed or closed ~= '' and verdict_on(queue, closed, now).after < SOON then
       local rung = ring_if_served(queue)

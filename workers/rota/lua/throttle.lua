@@ -3,7 +3,15 @@
 -- time that is kept for it.
 -- with: prefix clock numbers entry ticket doorbell books in_use former bare news rate
 -- KEYS[1]  tasks
--- ARGV     owner, entry, name of the rate, interval us, burst, latest us: when it may start at last, or ''
+-- ARGV
+--   owner     of the entry
+--   text      the entry
+--   rate      its name
+--   interval  us
+--   burst     how many starts at once
+--   latest    when it may start at last, us, or ''
+-- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
+--          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
 -- returns  word, us
 --   start      so many us from now on: 0, or few enough to wait for them with the task in hand
 --   throttled  it is delayed until this Redis time
@@ -13,7 +21,8 @@
 -- that comes back finds time kept for it: it comes back once, unless those before it started late.
 local IN_HAND = 5000 -- what a claim is worth; a trip through the delayed set takes as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
-local interval, slack = tonumber(ARGV[4]), slack_of(tonumber(ARGV[4]), tonumber(ARGV[5]))
+local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
+local slack = slack_of(interval, burst)
 local rate, inflight = PREFIX .. 'rate:' .. ARGV[3], PREFIX .. 'inflight:' .. owner
 local now = redis_now()
 

@@ -2,10 +2,25 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry bare doorbell books in_use former news waiters following settle tiers rotation claim
 -- KEYS[1]  tasks
--- ARGV     owner, limit, picks, awaited: the entry for which it empties its hands, or '', names_held 0|1: whether it
---          names the ids that it holds, claim_by: from this Redis time on nothing is claimed, 0 for never, n, n ids
---          held, n, n tokens: queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...), n, the lines of so
---          many that are done (as in shared/ends.lua), n, n x (entry verb first second), tiers
+-- ARGV
+--   owner             the worker
+--   limit             how many entries of one queue to claim, 0 for none
+--   picks             how often a queue is chosen; with more than one each pick takes one entry
+--   awaited           the entry for which it empties its hands, or ''
+--   names_held        0|1: whether the ids that it holds follow; 0 when all claims were answered
+--   claim_by          from this Redis time on nothing is claimed, us, 0 for never
+--   held              how many ids it holds, and these
+--   tokens            how many queues it swallowed the token of, and these
+--   limits            of queues that have their own: ` QUEUE=LIMIT`...
+--   plain_count       of how many done tasks lines follow
+--   plain             their lines, as in shared/ends.lua
+--   settlements       how many follow
+--   entry, verb, first, second  so many x
+--   domains           the tiers, see shared/tiers.lua
+-- keys     closed conditions counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs
+--          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
+--          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
+--          turns:* unique:* waiters
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an
 --          entry
 --   ok     the claims: up to `limit` entries of one queue; with several picks as many entries as so many turns would

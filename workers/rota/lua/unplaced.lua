@@ -2,7 +2,9 @@
 -- Of these ids those of live tasks that are not delayed, dead or in flight: they stand in a lane, or nowhere.
 -- with: prefix lists places
 -- KEYS[1]  tasks
--- ARGV     up to 500 ids
+-- ARGV
+--   id  up to 500
+-- keys     dead delayed inflight:* owners tasks
 -- returns  ids
 local live = {}
 for _, id in ipairs(ARGV) do

@@ -2,7 +2,11 @@
 -- What became of tasks; of those that have not come so far, note that this client waits.
 -- with: prefix clock entry lists in_use former bare waiters standing
 -- KEYS[1]  tasks
--- ARGV     client, n x (goal, id); a goal is the task's start `s`, its end `e`, or its end with its result `r`
+-- ARGV
+--   client    who waits
+--   goal, id  of each task; goal: its start `s`, its end `e`, or its end with its result `r`
+-- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
+--          patterns paused progress queue:* replies:* result:* tasks tickets waiters
 -- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes,
 --          or too many were looked through
 -- Invariant: what has not come yet is noted in the call that looked, so nothing can come unseen between.

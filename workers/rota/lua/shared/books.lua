@@ -1,5 +1,6 @@
 -- Counts (what is where, rebuilt by heal) and totals (what ever happened). A field somebody overwrote with
 -- another kind of value must not stop a transition half way, so these two never raise.
+-- keys     counts dead delayed epitaphs keys ready tasks tickets totals
 local function count(field, by) redis.pcall('HINCRBY', PREFIX .. 'counts', field, by) end
 local function total(field, by) redis.pcall('HINCRBY', PREFIX .. 'totals', field, by) end
 

@@ -1,6 +1,7 @@
 -- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any
 -- settings: each function costs a turn, and most fleets have none.
 -- with: tiers turns condition
+-- keys     counts rates
 local function make_bounds(now)
   -- with: rate
   local function condition_on(share) return verdict_on(share.queue, share.condition, now) end

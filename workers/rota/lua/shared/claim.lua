@@ -1,6 +1,7 @@
 -- A claim moves entries from the head of lanes to the list of their owner. A chooser says of which queue the next ones
 -- are, and how many: it is a function that returns a share and a number, or nil when nothing more may be claimed.
 -- with: entry doorbell books bare former condition tiers rotation turns bounds
+-- keys     owners queue:* ready rotation tasks
 local EXAMINE = 500 -- entries and marks a call
 
 -- Claim what may be claimed for `ask`, a record of `inflight`, `holding` (how many entries that list has), `awaited`

@@ -1,5 +1,6 @@
 -- What keeps a queue closed to all claims: '' when it is paused, else the name of its condition, with what is wrong
 -- with that one, if anything. Nil when nothing does.
+-- keys     paused
 local function closed_by(queue, now)
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end
   local name = condition_of(queue, now)

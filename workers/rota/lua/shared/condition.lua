@@ -1,8 +1,9 @@
 -- Whether the condition of a queue lets tasks of it start now. `conditions`: NAME -> `UNTIL_US KIND TEXT`, as masters
 -- define it (conditions.lua). Of the kind `hours` the text is `KNOWN_US FROM_US-TO_US...`, the times at which it is
 -- open, in order, as far as they are known; of the kind `lua` a chunk that the check of the configuration has let
--- through (config/condition_lua.py): it has no loop, no call but to `math`, and nothing that makes a text longer, so its
--- length bounds it. What is none of these keeps closed the queues that name it, and stops nothing else.
+-- through (config/condition_lua.py): it has no loop, no call but to `math`, and nothing that makes a text longer, so
+-- its length bounds it. What is none of these keeps closed the queues that name it, and stops nothing else.
+-- keys     closed conditions counts
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
 -- Made when the first queue is asked about: each function costs a turn, and those of most fleets ask about none.

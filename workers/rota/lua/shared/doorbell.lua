@@ -1,6 +1,7 @@
 -- Doorbells: lists of at most one token each. BLPOP on one sleeps until there is something to look for.
 -- A bell carries no task, so one that somebody overwrote must not stop a transition half way: ringing never raises.
 -- with: patterns marks
+-- keys     doorbell doorbell:* paused queue:*
 local function ring_bell(bell)
   if redis.pcall('LLEN', bell) ~= 0 then return 0 end
   redis.call('RPUSH', bell, '1')

@@ -1,5 +1,6 @@
 -- What the end of a task leaves and clears up, however it ended. The caller has taken the entry from wherever it stood.
 -- with: ends
+-- keys     epitaphs keys meta result:* tasks unique:*
 local follow -- what follows, where there is any: see following.lua
 
 -- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
@@ -49,19 +50,18 @@ do -- as Lua knows no more than 200 names of a script
   -- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts
   -- go when `keep` are known without them; and what a foreign hand put among their numbers.
   local function seal(known)
-    local open, sealed = PREFIX .. ENDS, PREFIX .. SEALED
-    if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', sealed, known)) ~= 'number' then
+    if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then
       redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
-      redis.call('UNLINK', open)
+      redis.call('UNLINK', ENDS)
       return
     end
-    redis.call('RENAME', open, open .. ':' .. string.format('%.0f', known))
+    redis.call('RENAME', ENDS, sealed_key(string.format('%.0f', known)))
     repeat
-      local first = redis.call('LINDEX', sealed, 0)
+      local first = redis.call('LINDEX', SEALED, 0)
       local number = tonumber(first or '')
       if not first or number and number <= known and known - number < keep then return end
-      redis.call('UNLINK', open .. ':' .. first)
-      redis.call('LPOP', sealed)
+      redis.call('UNLINK', sealed_key(first))
+      redis.call('LPOP', SEALED)
     until false
   end
 
@@ -69,19 +69,19 @@ do -- as Lua knows no more than 200 names of a script
     -- Bytes of a text that is sealed; a small memory has shorter ones, of so many an end.
     local LONG, SHORTEST = 32768, 16
     local SHORT = 2048 -- a text that is put behind its head at little cost
-    local open, head = PREFIX .. ENDS, string.format('\n!%d %s %.0f %s', count, how, now, owner)
-    if #text > SHORT then redis.pcall('APPEND', open, head) else text = head .. text end
-    local size = redis.pcall('APPEND', open, text)
+    local head = string.format('\n!%d %s %.0f %s', count, how, now, owner)
+    if #text > SHORT then redis.pcall('APPEND', ENDS, head) else text = head .. text end
+    local size = redis.pcall('APPEND', ENDS, text)
     local known = redis.pcall('HINCRBY', PREFIX .. 'meta', 'ended', count)
     if type(size) == 'number' and size >= math.min(LONG, keep * SHORTEST) then seal(known) end
   end
 
   local function tell_nothing_of(ids, now)
     local LONG = 32768
-    local untold, at = PREFIX .. UNTOLD, string.format(' %.0f', now)
-    local size = redis.pcall('APPEND', untold, '\n' .. table.concat(ids, at .. '\n') .. at)
+    local at = string.format(' %.0f', now)
+    local size = redis.pcall('APPEND', UNTOLD, '\n' .. table.concat(ids, at .. '\n') .. at)
     if type(size) ~= 'number' or size < LONG then return end
-    redis.call('SET', untold, string.match(redis.call('GETRANGE', untold, -LONG / 2, -1), '\n.*') or '')
+    redis.call('SET', UNTOLD, string.match(redis.call('GETRANGE', UNTOLD, -LONG / 2, -1), '\n.*') or '')
   end
 
   -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted

@@ -8,4 +8,6 @@
 -- A text that has grown long is sealed: it becomes `ends:NUMBER`, and NUMBER goes to the tail of the list
 -- `ends-sealed`. It is that of all ends so far. In `ends-untold` stand lines `ID AT` of tasks of which nothing is to be
 -- told, an earlier life of the id included.
-local ENDS, SEALED, UNTOLD = 'ends', 'ends-sealed', 'ends-untold'
+-- keys     ends ends-sealed ends-untold ends:*
+local ENDS, SEALED, UNTOLD = PREFIX .. 'ends', PREFIX .. 'ends-sealed', PREFIX .. 'ends-untold'
+local function sealed_key(number) return PREFIX .. 'ends:' .. number end

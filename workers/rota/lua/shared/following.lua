@@ -4,6 +4,7 @@
 -- whose turn it is: who leaves that set has ended, once. While there are no members there is nothing of this: a call
 -- pays for one look.
 -- with: ending
+-- keys     group-members:* group:* groups tasks
 local following -- what scripts may use of it
 if any_members then
   -- with: otherwise bare
@@ -26,20 +27,6 @@ if any_members then
     return string.format('%.0f', life + 1)
   end
 
-  local function place(e, body, now)
-    if tell and e.due > now then
-      tell('scheduled', entry_text(e), nil, task_in(body), 0, 'due_us', string.format('%.0f', e.due))
-    elseif tell then
-      tell('enqueued', entry_text(e), nil, task_in(body))
-    end
-    if e.due > now then return delay(e, e.due) end
-    local lane = ready_lane(e.queue)
-    if not is_list(lane) then return bury(e, UNUSABLE, now) end
-    redis.call(e.front and 'LPUSH' or 'RPUSH', lane, entry_text(e))
-    redis.call('SADD', PREFIX .. 'ready', e.queue)
-    following.ring(e.queue)
-  end
-
   -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that.
   -- Returns its id, nil when that is taken.
   local function put_what_follows(text, group, now)
@@ -48,17 +35,13 @@ if any_members then
     if not life then return nil end
     local body, rest = string.sub(text, at, at + size - 1), string.sub(text, at + size)
     local due = math.min((tonumber(digits) or 0) + (sign ~= '@' and now or 0), LATEST)
-    local e = {
-      id = id, queue = queue, kind = due > now and 'd' or 'i', due = math.max(due, now), ready = now,
-      failures = 0, crashes = 0, losses = 0, releases = 0, flag = life == '' and '-' or life, front = front ~= '',
-    }
-    redis.call('HSET', PREFIX .. 'tasks', id, body)
+    local e = new_entry(id, queue, due > now and 'd' or 'i', math.max(due, now), now)
+    e.flag, e.front = life == '' and '-' or life, front ~= ''
     local member = rest == '' and group or group .. '\n' .. rest
     if member ~= '-' then redis.call('HSET', MEMBERS, id, member) end
     if group ~= '-' then redis.call('SADD', members_key(group), id) end
-    redis.pcall('SADD', PREFIX .. 'queues', queue)
-    total('accepted:' .. queue, 1)
-    place(e, body, now)
+    local is_ready = place(e, body)
+    if is_ready then following.ring(queue) elseif is_ready == nil then bury(e, UNUSABLE, now) end
     return id
   end
 

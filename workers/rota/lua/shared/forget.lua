@@ -1,5 +1,6 @@
 -- Forget a dead task for good; returns whether it was there.
 -- with: ticket
+-- keys     dead epitaphs tasks tickets
 local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
   local ticket = redis.call('HGET', PREFIX .. 'tickets', id)

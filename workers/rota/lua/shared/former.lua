@@ -3,6 +3,7 @@
 -- id, `life shells`: the number of the last life, and how many shells of earlier ones stand. The number of a life that
 -- has predecessors is in the flag of its entry, so that a shell is told from the task that lives. While there are none,
 -- one function that returns nothing stands in for these: each function costs a call.
+-- keys     tasks
 local function no_former_life() end
 local lives_of, is_shell, numbered_life_ended = no_former_life, no_former_life, no_former_life
 if any_former then

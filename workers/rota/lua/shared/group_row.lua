@@ -1,4 +1,5 @@
 -- How it is with a group, as in GroupState of rota/protocol/groups.py; nothing for what is none of ours.
+-- keys     group-members:* group:*
 local GROUP_FIELDS = { 'total', 'done', 'dead', 'cancelled', 'expired', 'purged', 'cursor', 'opened_us' }
 local GROUP_PHASES = { open = true, closed = true, cancelled = true }
 local function group_row(group)

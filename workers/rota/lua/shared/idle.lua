@@ -1,6 +1,7 @@
 -- Queues that are known by a pattern alone come and go. One that has been empty for a while leaves nothing in Redis:
 -- `idle` has since when each of them is empty, as the sweeps saw it.
 -- with: numbers doorbell
+-- keys     counts doorbell:* idle paused queues rates ready served totals
 
 -- The pattern by which alone a queue is served; nil when there is none.
 local function pattern_of(queue, servings, now)

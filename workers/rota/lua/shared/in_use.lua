@@ -1,5 +1,6 @@
 -- What there is of all that only some fleets use: asked when patterns.lua has seen that there is any.
 -- with: patterns
+-- keys     paused
 local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1

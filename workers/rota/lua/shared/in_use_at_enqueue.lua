@@ -1,4 +1,5 @@
 -- As in_use.lua, of what concerns an enqueue.
+-- keys     events-on former patterns
 local FORMER, EVENTS_ON, PATTERNS = PREFIX .. 'former', PREFIX .. 'events-on', PREFIX .. 'patterns'
 local in_use = redis.call('EXISTS', FORMER, EVENTS_ON, PATTERNS) > 0
 local any_former = in_use and redis.call('HLEN', FORMER) > 0

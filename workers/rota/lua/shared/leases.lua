@@ -1,6 +1,7 @@
 -- Leases may differ, from node to node or before and after a reload. Whoever judges those of others goes by the longest
 -- in use: that was asked for within twice its own length. It stands in `pulse` with the time of the last such call. A
 -- `pulse` of another type stops sweeps, and no life.
+-- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
 local function lease_in_use(lease_text, at_text, now)
   local lease, at = whole(lease_text) or 0, whole(at_text) or 0

@@ -1,4 +1,5 @@
 -- In-flight lists are read by people's calls and other owners' too: one that is no list must not stop them.
+-- keys     inflight:* owners
 local function lines_of(list)
   local lines = redis.pcall('LRANGE', list, 0, -1)
   return lines.err and {} or lines

@@ -3,6 +3,7 @@
 -- names as which it is served there. Where none is announced there is nothing of this, so that it costs no call more
 -- than the look for it.
 -- with: matching
+-- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
 local turns_key, times_key, servings_of, mark, names_heard
 if any_patterns then

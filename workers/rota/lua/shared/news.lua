@@ -2,6 +2,7 @@
 -- They are wanted as long as `events-on` says so: node -> how many entries it wants kept, about. While nobody wants any
 -- there is no `tell`, so that a call costs nothing: `if tell then tell(...) end`. A stream that somebody overwrote
 -- stops no transition.
+-- keys     events tasks
 local tell, tell_end, task_in, reason_in
 if any_events then
   -- with: bare

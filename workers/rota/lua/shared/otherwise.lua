@@ -1,6 +1,7 @@
 -- How the life of a task goes on, or ends, that is not simply done. The caller has taken the entry from wherever it
 -- stood.
--- with: ending ticket
+-- with: ending ticket place
+-- keys     dead epitaphs queue:* ready tasks tickets
 
 -- The accounts of a task's attempts: a line each, latest last, and no more than ten.
 local MOST_ACCOUNTS = 10
@@ -51,19 +52,9 @@ local function bury(e, epitaph, now, owner)
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
-local function delay(e, due)
-  due = math.min(due, LATEST)
-  local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
-  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e) .. (e.front and ' ^' or ''))
-  redis.call('ZADD', PREFIX .. 'delayed', to_score(due), e.id)
-  count('delayed:' .. e.queue, 1)
-  if not first[1] or due < from_score(first[2]) then ring_pollers() end
-end
-
 -- Somebody put another thing where a lane should be. The task is set aside rather than left in the way of others.
 local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
-local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
 local BEGUN = '{"reason":"at_most_once","error":"it may have been started, and its worker was gone before it said so"}'
 

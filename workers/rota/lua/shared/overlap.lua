@@ -1,6 +1,7 @@
 -- Whether an occurrence whose time has come may go on: not while one before it lives, where its schedule says
 -- `overlap = "skip"`. Such a schedule has a field in `schedules-alive`, the id of its occurrence that went on last. A
 -- key of another type keeps nothing from going on.
+-- keys     dead schedules-alive tasks
 local SCHEDULES_ALIVE = PREFIX .. 'schedules-alive'
 local any_overlaps = redis.call('EXISTS', SCHEDULES_ALIVE) == 1
 

@@ -1,4 +1,5 @@
 -- Where an id stands, as far as that can be told without looking through a lane.
+-- keys     dead delayed inflight:* owners
 
 -- The ids in the lists of all registered owners.
 local function held_ids()

@@ -1,4 +1,5 @@
 -- Count anew what runs, from the in-flight lists of the registered owners.
+-- keys     counts inflight:* owners rotation
 local function running_by_queue()
   local running, lists = {}, {}
   local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)

@@ -5,7 +5,7 @@ local FOUND_FASTER = 4 -- than a text is read
 local looked, texts, untold = 0, {}, nil -- texts by how many are newer
 
 local function read_text(key)
-  local text = redis.pcall('GET', PREFIX .. key)
+  local text = redis.pcall('GET', key)
   if type(text) ~= 'string' then return false end
   looked = looked + #text
   return text
@@ -14,9 +14,9 @@ end
 -- nil behind the oldest one, false for one that is gone or no text.
 local function text_at(n)
   if texts[n] == nil then
-    local number = n > 0 and redis.pcall('LINDEX', PREFIX .. SEALED, -n)
+    local number = n > 0 and redis.pcall('LINDEX', SEALED, -n)
     if n > 0 and type(number) ~= 'string' then return nil end
-    texts[n] = read_text(n > 0 and ENDS .. ':' .. number or ENDS)
+    texts[n] = read_text(n > 0 and sealed_key(number) or ENDS)
   end
   return texts[n]
 end

@@ -1,4 +1,5 @@
 -- Renewing leases. Extends those of the owners that are registered; returns these, and the others.
+-- keys     inflight:* owners tasks
 local function extend_leases(owners, expires)
   local extended, lost, scored = {}, {}, {}
   if #owners == 0 then return extended, lost end

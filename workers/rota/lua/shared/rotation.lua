@@ -2,6 +2,7 @@
 -- The states of virtual_time.lua are in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with
 -- patterns, whose queues come and go, in a hash of its own: see shared/turns.lua.
 -- with: turns in_use virtual_time
+-- keys     paused queue:* ready rotation
 
 -- The hash in which a share's state is, the field of its domain, and its own.
 local function fields_of(share)

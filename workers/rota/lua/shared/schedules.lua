@@ -4,6 +4,7 @@
 -- the first behind PASSED, 0 when that is still to be reckoned, `-` when there is none; PAUSED since when it is, 0 when
 -- it is not; RANK since when a node says so, 0 when a client put it; AHEAD those enqueued before their time, with
 -- commas, `-` for none.
+-- keys     schedules schedules-alive schedules-declared schedules-due
 local SCHEDULES, SCHEDULES_DUE = PREFIX .. 'schedules', PREFIX .. 'schedules-due'
 local DECLARED, ALIVE = PREFIX .. 'schedules-declared', PREFIX .. 'schedules-alive'
 local STATE = '^(%d+) (%d+) ([%d-]+) (%d+) (%d+) ([%d,-]+)\n(.*)$'

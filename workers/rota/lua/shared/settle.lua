@@ -1,6 +1,7 @@
 -- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at] on, as in
 -- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
 -- A block, as Lua knows no more than 200 names of a script.
+-- keys     inflight:* result:* tasks
 local settle
 do
   -- The same one by one, for all that are not simply done. What that takes is made when there are any: each function

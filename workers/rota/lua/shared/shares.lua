@@ -2,6 +2,7 @@
 -- one. A queue that they know by a pattern is served as that says. What none has published, or somebody overwrote, is
 -- plain: ''.
 -- with: numbers patterns marks
+-- keys     shares
 local LONGEST_SHARE = 250
 local function share_by_name(name, now)
   local text = redis.pcall('HGET', PREFIX .. 'shares', name)

@@ -1,5 +1,6 @@
 -- Where an id stands, as `status` and `wait` answer it.
 -- with: remembered ticket
+-- keys     dead delayed epitaphs queue:* result:* tasks tickets
 local LOOK = 500
 
 local function progress_of(id)

@@ -6,6 +6,7 @@
 -- Their times stand in `times:DOMAIN`. A queue that is not among these starts at the clock, or where it would be by
 -- its time if that is later: what was empty gains nothing by it, and one that is forgotten loses nothing.
 -- with: marks virtual_time doorbell tiers
+-- keys     doorbell:*
 local SHUT = LATEST
 local guard_turns, move_in_turn, place_marks, open_shut, shut, leave_turns
 local next_in_turn, share_at, next_opening, pass_on_in_turn

@@ -1,6 +1,7 @@
 -- Who waits for tasks. `waiters` has, by id, ` GOAL:CLIENT` for each client: `s` waits for the task's start, `e` for
 -- its end. Clients block on lists of their own; what is pushed there, `how id`, only has them ask: see wait.lua. While
 -- nobody waits there is no `tell_waiters`.
+-- keys     replies:*
 local REPLIES_MS = 60000 -- a list that nobody has emptied for so long is that of a client that is gone
 
 local tell_waiters, wake

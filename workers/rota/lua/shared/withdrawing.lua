@@ -1,5 +1,6 @@
 -- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
 -- with: ticket
+-- keys     delayed tickets
 
 -- As `occurrence_id` of rota/protocol/schedule_store.py: Unix seconds, with a fraction if need be.
 local function occurrence_id(name, at)
