@@ -16,14 +16,14 @@ import click
 from rota.protocol.names import is_pattern
 from rota_supervisor import task_modules
 from rota_supervisor.cli import command, output
-from rota_supervisor.config import schedules as of_file
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import served_queues
+from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
-from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
+from rota_supervisor.master.core.change import compared_with_code
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.server import check_server
 
@@ -39,7 +39,7 @@ def check(no_imports: bool) -> None:
     if not no_imports:
         _require_something_to_run(loaded)
         command.warn_without_imports(config)
-        found = probe_imports(config.imports, config.limits.boot_seconds, of_file.calls_of(config))
+        found = probe_imports(config.imports, config.limits.boot_seconds, calls_of(config))
         _check_against_code(config, found.tasks)
         for misfit in found.misfits:
             output.say_warning(misfit)
@@ -110,14 +110,11 @@ def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
         output.say_warning(f"{modules} of imports declare no task, so none can run: declare functions with @rota.task")
-    for path in unknown_tasks(config, tasks):
-        output.say_warning(f"{path}: no imported module defines this task")
-    unserved = unserved_queues(config, tasks)
-    is_strict = config.unserved_queues == "error"
-    if faults := [*(unserved if is_strict else ()), *of_file.without_queue(config, tasks)]:
-        raise Failure(ExitCode.CONFIG, *map(str, faults))
-    for fault in (*unserved, *of_file.unknown_tasks(config, tasks)):
+    faults, known = compared_with_code(config, tasks)
+    for fault in known:
         output.say_warning(str(fault))
+    if faults:
+        raise Failure(ExitCode.CONFIG, *map(str, faults))
 
 
 # The imports, in a child process: it has a session of its own, so that what a module started is ended with it

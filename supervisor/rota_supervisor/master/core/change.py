@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rota.child.child_settings import settings_to_json
 from rota.protocol.names import served_as
-from rota_supervisor.config import loader, resolution
+from rota_supervisor.config import loader, resolution, schedules
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
@@ -69,6 +69,18 @@ def oversized_pools(config: Config) -> list[Fault]:
         for pool, size in sizes.items()
         if size > MAX_SETTINGS
     ]
+
+
+def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
+    """Return the faults of a configuration whose code has these tasks, and what people should know of it.
+
+    `tasks`: the queue of each.
+    """
+    known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
+    unserved, is_strict = unserved_queues(config, tasks), config.unserved_queues == "error"
+    if faults := [*(unserved if is_strict else ()), *schedules.without_queue(config, tasks)]:
+        return faults, known
+    return [], [*known, *unserved, *schedules.unknown_tasks(config, tasks)]
 
 
 def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:

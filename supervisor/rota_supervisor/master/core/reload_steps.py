@@ -13,7 +13,6 @@ from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.schedules import unknown_tasks, without_queue
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
@@ -108,17 +107,12 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
-    config, tasks = candidate.config, state.code_of(candidate.code).tasks
+    faults, known = changes.compared_with_code(candidate.config, state.code_of(candidate.code).tasks)
     effects: list[do.Effect] = [
-        do.warning(names.CONFIG_WARNING, path=path, warning="no imported task has this name")
-        for path in changes.unknown_tasks(config, tasks)
+        do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in known
     ]
-    unserved = changes.unserved_queues(config, tasks)
-    is_strict = config.unserved_queues == "error"
-    if faults := [*(unserved if is_strict else ()), *without_queue(config, tasks)]:
+    if faults:
         return [*effects, *_refuse(state, faults, ExitCode.CONFIG, now)]
-    to_be_known = (*unserved, *unknown_tasks(config, tasks))
-    effects += [do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in to_be_known]
     return [*effects, *_move_rollout(state, state.rollout.promote())]
 
 
