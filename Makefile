@@ -45,7 +45,7 @@ test-redis: $(VENV)/.installed-dev ## Clients over connections that an applicati
 		folder=$(VENV)/redis-py-$$version; \
 		test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 			--target $$folder redis==$$version || exit 1; \
-		PYTHONPATH=$$folder $(BIN)/pytest -q -n $(TEST_WORKERS) -k redis-redis-py \
+		PYTHONPATH=$$folder $(BIN)/pytest -q -n $(TEST_WORKERS) -k valkey-redis-py \
 			tests/integration/test_borrowed_connections.py $(PYTEST_ARGS) || exit 1; \
 	done
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -139,6 +140,32 @@ class TestBlocking:
             own.set(f"{namespace}-key", "text", ex=10)
             assert own.get(f"{namespace}-key") == "text"
         own.close()
+
+    def test_a_connection_that_has_no_socket_goes_back_to_its_pool(
+        self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Wrapped:
+            """A connection around another one, as an application's pool may lend."""
+
+        pool, wrapped = own.connection_pool, Wrapped()
+        released: list[Any] = []
+        monkeypatch.setattr(pool, "get_connection", lambda *_: wrapped)
+        monkeypatch.setattr(pool, "release", released.append)
+        with pytest.raises(rota.Unavailable, match="_sock"):
+            client.enqueue(call())
+        assert released == [wrapped]
+
+    def test_a_forked_child_and_its_parent_go_on_by_connections_of_their_own(self, client: Client) -> None:
+        client.enqueue(call("before"))
+        child = os.fork()
+        if not child:
+            try:
+                client.enqueue(call("in-the-child"))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        client.enqueue(call("in-the-parent"))
+        assert {each.id for each in client.peek("q")} == {"before", "in-the-child", "in-the-parent"}
 
     def test_an_enqueue_whose_answer_is_lost_counts_once(self, client: Client, link: FaultyLink) -> None:
         link.lose_replies(1, of="enqueue")

@@ -72,7 +72,12 @@ class RedisEndpoint(Borrowing):
         """Borrow a connection. Raises ServerError."""
         try:
             pool = self._pool_of_slot() if self.is_cluster else self.pool
-            return BorrowedConnection(borrow(pool), pool, options, self.moved)
+            lent = borrow(pool)
+            try:
+                return BorrowedConnection(lent, pool, options, self.moved)
+            except BaseException:  # of a class without a socket of its own, say: the pool must not run empty
+                pool.release(lent)
+                raise
         except Exception as error:
             self.is_stale = True
             raise error_of_source(error) from error
