@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from rota.soft_limit import Ending, SoftLimit, soft_limit
+from rota.tasks.hooks import CurrentTask, reset_running, set_running
 from rota.telemetry import log, log_events
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ class NoCopies:
     each task, made short ones a tenth slower.
     """
 
-    __slots__ = ("_page",)
+    __slots__ = ("page",)
 
     def __init__(self) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._page.madvise(_MADV_WIPEONFORK)
-        self._page[0] = 1
+        self.page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.page.madvise(_MADV_WIPEONFORK)
+        self.page[0] = 1
 
     def __enter__(self) -> Self:
         return self
@@ -43,13 +44,37 @@ class NoCopies:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if not self._page[0]:
+        if not self.page[0]:
             _leave(error)
 
     def leave_if_copy(self, error: BaseException | None) -> None:
         """As at the end of a block, with what came out of it."""
+        if not self.page[0]:
+            _leave(error)
+
+
+class TaskBoundary:
+    """A block in which a task is the current one. Whatever the block raises, SystemExit too, ends there and is kept in
+    `exception`. A forked copy of this process ends there as well."""
+
+    __slots__ = ("_current", "_page", "_token", "exception")
+
+    def __init__(self, current: Callable[[], CurrentTask], alone: NoCopies) -> None:
+        self._current = current
+        self._page = alone.page
+
+    def __enter__(self) -> Self:
+        self._token = set_running(self._current)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
         if not self._page[0]:
             _leave(error)
+        reset_running(self._token)
+        self.exception = error
+        return True
 
 
 def _leave(error: BaseException | None) -> None:

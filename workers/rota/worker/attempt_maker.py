@@ -120,13 +120,13 @@ class AttemptMaker:
         return None
 
     def _begin_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
-        """Show its limits in the slot; returns whether it has not expired."""
+        """Show its limits in the slot; returns whether it has not expired, nor was late when its rate was asked."""
         if terms.soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
             self.short_limits.met(terms.soft_limit_ns, at_ns)
         attempt.record.extend(at_ns + terms.limit_ns, attempt.soft_deadline_ns)
         expires = terms.options.expires
-        return expires is None or attempt.times.lag_seconds <= expires
+        return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)
 
     def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
         """The function has returned this, which is to be kept."""

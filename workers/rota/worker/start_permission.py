@@ -13,13 +13,14 @@ has begun. What is to be done is said step by step, so that a loop that blocks a
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rota.child.child_signals import Waiter
 from rota.child.life import NANOSECONDS, Fence, Life
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
+from rota.protocol.outcome import Expired
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleWord
 from rota.server.link import Link
@@ -35,6 +36,20 @@ class MayStart(NamedTuple):
 
     entry: Entry | None
     word: ThrottleWord
+
+    def admits(self, attempt: Attempt) -> bool:
+        """Whether the attempt may begin; then it has the entry as it stands now. A late one expires as it begins."""
+        if self.entry is None:
+            return False
+        attempt.entry = self.entry
+        if self.word is ThrottleWord.LATE:
+            attempt.outcome = Expired()
+        return True
+
+    @property
+    def refusal(self) -> Literal[ThrottleWord.THROTTLED] | None:
+        """THROTTLED when the task's rate did not let it start: this worker has it no more. Else None: still held."""
+        return ThrottleWord.THROTTLED if self.word is ThrottleWord.THROTTLED else None
 
 
 Steps = Generator[Command[Any] | float, Any, MayStart]

@@ -31,8 +31,7 @@ from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.attempt_maker import AttemptMaker
 from rota.worker.claims import Claimed, Ledger
 from rota.worker.concurrent.connections import AioAsker, AioBell, AioLink
-from rota.worker.concurrent.running_tasks import InHand, StackTeller, Steps, belong_to
-from rota.worker.executor import ConcurrentExecutor
+from rota.worker.concurrent.running_tasks import ConcurrentExecutor, InHand, StackTeller, Steps, belong_to
 from rota.worker.loop_state import (
     HOLD_SECONDS,
     LAST_ASK_SECONDS,

@@ -7,8 +7,9 @@ stack.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident, main_thread
 from types import FrameType
@@ -20,8 +21,14 @@ from rota.errors import Cancelled, TimeLimit
 from rota.protocol.entry import Entry
 from rota.soft_limit import Ending, soft_limit
 from rota.telemetry import log, log_events
-from rota.worker.application import NoCopies
+from rota.worker.application import NoCopies, TaskBoundary
 from rota.worker.attempt import Attempt
+from rota.worker.attempt_maker import AttemptMaker
+from rota.worker.claims import Claimed
+from rota.worker.executor import Attempted
+from rota.worker.preparation import Runnable
+from rota.worker.redis_times import times_of
+from rota.worker.start_permission import MayStart
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
@@ -102,6 +109,50 @@ def _extend_here(deadline_ns: int) -> None:
 
 
 _stepping: ContextVar[InHand] = ContextVar("rota_stepping")
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrentExecutor:
+    """As `Executor` for one task at a time, but it awaits what that blocks for."""
+
+    maker: AttemptMaker
+    ask: Callable[[Attempt], Awaitable[MayStart]]
+
+    async def attempt(self, hand: InHand, claimed: Claimed) -> Attempted:
+        """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake."""
+        maker, anchor, at_ns = self.maker, claimed.anchor, boottime_ns()
+        attempt = maker.open(hand.record, claimed, at_ns)
+        hand.opened(attempt)
+        if attempt.asks_first:
+            answer = await self.ask(attempt)
+            if not answer.admits(attempt):
+                return answer.refusal
+            at_ns = boottime_ns()
+        ready = maker.begin(attempt, anchor, at_ns, at_ns)
+        if ready is None:
+            return attempt
+        with TaskBoundary(attempt.current, maker.alone) as boundary:
+            if maker.hooks.around:
+                with maker.hooks.wrapped(attempt.current()), maker.alone:
+                    attempt.called(times_of(attempt.entry, anchor, boottime_ns()))
+                    await self._call(hand, ready, attempt)
+            else:
+                await self._call(hand, ready, attempt)
+        if boundary.exception is not None:
+            maker.failed(attempt, ready, boundary.exception)
+        return attempt
+
+    async def _call(self, hand: InHand, ready: Runnable, attempt: Attempt) -> None:
+        self.maker.started(attempt.entry, attempt.times)
+        started = time.monotonic()
+        try:
+            answer = soft_limit.call(attempt.soft_deadline_ns, ready.task.function, ready.args, ready.kwargs)
+            if isinstance(answer, Coroutine):
+                answer = await hand.wait_for(answer)
+        finally:
+            attempt.runtime_seconds = time.monotonic() - started
+        if ready.terms.options.result_ttl:
+            self.maker.keep_result(attempt, ready, answer)
 
 
 class Steps:
