@@ -18,7 +18,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
+.PHONY: help blocking demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
 	board-types pictures hooks wheel \
 	constraints clean
 
@@ -54,6 +54,9 @@ test-python: ## Unit and process tests on another Python: PYTHON_OTHER, or the n
 	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
 	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) $(OTHER_VENV)/.installed-dev
 	$(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
+
+blocking: $(VENV)/.installed-dev ## Make the client that blocks of the one on asyncio, after that was changed
+	PYTHONPATH=tests $(BIN)/python -m support.blocking_client
 
 e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"

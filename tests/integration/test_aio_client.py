@@ -229,7 +229,7 @@ def test_each_loop_has_a_default_client_of_its_own(resize: rota.Task[[int], int]
         ids.append((await resize.using(delay=0).aenqueue(1)).id)
         ids.extend(handle.id for handle in await rota.aenqueue_many([resize.call(1), resize.call(2)]))
         assert rota.default_async_client() is rota.default_async_client()
-        assert rota.default_async_client()._timeout_seconds == 4
+        assert rota.default_async_client()._driver.timeout_seconds == 4
 
     threads = [threading.Thread(target=asyncio.run, args=(program(),)) for _ in range(3)]
     for thread in threads:

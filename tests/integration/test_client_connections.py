@@ -38,7 +38,7 @@ def call(task_id: str) -> rota.Call:
 
 
 def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Answer[T]]:
-    return client._pool.exchange(Exchange(commands, None, time.monotonic() + 5))
+    return client._driver.pool.exchange(Exchange(commands, None, time.monotonic() + 5))
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def test_an_interrupted_connection_gives_its_answers_to_nobody(
 
 def test_an_answer_left_unread_is_noticed_before_the_connection_is_used_again(client: Client) -> None:
     client.enqueue(call("a"))
-    with borrowed(client._pool) as connection:
+    with borrowed(client._driver.pool) as connection:
         connection.send(command((pack(("PING",)),)))
         select.select([connection], [], [])
     assert client.enqueue(call("a")).duplicate
@@ -93,7 +93,7 @@ def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
     client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("a"))
-    with borrowed(client._pool) as connection:
+    with borrowed(client._driver.pool) as connection:
         redis_client.client_kill_filter(_id=connection.ask(command((pack(("CLIENT", "ID")),))))
         select.select([connection], [], [])
     sent: list[bytes] = []
@@ -120,14 +120,14 @@ def test_a_round_of_many_large_tasks_is_bounded(
     client: Client, server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    send_all = client._pool.exchange
+    send_all = client._driver.pool.exchange
 
     def weighed(asked: Exchange[T]) -> list[Answer[T]]:
         made = list(asked.commands)
         sizes.append(sum(len(command.by_sha()) for command in made))
         return send_all(asked._replace(commands=made))
 
-    monkeypatch.setattr(client._pool, "exchange", weighed)
+    monkeypatch.setattr(client._driver.pool, "exchange", weighed)
     handles = client.enqueue_many(rota.Call("work", ["x" * 200_000], queue="q") for _ in range(50))
     fleet = Fleet(server, namespace)
     assert fleet.lane() == [handle.id for handle in handles]
@@ -174,7 +174,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
 ) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
-    with borrowed(client._pool) as connection:
+    with borrowed(client._driver.pool) as connection:
         sock = connection._connection._socket
 
     def cut_after_the_first() -> Iterator[Command[Any]]:
@@ -195,7 +195,7 @@ def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn
     client.enqueue(call("before"))
     redis_client.script_flush()
     first, second = enqueues(fleet.store, "a", "b")
-    with borrowed(client._pool) as connection:
+    with borrowed(client._driver.pool) as connection:
         send = connection.send
 
     def late_after_the_first() -> Iterator[Command[Any]]:
@@ -211,7 +211,7 @@ def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn
 
     monkeypatch.setattr(connection, "send", sent_when_the_late_answer_is_there)
     short = Exchange(late_after_the_first(), None, time.monotonic() + PAUSE_MS / 3000)
-    assert [type(answer) for answer in client._pool.exchange(short)] == [Unanswered] * 2
+    assert [type(answer) for answer in client._driver.pool.exchange(short)] == [Unanswered] * 2
     assert [type(answer) for answer in exchange(client, [first, second])] == [Answered] * 2
     assert fleet.lane() == ["before", "a", "b"]
 
@@ -236,7 +236,7 @@ def test_many_are_made_up_for_when_the_connection_breaks_between_two_batches(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("before"))
-    with borrowed(client._pool) as connection:
+    with borrowed(client._driver.pool) as connection:
         send, sent = connection.send, []
 
     def breaking_at_the_second(data: bytes) -> None:

@@ -227,7 +227,9 @@ def test_a_namespace_in_which_no_fleet_was_ever_seen_is_warned_of_once(
         typo.enqueue("work", queue="other")
     [warning] = caught
     assert issubclass(warning.category, rota.UnseenNamespace)
-    assert f"no fleet was ever seen in namespace '{namespace}-typo' on {typo._endpoint.place}" in str(warning.message)
+    assert f"no fleet was ever seen in namespace '{namespace}-typo' on {typo._driver.endpoint.place}" in str(
+        warning.message
+    )
     assert warning.filename == __file__
 
 

@@ -218,7 +218,7 @@ def test_many_name_those_accepted_and_those_in_doubt(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then one of one batch
-    exchange = client._pool.exchange
+    exchange = client._driver.pool.exchange
     rounds = itertools.count(1)
 
     def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Answer[T]]:
@@ -226,7 +226,7 @@ def test_many_name_those_accepted_and_those_in_doubt(
             link.lose_replies(1)
         return exchange(asked)
 
-    monkeypatch.setattr(client._pool, "exchange", exchange_losing_the_second_round)
+    monkeypatch.setattr(client._driver.pool, "exchange", exchange_losing_the_second_round)
     with pytest.raises(rota.Uncertain) as caught:
         client.enqueue_many(map(call, ids))
     assert caught.value.accepted == ids[: 8 * BATCH]
@@ -269,7 +269,7 @@ def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkey
     def lose(asked: Exchange[T]) -> list[Answer[T]]:
         return [Unanswered("the way there was cut") for _ in asked.commands]
 
-    monkeypatch.setattr(client._pool, "exchange", lose)
+    monkeypatch.setattr(client._driver.pool, "exchange", lose)
     with pytest.raises(rota.Uncertain) as caught:
         client.enqueue(call("a"))
     monkeypatch.undo()

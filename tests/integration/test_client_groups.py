@@ -170,14 +170,14 @@ class TestGroups:
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")]))
-        exchange = client._pool.exchange
+        exchange = client._driver.pool.exchange
         deadlines: list[float] = []
 
         def noting(asked: Exchange[Any]) -> list[Answer[Any]]:
             deadlines.append(asked.deadline)
             return exchange(asked)
 
-        monkeypatch.setattr(client._pool, "exchange", noting)
+        monkeypatch.setattr(client._driver.pool, "exchange", noting)
         assert handle.cancel()
         assert len(set(deadlines)) == 3
 
@@ -200,7 +200,7 @@ class TestGroups:
     ) -> None:
         group = rota.group([call("work", number) for number in range(PORTION + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
-            exchange = client._pool.exchange
+            exchange = client._driver.pool.exchange
             faults = iter([0, 1, 1])  # the last portion, and its repetition
 
             def losing(asked: Exchange[Any]) -> list[Answer[Any]]:
@@ -208,7 +208,7 @@ class TestGroups:
                     link.lose_replies(1)
                 return exchange(asked)
 
-            monkeypatch.setattr(client._pool, "exchange", losing)
+            monkeypatch.setattr(client._driver.pool, "exchange", losing)
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(group)
             assert len(caught.value.ids) == 100
@@ -225,7 +225,7 @@ class TestGroups:
         handle = client.enqueue(rota.group([call("a")], id="g"))
         with Client(server.url, namespace) as other, monkeypatch.context() as cut_off:
             unanswered: list[Answer[Any]] = [Unanswered("it was cut off")]
-            cut_off.setattr(other._pool, "exchange", lambda _asked: unanswered)
+            cut_off.setattr(other._driver.pool, "exchange", lambda _asked: unanswered)
             with pytest.raises(rota.Uncertain) as caught:
                 other.group("g").add([call("b")])
             cut_off.undo()
@@ -340,7 +340,7 @@ class TestMap:
     def test_what_was_answered_in_part_is_not_sent_again(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        exchange = client._pool.exchange
+        exchange = client._driver.pool.exchange
         sent: list[int] = []
 
         def faulty(asked: Exchange[Any]) -> list[Answer[Any]]:
@@ -352,7 +352,7 @@ class TestMap:
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))
 
-        monkeypatch.setattr(client._pool, "exchange", faulty)
+        monkeypatch.setattr(client._driver.pool, "exchange", faulty)
         assert client.map(work, range(480), chunk=480).status().total == 480
         assert (sent.count(4), sent.count(3)) == (1, 2)
         assert numbers(fleet) == list(range(480))

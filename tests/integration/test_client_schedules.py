@@ -25,7 +25,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
     """A task that this process knows."""
     registry = Registry()
     monkeypatch.setattr("rota.client.task.default_registry", registry)
-    monkeypatch.setattr("rota.client.schedules.default_registry", registry)
+    monkeypatch.setattr("rota.client.schedule_steps.default_registry", registry)
 
     @rota.task(name="report", queue="mail")
     def report(shop: int) -> None: ...

@@ -135,7 +135,7 @@ def test_of_many_the_confirmed_are_told_from_the_unconfirmed(
     first, second = pair
     ids = [f"t-{number}" for number in range(8 * BATCH + 100)]  # a round of 4,000, then one of one batch
     with waiting(first, namespace) as client:
-        exchange = client._pool.exchange
+        exchange = client._driver.pool.exchange
         rounds: list[int] = []
 
         def stopping_the_replica(*args: object) -> object:
@@ -144,7 +144,7 @@ def test_of_many_the_confirmed_are_told_from_the_unconfirmed(
             rounds.append(1)
             return exchange(*args)  # type: ignore[arg-type]  # passed on as it came
 
-        monkeypatch.setattr(client._pool, "exchange", stopping_the_replica)
+        monkeypatch.setattr(client._driver.pool, "exchange", stopping_the_replica)
         with pytest.raises(rota.Uncertain) as caught:
             client.enqueue_many(map(call, ids))
         os.kill(second.pid, signal.SIGCONT)

@@ -160,17 +160,17 @@ def test_a_client_of_the_application_goes_before_every_url(tmp_path: Path) -> No
 @pytest.mark.usefixtures("bare")
 def test_the_default_clients_take_one_of_each_kind() -> None:
     rota.configure(redis=redis.Redis(port=1), namespace="shop")
-    assert default_client()._endpoint.place == "localhost:1"
+    assert default_client()._driver.endpoint.place == "localhost:1"
 
     async def place() -> str:
-        return rota.default_async_client()._endpoint.place
+        return rota.default_async_client()._driver.endpoint.place
 
     with pytest.raises(rota.NotConfigured, match="a Redis client that blocks and none of asyncio"):
         asyncio.run(place())
     rota.configure(redis=redis.asyncio.Redis(port=2))
-    assert (default_client()._endpoint.place, asyncio.run(place())) == ("localhost:1", "localhost:2")
+    assert (default_client()._driver.endpoint.place, asyncio.run(place())) == ("localhost:1", "localhost:2")
     rota.configure(redis_url="redis://127.0.0.1:3")
-    assert (default_client()._endpoint.place, asyncio.run(place())) == ("127.0.0.1:3", "127.0.0.1:3")
+    assert (default_client()._driver.endpoint.place, asyncio.run(place())) == ("127.0.0.1:3", "127.0.0.1:3")
     assert default_client().namespace == "shop"
 
 

@@ -4,7 +4,7 @@ import inspect
 
 import rota
 
-OF_ONE_ALONE = {"close", "aclose", "close_soon", "consumer_of", "execute_later"}
+OF_ONE_ALONE = {"close", "aclose", "close_soon"}
 
 
 def public(client: type) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from rota.client.schedules import all_schedules, find_schedule, require_found, run_schedule_now
+from rota.client.schedule_steps import all_schedules, find_schedule, require_found, run_schedule_now
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.command import follow
 from rota.protocol.schedule_store import PauseWord, ScheduleStore

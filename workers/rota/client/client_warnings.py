@@ -16,14 +16,14 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings of one client, of the server at `place`."""
+    """The warnings of one client, of the server at `place`. `to_check`: names that were noted, and not checked yet."""
 
     def __init__(self, namespace: str, place: str) -> None:
         self._namespace = namespace
         self._place = place
         self._given: set[tuple[type[RotaWarning], str]] = set()
         self._names: set[str] = set()
-        self._to_check: list[str] = []
+        self.to_check: list[str] = []
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
         """Warn of what the server said of a task that it took."""
@@ -45,13 +45,11 @@ class ClientWarnings:
         """Have the name of a task that was taken checked, unless it was before."""
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
-            self._to_check.append(task.foreign)
+            self.to_check.append(task.foreign)
 
     def names_to_check(self) -> list[str]:
         """The names that were noted since the last call."""
-        if not self._to_check:
-            return self._to_check
-        names, self._to_check = self._to_check, []
+        names, self.to_check = self.to_check, []
         return names
 
     def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:

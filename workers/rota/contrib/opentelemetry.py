@@ -18,12 +18,10 @@ from opentelemetry.util.types import AttributeValue
 
 from rota import __version__
 from rota.client.aio.client import AsyncClient
-from rota.client.aio.flow.methods import AsyncFlowing
 from rota.client.aio.flows import AsyncFlows
 from rota.client.blocking.client import Client
 from rota.client.blocking.flows import Flows
 from rota.client.consumer.leased_task import ClaimedTask
-from rota.client.flow.methods import Flowing
 from rota.client.preparation import carried
 from rota.errors import Cancelled, Retry
 from rota.protocol.entry import Kind
@@ -241,10 +239,10 @@ def _calls_of(what: Any) -> list[Call[Any]]:
 _SENDING: Final = (
     (Client, "enqueue", _in_one),
     (Client, "enqueue_many", _in_many),
-    (Flowing, "map", _in_iterator),
+    (Client, "map", _in_iterator),
     (Flows, "add", _in_iterator),
     (AsyncClient, "enqueue", _in_one),
     (AsyncClient, "enqueue_many", _in_many),
-    (AsyncFlowing, "map", _in_iterator),
+    (AsyncClient, "map", _in_iterator),
     (AsyncFlows, "add", _in_iterator),
 )

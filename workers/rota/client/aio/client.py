@@ -1,74 +1,58 @@
-"""The application's client for asyncio: enqueues tasks and asks about them, and never holds up its event loop."""
+"""The application's client: enqueues tasks and asks about them."""
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from rota.client.aio.driver import Connections, in_portions
-from rota.client.aio.flow.methods import AsyncFlowing
+from rota.client.aio.driver import REPEATS, AsyncDriver, AsyncLifecycle, in_portions, once_committed
+from rota.client.aio.event_stream import AsyncTaskEvents
 from rota.client.aio.handles import AsyncHandle
-from rota.client.answers import Exchange, value_of
-from rota.client.blocking.client import Client
-from rota.client.client_warnings import ClientWarnings, known_names
-from rota.client.enqueue_options import (
-    OnCommit,
-    OnCommitOption,
-    ProgressOption,
-    check_nothing_waits,
-    check_on_commit,
-    tell_all,
-    telling,
-)
-from rota.client.failures import Uncertain
+from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit, tell_all, telling
+from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
 from rota.client.interception import interception
 from rota.client.preparation import KIB, in_sending_order, prepare, prepare_each
-from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
-from rota.client.waits import Goal, GroupQuestion, WaitQuestion, has_come, pending_named, question_before
+from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
+from rota.client.sender import Batch, Sender
+from rota.client.status import TaskStatus, status_of
+from rota.client.waits import Goal, WaitQuestion, has_come, pending_named, question_before
 from rota.durations import Duration, TimeLeft, positive_seconds
-from rota.errors import RotaError, Unavailable
-from rota.protocol.command import Command, Steps
-from rota.protocol.groups import Room
+from rota.errors import RotaError
+from rota.foreign_names import KnowsForeignNames
+from rota.protocol.command import Command
 from rota.protocol.new_tasks import Enqueued, NewTask
-from rota.protocol.store import Store
+from rota.protocol.replies import CancelWord
+from rota.protocol.store import BATCH
+from rota.protocol.task_states import State
+from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles
-from rota.server.aio_endpoint import aio_endpoint_of
 from rota.server.durability import Durability, confirmation, level_of
 from rota.server.endpoint import RedisClient
 from rota.tasks import fleet_settings
-from rota.tasks.call import Call, CallOptions, call_of, many, why_not_positional
-from rota.tasks.options import require_name
+from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
+from rota.tasks.options import check_queue, require_name
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
+    from rota.client.aio.flows import AsyncFlows
     from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
+    from rota.client.explanation import Explanation
+    from rota.client.flow.map_steps import MapOptions
     from rota.tasks.call_flows import CallChain, CallGroup
 
 R = TypeVar("R")
-T = TypeVar("T")
-H = TypeVar("H", bound=WithId)
 
 
-_WANTS_BLOCKING: Final = (
-    "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
-    "AsyncClient a redis_url"
-)
-
-
-class AsyncClient(AsyncFlowing):
+class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
     The arguments are those of `Client`; `redis` is a client of asyncio, such as `redis.asyncio.Redis`. It belongs to
     the event loop that uses it first, and to another one only when that was closed. `await aclose()`, or use it as an
     async context manager, when it is not needed any more.
     """
-
-    is_async: Final = True
 
     def __init__(
         self,
@@ -84,44 +68,18 @@ class AsyncClient(AsyncFlowing):
         redis_tls_key: str = "",
         on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
-        namespace that is none, or TypeError for an `on_commit` that takes no callback."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
+        namespace that is not, TypeError for an `on_commit` that takes no callback, a `redis` that cannot be used, or
+        both `redis` and `redis_url`."""
         self.namespace = require_name("namespace", namespace)
-        self._url = redis_url
-        self._tls_files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
         self._max_payload_kb = max_payload_kb
-        self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._store = Store(namespace)
-        self._endpoint = aio_endpoint_of(redis_url, self._tls_files, redis, self._store.keys.tasks)
-        failover = self._endpoint.has_failover
-        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
-        self._sender = Sender(
-            self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
-        )
-        self._warned = ClientWarnings(namespace, self._endpoint.place)
+        seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
+        self._driver = AsyncDriver(redis_url, files, redis, namespace, seconds)
+        failover = self._driver.endpoint.has_failover
+        confirmed = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
+        self._sender = Sender(self._command, self._handles, self._driver.doubt, seconds, confirmed, repeats=REPEATS)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
-        self._connections: Connections | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
-        anew."""
-        there = self._connections
-        self.close_soon()
-        if there is not None and there.loop is asyncio.get_running_loop():
-            await asyncio.sleep(0)  # it closes in this step
-            await there.settle()
-
-    def close_soon(self) -> None:
-        """Close the connections, from whichever thread."""
-        there, self._connections = self._connections, None
-        if there is not None and not there.is_over:
-            there.loop.call_soon_threadsafe(there.close)
 
     # Producing
 
@@ -152,7 +110,12 @@ class AsyncClient(AsyncFlowing):
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> "AsyncHandle[Any] | AsyncChainHandle | AsyncGroupHandle":
-        """Enqueue one call, a chain, a group, or a task by its name: takes and raises what `Client.enqueue` does.
+        """Enqueue one call, a chain or a group; or a task by its name: `queue` is required for one not declared in this
+        process.
+
+        Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
+        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
+        it was accepted and its durability was not confirmed.
 
         It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends
         nothing and raises RuntimeError.
@@ -170,176 +133,227 @@ class AsyncClient(AsyncFlowing):
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
     ) -> list[AsyncHandle[R]]:
-        """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled, and with
-        `on_commit`, as `enqueue`: `accepted` of the cause names those taken before."""
+        """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
+
+        Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
+        `progress` is given how many were accepted, and of how many, after each 4,000; True draws a bar.
+
+        Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
+        """
         tasks = await in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(await self._send(there, on_commit, progress))
+
+    async def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
+        """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
+        return (await self.enqueue(name, args=args, queue=queue, delay=delay)).id
+
+    def group(self, group_id: str) -> "AsyncGroupHandle":
+        """The handle of a group, to look at it, add to it, wait for it, cancel it. Asks nothing. Raises InvalidName."""
+        return self._flows.group(group_id)
+
+    async def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "AsyncGroupHandle":
+        """Enqueue a task for each item, as a group, as room comes: see `rota.map`, which takes and raises the same."""
+        return await self._flows.map(task, items, options)
 
     # Consuming
 
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "AsyncConsumer":
-        """Take tasks of these queues with `async with` and `async for`: see `AsyncConsumer` and `Client.consumer`. It
-        is registered when it is entered. Raises InvalidName, TypeError or ValueError."""
-        from rota.client.aio.consumer import AsyncConsumer, terms_of  # noqa: PLC0415 - as in Client
+        """Take tasks of these queues with `async with` and `async for`, at most `limit` (up to 500) at a time: see
+        `AsyncConsumer`. It is registered when it is entered.
 
-        terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
-        if self._url is None:
-            raise TypeError(_WANTS_BLOCKING)
-        blocking = Client(
-            self._url,
-            self.namespace,
-            max_payload_kb=self._max_payload_kb,
-            timeout_seconds=self._timeout_seconds,
-            redis_tls_ca=self._tls_files.ca,
-            redis_tls_cert=self._tls_files.cert,
-            redis_tls_key=self._tls_files.key,
-        )
-        return AsyncConsumer(blocking, terms)
+        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
+        Raises InvalidName, TypeError or ValueError.
+        """
+        # Imported only here: it brings what a program that only enqueues does without.
+        from rota.client.consumer.lease import terms_of  # noqa: PLC0415
+
+        return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB))
 
     @property
     def schedules(self) -> "AsyncSchedules":
         """What is enqueued periodically, to be looked at and steered: see `AsyncSchedules`."""
-        from rota.client.aio.schedules import AsyncSchedules  # noqa: PLC0415 - as in Client
-        from rota.client.schedules import ScheduleSteps  # noqa: PLC0415 - as in Client
+        from rota.client.aio.schedules import AsyncSchedules  # noqa: PLC0415 - as above
+        from rota.client.schedule_steps import ScheduleSteps  # noqa: PLC0415
 
-        return AsyncSchedules(self, self._follow, ScheduleSteps(self.namespace, self._max_payload_kb))
+        return AsyncSchedules(self, self._driver, ScheduleSteps(self.namespace, self._max_payload_kb))
 
-    # Waiting
+    # Looking
 
-    async def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
+    async def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
+        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
+        `unknown`, with the reason in `error`."""
+        try:
+            return await self._driver.follow(looking_at(self._driver.store, task_id, args=args))
+        except RotaError as error:
+            return unknown_for(task_id, error)
+
+    async def peek(
+        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> list[QueuedTask]:
+        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
+        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+
+        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
+        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
+        """
+        return await self._driver.follow(peeking(self._driver.store, queue, state, task, limit))
+
+    async def queues(self) -> list[QueueCounts]:
+        """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
+        return await self._driver.follow(find_queues(self._driver.store))
+
+    async def explain(
+        self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
+    ) -> "Explanation":
+        """The next `n` claims in order, up to 1,000, of each pool or of the one named, and why it is these; of a queue
+        or a task why it is not among them, and when it could be.
+
+        The claim itself is run over a copy: nothing is changed. Raises InvalidName, TypeError, ValueError for a number
+        that is none or a pool that no master has, else as `cancel`.
+        """
+        return await self._driver.follow(explaining(self._driver.store, n, queue, task_id, pool))
+
+    def events(
+        self,
+        after: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncTaskEvents:
+        """Follow task events on a connection of its own, with `async for`, of one queue or one task if that is named.
+
+        It begins at its place, or raises why it cannot, when it is entered with `async with`, else at the first event.
+
+        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
+        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
+        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as
+        `AsyncTaskEvents` says.
+        """
+        wanted = wanted_events(after, queue, task, timeout)
+        if (interceptor := self._driver.interceptor()) is not None:
+            interceptor.run(
+                self.namespace, self._driver.store.events("$", BATCH)
+            )  # raises: it answers no such question
+        return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
+
+    # Steering
+
+    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
+        it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
+
+        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
+        server does not let this user ask.
+        """
+        return status_of(task_id, await self._state(Goal.END, task_id, timeout))
+
+    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended, and return its status; it may be claimed a little
+        before its function is called, and given back without. Waits and raises as `wait`."""
+        return status_of(task_id, await self._state(Goal.START, task_id, timeout))
+
+    async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
+        """Wait until a task has ended, and return what its function returned. Waits as `wait`.
+
+        Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
+        and there is no result; and as `wait`.
+        """
+        found = await self._state(Goal.RESULT, task_id, timeout)
+        return result_of(status_of(task_id, found), found.result)
+
+    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
+        """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that
+        it is dead or unknown.
+
+        `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
+        for a time that is none, Unavailable or Uncertain.
+        """
+        return await self._driver.run(cancelling(self._driver.store, task_id, kill_after), [task_id])
+
+    async def pause(self, queue: str) -> bool:
+        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        check_queue(queue)
+        return await self._driver.run(self._driver.store.pause(queue)) > 0
+
+    async def resume(self, queue: str) -> bool:
+        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        check_queue(queue)
+        return await self._driver.run(self._driver.store.resume(queue)) > 0
+
+    async def revive(self, task_id: str) -> bool:
+        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return await self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
+
+    async def purge_dead(self, task_id: str) -> bool:
+        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return await self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
+
+    # What the methods above have in common
+
+    @cached_property
+    def _flows(self) -> "AsyncFlows":
+        from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - as above
+        from rota.client.flow.transfer import terms_of  # noqa: PLC0415
+
+        terms = terms_of(self._driver.store, self._sender, self._max_payload_kb, self._driver.warned)
+        return AsyncFlows(self, self._driver, terms, self._on_commit)
+
+    async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
+        """Wait for a task, and for those that it follows."""
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
         left, within = TimeLeft(timeout), timeout
         while True:
-            found = await self._here().waiting.wait(question, within)
+            found = await self._driver.wait(question, within)
             assert isinstance(found, TaskState), "it is asked about a task"
-            found = await self._follow(look_back(self._store, task_id, found))
+            found = await self._driver.follow(look_back(self._driver.store, task_id, found))
             if has_come(question, found):
                 return found
             if found.follows:
                 with pending_named(question, found, timeout):
-                    await self._here().waiting.wait(question_before(found), left.seconds())
+                    await self._driver.wait(question_before(found), left.seconds())
             within = left.seconds()
-
-    async def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
-        if (interceptor := interception.interceptor) is not None:
-            return interceptor.wait_for_group(self.namespace, question)
-        found = await self._here().waiting.wait(question, timeout)
-        assert isinstance(found, Room), "it is asked about a group"
-        return found
-
-    # Talking to the server
-
-    def _here(self) -> Connections:
-        there = self._connections
-        if there is None or there.is_over:
-            there = self._connections = Connections(self._endpoint, self._timeout_seconds, self._store)
-        elif there.loop is not asyncio.get_running_loop():
-            raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
-        return there
 
     async def _send(
         self, tasks: Sequence[NewTask], on_commit: OnCommitOption, progress: ProgressOption = None
     ) -> list[AsyncHandle[Any]]:
-        self._check_nothing_waits(on_commit)
-        if (interceptor := interception.interceptor) is not None:
+        if on_commit is ...:
+            on_commit = self._on_commit
+        if on_commit is None:
+            return await self._send_now(tasks, progress)
+        return await once_committed(
+            on_commit, tasks, partial(self._send_now, progress=progress), lambda: self._expected(tasks)
+        )
+
+    async def _send_now(self, tasks: Sequence[NewTask], progress: ProgressOption = None) -> list[AsyncHandle[Any]]:
+        if (interceptor := self._driver.interceptor()) is not None:
             words = interceptor.enqueue(self.namespace, tasks)
             tell_all(progress, len(tasks))
             return self._handles(tasks, words)
         if progress is None:
-            return await self._sent(await self._drive(self._sender.send(tasks)))
+            return await self._driver.drive(self._sender.send(tasks))
         with telling(progress, len(tasks)) as tell:
-            return await self._sent(await self._drive(self._sender.send(tasks, tell)))
+            return await self._driver.drive(self._sender.send(tasks, tell))
 
-    async def _send_flow(self, sending: Sending[H]) -> list[H]:
-        if (interceptor := interception.interceptor) is not None:
-            return intercepted(interceptor, self.namespace, sending)
-        return await self._sent(await self._drive(sending))
+    def _expected(self, tasks: Sequence[NewTask]) -> list[AsyncHandle[Any]]:
+        return [AsyncHandle(task.id, duplicate=False, client=self) for task in tasks]
 
-    async def _sent(self, handles: list[H]) -> list[H]:
-        """As of Client."""
-        if names := self._warned.names_to_check():
-            with suppress(RotaError):
-                known = await self._follow(known_names(self._store))
-                self._warned.of_names(names, known)
-        return handles
-
-    def _check_nothing_waits(self, on_commit: OnCommitOption) -> None:
-        if on_commit is ...:
-            on_commit = self._on_commit
-        if on_commit is not None:
-            check_nothing_waits(on_commit)
-
-    async def _drive(self, sending: Sending[H]) -> list[H]:
-        here = self._here()
-        try:
-            exchange = next(sending)
-            while True:
-                pool, line = here.pool if exchange.confirmation is None else here.confirming, None
-                try:
-                    line = await pool.ready(exchange)
-                    answers = await pool.exchange(line, exchange)  # sends by its first step
-                except Unavailable as error:
-                    exchange = sending.throw(error)
-                except asyncio.CancelledError as cancelled:
-                    raise cancelled from _cut(sending, is_sent=line is not None)
-                else:
-                    exchange = sending.send(answers)
-        except StopIteration as end:
-            handles: list[H] = end.value
-            return handles
-
-    def _doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[AsyncHandle[Any]]]) -> Uncertain:
-        return Uncertain(why, ids, aagain=lambda: self._drive(again()))
-
-    async def _follow(self, steps: Steps[T], /) -> T:
-        deadline = time.monotonic() + self._timeout_seconds
-        answer: Any = None
-        try:
-            while True:
-                answer = await self._run(steps.send(answer), (), deadline)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-    async def _run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command, once: without a nonce a second time would be a second call.
-
-        Raises Unavailable, or Uncertain when no answer came.
-        """
-        if (interceptor := interception.interceptor) is not None:
-            return interceptor.run(self.namespace, command)
-        until = time.monotonic() + self._timeout_seconds if deadline is None else deadline
-        exchange = Exchange([command], None, until)
-        pool = self._here().pool
-        line = await pool.ready(exchange)
-        try:
-            [answer] = await pool.exchange(line, exchange)
-        except asyncio.CancelledError as cancelled:
-            raise cancelled from Uncertain("the await was cancelled; it may have been carried out", ids)
-        return value_of(answer, ids)
-
-    def _enqueue(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
-        return self._store.enqueue(batch.nonce, batch.items)
+    def _command(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
+        return self._driver.store.enqueue(batch.nonce, batch.items)
 
     def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[AsyncHandle[Any]]:
+        warned = self._driver.warned
+        handles: list[AsyncHandle[Any]] = []
         for task, word in zip(tasks, words, strict=True):
-            self._warned.note(task)
+            warned.note(task)
             if word.unserved or word.unseen:
-                self._warned.of_answer(task, word)
-        return [
-            AsyncHandle(word.holder or task.id, word.duplicate, self) for task, word in zip(tasks, words, strict=True)
-        ]
-
-
-def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """What an enqueue raises for which nobody waits any more."""
-    try:
-        sending.throw(Cut(is_sent=is_sent))
-    except (Unavailable, Uncertain) as cause:
-        return cause
-    return None
+                warned.of_answer(task, word)
+            handles.append(AsyncHandle(word.holder or task.id, word.duplicate, self))
+        return handles

@@ -9,13 +9,13 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rota.client.blocking.client import Client
-from rota.client.consumer import ClaimedTask, Consumer, LeasedTask, Terms, terms_of
+from rota.client.blocking.driver import Driver
+from rota.client.consumer import ClaimedTask, Consumer, LeasedTask, Terms
 from rota.durations import Duration
 from rota.errors import Dead
 from rota.protocol.outcome import Outcome, Release
 
-__all__ = ["AsyncConsumer", "AsyncLeasedTask", "terms_of"]
+__all__ = ["AsyncConsumer", "AsyncLeasedTask"]
 
 T = TypeVar("T")
 
@@ -72,8 +72,8 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     after `stop`. A task that came when nobody waited any more is the first that the next one gets.
     """
 
-    def __init__(self, client: Client, terms: Terms) -> None:
-        self._client = client
+    def __init__(self, driver: Driver, terms: Terms) -> None:
+        self._driver = driver
         self._terms = terms
         self._consumer: Consumer | None = None
         self._coming: asyncio.Future[LeasedTask | None] | None = None
@@ -119,7 +119,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         await _in_thread(self._close)
 
     def _register(self) -> None:
-        self._consumer = self._client.consumer_of(self._terms)
+        self._consumer = self._driver.consumer(self._terms)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
         registering.exception()  # that nobody asks for it is no fault
@@ -128,7 +128,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     def _close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
-        self._client.close()
+        self._driver.close()
 
     @property
     def _entered(self) -> Consumer:

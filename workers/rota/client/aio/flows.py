@@ -1,19 +1,16 @@
-"""What an asyncio client does with chains and groups: as `rota.client.blocking.flows`."""
+"""What a client does with chains and groups."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 
-from rota.client.aio.driver import in_portions
+from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_portions, once_committed
 from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
-from rota.client.aio.looking import FollowAsync
-from rota.client.blocking.flows import cancelling_group
-from rota.client.enqueue_options import OnCommitOption, telling
+from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.failures import Uncertain
-from rota.client.flow.group_status import GroupStatus, looking_at_group
+from rota.client.flow.group_status import GroupStatus, cancelling_group, looking_at_group
 from rota.client.flow.map_steps import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.flow.transfer import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
-from rota.client.sender import Sending, WithId
+from rota.client.flow.transfer import AddSending, FlowSending, FlowTerms, flow_of, going_on, group_ended, ids_of
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
@@ -24,55 +21,38 @@ from rota.tasks.call import Call
 from rota.tasks.call_flows import CallChain, members_of
 from rota.tasks.options import require_name
 
-H = TypeVar("H", bound=WithId)
-T = TypeVar("T")
-
-
-class SendAsync(Protocol):
-    """Sends, and returns the handles."""
-
-    async def __call__(self, sending: Sending[H], /) -> list[H]: ...
-
-
-class AwaitGroup(Protocol):
-    """Waits for what is asked about a group."""
-
-    async def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
-
-
-class AsyncWays(NamedTuple):
-    """How a client sends, asks and waits."""
-
-    send: SendAsync
-    follow: FollowAsync
-    wait: AwaitGroup
-    check_nothing_waits: Callable[[OnCommitOption], None]
-
 
 class AsyncFlows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: AsyncTaskAccess, terms: FlowTerms, ways: AsyncWays) -> None:
+    def __init__(
+        self, client: AsyncTaskAccess, driver: AsyncDriver, terms: FlowTerms, on_commit: OnCommit | None
+    ) -> None:
         self.client = client
+        self._driver = driver
         self._terms = terms
-        self._ways = ways
+        self._on_commit = on_commit
 
     async def enqueue(self, what: Any, on_commit: OnCommitOption) -> AsyncChainHandle | AsyncGroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
         members = await in_portions(self._terms.checks.all_of(what))
         flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
-        self._ways.check_nothing_waits(on_commit)
-        handle: AsyncChainHandle | AsyncGroupHandle = (await self._ways.send(flow.send()))[0]
+        on_commit = self._on_commit if on_commit is ... else on_commit
+        if on_commit is None:
+            handle: AsyncChainHandle | AsyncGroupHandle = (await self._send(flow))[0]
+        else:
+            [handle] = await once_committed(on_commit, flow, self._send, lambda: [flow.expected])
         return handle
 
     def group(self, group_id: str) -> AsyncGroupHandle:
-        """See `Client.group`."""
+        """See `AsyncClient.group`."""
         return AsyncGroupHandle(require_name("id", group_id), duplicate=False, flows=self)
 
     async def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> AsyncGroupHandle:
         """See `rota.map`."""
         plan, count = plan_of(options), count_of(items)
-        self._ways.check_nothing_waits(...)
+        if self._on_commit is not None:
+            check_nothing_waits(self._on_commit, MAP_AT_ONCE)
         of_task = Items(caller_of(task), items, self._terms.checks)
         filling = filling_of(self._terms, plan)
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
@@ -84,28 +64,31 @@ class AsyncFlows:
     async def add(
         self, group_id: str, members: Iterable[Call[Any] | CallChain]
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """See `GroupHandle.add`."""
+        """See `AsyncGroupHandle.add`."""
         prepared = await in_portions(self._terms.checks.members(members_of(members)))
-        return await self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+        return await self._driver.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
 
     async def status(self, group_id: str) -> GroupStatus:
-        """See `GroupHandle.status`."""
-        return await self._ways.follow(looking_at_group(self._terms.store, group_id))
+        """See `AsyncGroupHandle.status`."""
+        return await self._driver.follow(looking_at_group(self._terms.store, group_id))
 
     async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
-        """See `GroupHandle.wait`."""
-        await self._ways.wait(GroupQuestion(group_id), timeout)
+        """See `AsyncGroupHandle.wait`."""
+        await self._driver.wait_for_group(GroupQuestion(group_id), timeout)
         return await self.status(group_id)
 
     async def cancel(self, group_id: str) -> bool:
-        """See `GroupHandle.cancel`."""
+        """See `AsyncGroupHandle.cancel`."""
         steps, answer = cancelling_group(self._terms.store, group_id), None
         try:
-            while True:  # as in Flows
-                answer = await self._ways.follow(ask(steps.send(answer)))
+            while True:  # each of its commands has all the time of a call: they may be many
+                answer = await self._driver.follow(ask(steps.send(answer)))
         except StopIteration as end:
             is_known: bool = end.value
             return is_known
+
+    async def _send(self, flow: FlowSending[Any]) -> list[Any]:
+        return await self._driver.send(flow.send())
 
     async def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
@@ -116,9 +99,9 @@ class AsyncFlows:
                 answer = failure = None
                 try:
                     if isinstance(asked, GroupQuestion):
-                        answer = await self._ways.wait(asked, None)
+                        answer = await self._driver.wait_for_group(asked, None)
                     else:
-                        await self._ways.send(asked)
+                        await self._driver.send(asked)
                 except (Unavailable, Uncertain) as error:
                     failure = error
 

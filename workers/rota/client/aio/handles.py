@@ -1,15 +1,15 @@
-"""Handles of tasks, chains and groups, which an awaited enqueue returns."""
+"""Handles of tasks, chains and groups, which an enqueue returns."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from rota.client.blocking.handles import PASSED
 from rota.client.flow.group_status import GroupStatus
 from rota.client.status import TaskStatus
 from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
+from rota.protocol.task_states import State
 from rota.tasks.call import Call
 from rota.tasks.call_flows import CallChain
 
@@ -26,13 +26,24 @@ class AsyncTaskAccess(Protocol):
     async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
-    """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
+    """An enqueued task; `R_co` is what its function returns.
+
+    `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
+    id, and this call added nothing.
+    """
 
     id: str
     duplicate: bool
     client: AsyncTaskAccess = field(repr=False, compare=False)
+
+    def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
+        # By hand, in half the time: frozen dataclasses set each field through a call.
+        fields = self.__dict__
+        fields["id"] = id
+        fields["duplicate"] = duplicate
+        fields["client"] = client
 
     async def status(self) -> TaskStatus:
         """Where the task stands now. Never raises: see `AsyncClient.status`."""
@@ -43,7 +54,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
         return await self.client.wait(self.id, timeout)
 
     async def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended; returns its status."""
+        """Wait until a worker has the task in hand, or it has ended; returns its status. Raises as
+        `AsyncClient.wait`."""
         return await self.client.wait_started(self.id, timeout)
 
     async def result(self, timeout: Duration | None = None) -> R_co:
@@ -56,9 +68,17 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
         return await self.client.cancel(self.id, kill_after)
 
 
+PASSED: Final = (State.DONE, State.UNKNOWN)
+"""A task of a chain that stands so has the next one behind it, or had: `unknown` is one that is not remembered."""
+
+
 @dataclass(frozen=True)
 class AsyncChainHandle(KnowsForeignNames, place="handle"):
-    """An enqueued chain, as `ChainHandle`: `ids`, `duplicate` and `id` are the same, its methods are awaited."""
+    """An enqueued chain: the `ids` of its tasks, in order.
+
+    `duplicate`: the first one's id was live already, or its unique key was held: then nothing of the chain was added,
+    and `ids` has the one that stays.
+    """
 
     ids: tuple[str, ...]
     duplicate: bool
@@ -70,7 +90,7 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return self.ids[0]
 
     async def status(self) -> TaskStatus:
-        """The status of the task at which the chain stands, or with which it ended: see `ChainHandle.status`."""
+        """The status of the task at which the chain stands, or with which it ended. Never raises."""
         for task_id in self.ids:
             found = await self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -78,7 +98,8 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended; returns the status of the task with which it did: see `ChainHandle.wait`."""
+        """Wait until the chain has ended; returns the status of the task with which it did: the last one, or the first
+        that was not done. Waits and raises as `AsyncClient.wait`."""
         left = TimeLeft(timeout)
         for task_id in self.ids:
             found = await self.client.wait(task_id, left.seconds())
@@ -87,8 +108,9 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """Cancel the task at which the chain stands, which drops the rest: see `AsyncClient.cancel`."""
-        for task_id in self.ids:  # as in ChainHandle
+        """Cancel the task at which the chain stands, which drops the rest, unless it `running` is done before it hears
+        of it: see `AsyncClient.cancel`."""
+        for task_id in self.ids:  # in order: one that is not there any more has the next one behind it
             word = await self.client.cancel(task_id, kill_after)
             if word is not CancelWord.UNKNOWN:
                 break
@@ -110,7 +132,7 @@ class AsyncGroupAccess(Protocol):
 
 @dataclass(frozen=True)
 class AsyncGroupHandle(KnowsForeignNames, place="handle"):
-    """A group, as `GroupHandle`, whose methods are awaited."""
+    """A group. `duplicate`: a group of this id had all its members already, or has ended: nothing was added."""
 
     id: str
     duplicate: bool
@@ -122,17 +144,21 @@ class AsyncGroupHandle(KnowsForeignNames, place="handle"):
         return self.flows.client
 
     async def status(self) -> GroupStatus:
-        """Where the group stands; `unknown` when it ended a minute ago, or never was: see `GroupHandle.status`."""
+        """Where the group stands; `unknown` when it ended a minute ago, or never was. Raises as
+        `AsyncClient.cancel`."""
         return await self.flows.status(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> GroupStatus:
-        """Wait until the group has ended: see `GroupHandle.wait`."""
+        """Wait until the group has ended: all its members, and what follows is enqueued; `unknown` as of `status`.
+        Waits and raises as `AsyncClient.wait`."""
         return await self.flows.wait(self.id, timeout)
 
     async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """Add members while it has not ended: see `GroupHandle.add`."""
+        """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded,
+        else as `AsyncClient.enqueue_many`."""
         return await self.flows.add(self.id, members)
 
     async def cancel(self) -> bool:
-        """Cancel all members that have not ended, and let nothing follow: see `GroupHandle.cancel`."""
+        """Cancel all members that have not ended, those that run too; neither `then` nor `on_dead` is enqueued. False
+        when it has ended, or never was. Raises as `AsyncClient.cancel`; it may be repeated."""
         return await self.flows.cancel(self.id)

@@ -1,87 +1,47 @@
+# Generated from rota/client/aio/flows.py by `make blocking`: change that, not this.
 """What a client does with chains and groups."""
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 
+from rota.client.blocking.driver import MAP_AT_ONCE, Driver, in_portions, once_committed
 from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
-from rota.client.enqueue_options import (
-    MAP_WAITS_NOT,
-    OnceSent,
-    OnCommit,
-    OnCommitOption,
-    check_nothing_waits,
-    check_on_commit,
-    telling,
-)
+from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.failures import Uncertain
-from rota.client.flow.group_status import GroupStatus, looking_at_group
+from rota.client.flow.group_status import GroupStatus, cancelling_group, looking_at_group
 from rota.client.flow.map_steps import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.flow.transfer import (
-    AddSending,
-    FlowSending,
-    FlowTerms,
-    flow_of,
-    going_on,
-    group_ended,
-    ids_of,
-)
-from rota.client.sender import Sending, WithId
+from rota.client.flow.transfer import AddSending, FlowSending, FlowTerms, flow_of, going_on, group_ended, ids_of
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
-from rota.protocol.command import FollowSteps, Steps, ask, follow
+from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
-from rota.protocol.store import Store
 from rota.tasks.call import Call
 from rota.tasks.call_flows import CallChain, members_of
 from rota.tasks.options import require_name
-
-H = TypeVar("H", bound=WithId)
-
-
-class Send(Protocol):
-    """Sends, and returns the handles."""
-
-    def __call__(self, sending: Sending[H], /) -> list[H]: ...
-
-
-class WaitForGroup(Protocol):
-    """Waits for what is asked about a group."""
-
-    def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
-
-
-class Ways(NamedTuple):
-    """How a client sends, asks and waits."""
-
-    send: Send
-    follow: FollowSteps
-    wait: WaitForGroup
-    on_commit: OnCommit | None
 
 
 class Flows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: TaskAccess, terms: FlowTerms, ways: Ways) -> None:
+    def __init__(self, client: TaskAccess, driver: Driver, terms: FlowTerms, on_commit: OnCommit | None) -> None:
         self.client = client
+        self._driver = driver
         self._terms = terms
-        self._ways = ways
+        self._on_commit = on_commit
 
     def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
-        members = list(self._terms.checks.all_of(what))
+        members = in_portions(self._terms.checks.all_of(what))
         flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
-        on_commit = self._ways.on_commit if on_commit is ... else on_commit
+        on_commit = self._on_commit if on_commit is ... else on_commit
         if on_commit is None:
-            handle: ChainHandle | GroupHandle = self._send(flow)[0]
-            return handle
-        callback = OnceSent(flow, self._send)
-        check_on_commit(on_commit)(callback)
-        sent: ChainHandle | GroupHandle = callback.handles[0] if callback.handles else flow.expected
-        return sent
+            handle: ChainHandle | GroupHandle = (self._send(flow))[0]
+        else:
+            [handle] = once_committed(on_commit, flow, self._send, lambda: [flow.expected])
+        return handle
 
     def group(self, group_id: str) -> GroupHandle:
         """See `Client.group`."""
@@ -90,37 +50,42 @@ class Flows:
     def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
         """See `rota.map`."""
         plan, count = plan_of(options), count_of(items)
-        if self._ways.on_commit is not None:
-            check_nothing_waits(self._ways.on_commit, MAP_WAITS_NOT)
+        if self._on_commit is not None:
+            check_nothing_waits(self._on_commit, MAP_AT_ONCE)
         of_task = Items(caller_of(task), items, self._terms.checks)
         filling = filling_of(self._terms, plan)
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
             self._take(filled(filling, of_task, plan, tell))
-        if filling.has_ended and self.status(filling.group_id).is_cancelled:
+        if filling.has_ended and (self.status(filling.group_id)).is_cancelled:
             raise group_ended(filling.group_id, "it was cancelled")
         return GroupHandle(filling.group_id, not filling.is_new, self)
 
     def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
         """See `GroupHandle.add`."""
-        prepared = list(self._terms.checks.members(members_of(members)))
-        return self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+        prepared = in_portions(self._terms.checks.members(members_of(members)))
+        return self._driver.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
 
     def status(self, group_id: str) -> GroupStatus:
         """See `GroupHandle.status`."""
-        return self._ways.follow(looking_at_group(self._terms.store, group_id))
+        return self._driver.follow(looking_at_group(self._terms.store, group_id))
 
     def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
         """See `GroupHandle.wait`."""
-        self._ways.wait(GroupQuestion(group_id), timeout)
+        self._driver.wait_for_group(GroupQuestion(group_id), timeout)
         return self.status(group_id)
 
     def cancel(self, group_id: str) -> bool:
         """See `GroupHandle.cancel`."""
-        # Each of its commands has all the time of a call: they may be many.
-        return follow(lambda command: self._ways.follow(ask(command)), cancelling_group(self._terms.store, group_id))
+        steps, answer = cancelling_group(self._terms.store, group_id), None
+        try:
+            while True:  # each of its commands has all the time of a call: they may be many
+                answer = self._driver.follow(ask(steps.send(answer)))
+        except StopIteration as end:
+            is_known: bool = end.value
+            return is_known
 
     def _send(self, flow: FlowSending[Any]) -> list[Any]:
-        return self._ways.send(flow.send())
+        return self._driver.send(flow.send())
 
     def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
@@ -131,9 +96,9 @@ class Flows:
                 answer = failure = None
                 try:
                     if isinstance(asked, GroupQuestion):
-                        answer = self._ways.wait(asked, None)
+                        answer = self._driver.wait_for_group(asked, None)
                     else:
-                        self._ways.send(asked)
+                        self._driver.send(asked)
                 except (Unavailable, Uncertain) as error:
                     failure = error
 
@@ -147,15 +112,3 @@ class Flows:
         if member.following:
             return self._chain_handle(member, word)
         return Handle(word.holder or member.id, word.duplicate, self.client)
-
-
-def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
-    """Cancel a group, and each of its members; False when it has ended, or never was."""
-    cursor, is_known = "0", False
-    while True:
-        portion = yield from ask(store.cancel_group(group_id, cursor))
-        cursor, is_known = portion.cursor, is_known or portion.is_known
-        for task_id in portion.ids:
-            yield store.cancel(task_id)
-        if cursor == "0":
-            return is_known

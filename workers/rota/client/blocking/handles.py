@@ -1,3 +1,4 @@
+# Generated from rota/client/aio/handles.py by `make blocking`: change that, not this.
 """Handles of tasks, chains and groups, which an enqueue returns."""
 
 from collections.abc import Iterable
@@ -50,15 +51,16 @@ class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
         return self.client.status(self.id)
 
     def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the task has ended, however that may be; returns its status. Waits and raises as `Client.wait`."""
+        """Wait until the task has ended, however that may be; returns its status. Raises as `Client.wait`."""
         return self.client.wait(self.id, timeout)
 
     def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended; returns its status. See `Client.wait_started`."""
+        """Wait until a worker has the task in hand, or it has ended; returns its status. Raises as
+        `Client.wait`."""
         return self.client.wait_started(self.id, timeout)
 
     def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait until the task has ended, and return what its function returned. Waits and raises as `Client.result`."""
+        """Wait until the task has ended, and return what its function returned. Raises as `Client.result`."""
         returned: R_co = self.client.result(self.id, timeout)
         return returned
 
@@ -89,7 +91,7 @@ class ChainHandle(KnowsForeignNames, place="handle"):
         return self.ids[0]
 
     def status(self) -> TaskStatus:
-        """The status of the task at which the chain stands, or with which it ended. Never raises, as Client.status."""
+        """The status of the task at which the chain stands, or with which it ended. Never raises."""
         for task_id in self.ids:
             found = self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -141,7 +143,8 @@ class GroupHandle(KnowsForeignNames, place="handle"):
         return self.flows.client
 
     def status(self) -> GroupStatus:
-        """Where the group stands; `unknown` when it ended a minute ago, or never was. Raises as `Client.cancel`."""
+        """Where the group stands; `unknown` when it ended a minute ago, or never was. Raises as
+        `Client.cancel`."""
         return self.flows.status(self.id)
 
     def wait(self, timeout: Duration | None = None) -> GroupStatus:

@@ -77,3 +77,15 @@ def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
 def looking_at_group(store: Store, group_id: str) -> Steps[GroupStatus]:
     """How it is with a group."""
     return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))
+
+
+def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
+    """Cancel a group, and each of its members; False when it has ended, or never was."""
+    cursor, is_known = "0", False
+    while True:
+        portion = yield from ask(store.cancel_group(group_id, cursor))
+        cursor, is_known = portion.cursor, is_known or portion.is_known
+        for task_id in portion.ids:
+            yield store.cancel(task_id)
+        if cursor == "0":
+            return is_known

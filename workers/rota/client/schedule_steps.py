@@ -1,13 +1,12 @@
-"""`client.schedules`: the schedules of a fleet, wherever they were declared, and those that clients put."""
+"""What clients ask of the schedules of a fleet, wherever they were declared, and of those that clients put."""
 
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.blocking.handles import Handle, TaskAccess
 from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
-from rota.protocol.command import FollowSteps, Steps, ask
+from rota.protocol.command import Steps, ask
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
 from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
@@ -108,58 +107,6 @@ class ScheduleSteps:
 
     def run_now(self, name: str) -> Steps[tuple[str, bool]]:
         return run_schedule_now(self._store, name)
-
-
-class Schedules:
-    """What a client can ask of schedules. Everything raises Unavailable or Uncertain as `Client.cancel` does, and
-    InvalidName for what is no name."""
-
-    def __init__(self, client: TaskAccess, follow: FollowSteps, steps: ScheduleSteps) -> None:
-        self._client = client
-        self._follow = follow
-        self._steps = steps
-
-    def list(self) -> "list[ScheduleStatus]":
-        """All schedules, those first that are due next."""
-        return self._follow(self._steps.list())
-
-    def get(self, name: str) -> ScheduleStatus | None:
-        """A schedule; None when there is none of that name."""
-        return self._follow(self._steps.get(name))
-
-    def upcoming(self, name: str, count: int = 10) -> Times:
-        """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
-        return self._follow(self._steps.upcoming(name, count))
-
-    def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> PutWord:
-        """Have a task enqueued periodically, or change that: `put("nightly", report, rota.Cron("0 3 * * *"))`.
-
-        The task by its name needs `queue` in `when`, unless it is declared in this process. It stays until a client
-        removes it. Returns "new", "changed" or "same". Raises ScheduleDeclared when a node's code or configuration has
-        one of that name; InvalidArguments, PayloadTooLarge, ValueError or TypeError for what cannot be.
-        """
-        return self._follow(self._steps.put(name, task, when))
-
-    def remove(self, name: str) -> bool:
-        """Remove what a client has put; False when there is none of that name. What of it waits or runs goes on.
-
-        Raises ScheduleDeclared for one of a node's code or configuration: it goes with that, and can be paused.
-        """
-        return self._follow(self._steps.remove(name))
-
-    def pause(self, name: str) -> bool:
-        """Have nothing of it enqueued any more; False when it was paused already. Raises UnknownSchedule."""
-        return self._follow(self._steps.pause(name))
-
-    def resume(self, name: str) -> bool:
-        """Let it go on with its next occurrence: those of the pause were not missed. False when it was not paused.
-        Raises UnknownSchedule."""
-        return self._follow(self._steps.resume(name))
-
-    def run_now(self, name: str) -> Handle[Any]:
-        """Enqueue it once more, due now, also while it is paused. Where occurrences may not overlap and one has not
-        ended, the handle is of that one, and says `duplicate`. Raises UnknownSchedule."""
-        return Handle(*self._follow(self._steps.run_now(name)), self._client)
 
 
 def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Schedule:

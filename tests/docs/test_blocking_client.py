@@ -1,0 +1,17 @@
+"""The client that blocks is made of the one on asyncio, and nobody has changed what was made."""
+
+import pytest
+
+from support.blocking_client import MODULES, blocking, target_of
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_blocks_is_what_is_awaited_without_its_awaits(module: str) -> None:
+    assert target_of(module).read_text(encoding="utf-8") == blocking(module), "run `make blocking`, which writes it"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_of_asyncio_is_left(module: str) -> None:
+    text = target_of(module).read_text(encoding="utf-8")
+    assert text.startswith("# Generated from ")
+    assert [word for word in ("async", "await", "Async", ".aio") if word in text] == []

@@ -1,0 +1,172 @@
+"""What a client that blocks sends, asks and waits by. Thread-safe, and safe to use after a fork."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from rota.client.answers import Exchange, value_of
+from rota.client.blocking.pool import ClientPool
+from rota.client.blocking.waiting_thread import Access, Waiting
+from rota.client.client_warnings import ClientWarnings, known_names
+from rota.client.enqueue_options import MAP_WAITS_NOT, OnceSent, OnCommit, check_on_commit
+from rota.client.failures import Uncertain
+from rota.client.interception import Interceptor, interception
+from rota.client.sender import Sending, WithId, intercepted
+from rota.client.waits import GroupQuestion, Question, WaitAnswer
+from rota.durations import Duration
+from rota.errors import RotaError, Unavailable
+from rota.protocol.command import Command, Steps, follow
+from rota.protocol.groups import Room
+from rota.protocol.store import Store
+from rota.server.address import TlsFiles
+from rota.server.endpoint import RedisClient, endpoint_of
+from rota.soft_limit import time_limit_deferred
+
+if TYPE_CHECKING:
+    from rota.client.consumer import Consumer, Terms
+
+T = TypeVar("T")
+W = TypeVar("W")
+H = TypeVar("H", bound=WithId)
+
+REPEATS: Final = "repeat()"  # what callers write to repeat an enqueue that is in doubt
+MAP_AT_ONCE: Final = MAP_WAITS_NOT
+
+
+class Driver:
+    """The connections of a client to one namespace of one server. Each call is sent once: without a nonce a second time
+    would be a second call. The methods raise Unavailable, or Uncertain when no answer came."""
+
+    def __init__(
+        self,
+        redis_url: str | None,
+        tls_files: TlsFiles,
+        redis: RedisClient | None,
+        namespace: str,
+        timeout_seconds: float,
+    ) -> None:
+        """Connects at the first call. Raises ValueError for a URL that is not valid, and TypeError for a client that
+        cannot be used, or both."""
+        self.namespace = namespace
+        self.timeout_seconds = timeout_seconds
+        self.store = Store(namespace)
+        self.endpoint = endpoint_of(redis_url, tls_files, redis, self.store.keys.tasks)
+        self.warned = ClientWarnings(namespace, self.endpoint.place)
+        self.pool = ClientPool(self.endpoint, timeout_seconds)
+        self._access = Access(self.endpoint, timeout_seconds, self.pool, self.store)
+        self._waiting = Waiting(self._access)
+
+    def close(self) -> None:
+        """Close the connections. May be repeated; a later call connects again."""
+        with time_limit_deferred:
+            self._waiting.close()
+            self.pool.close()
+
+    def interceptor(self) -> Interceptor | None:
+        """Return the stand-in of the server, if there is one. Warns of an event loop that the call holds up."""
+        self.warned.of_blocking()
+        return interception.interceptor
+
+    def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
+        """Send a command, which is about these tasks, and return its answer."""
+        if (interceptor := self.interceptor()) is not None:
+            return interceptor.run(self.namespace, command)
+        until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
+        with time_limit_deferred:
+            [answer] = self.pool.exchange(Exchange([command], None, until))
+        return value_of(answer, ids)
+
+    def follow(self, steps: Steps[T], /) -> T:
+        """Send the commands of the steps, all by one deadline, and return what the steps return."""
+        deadline = time.monotonic() + self.timeout_seconds
+        return follow(lambda command: self.run(command, (), deadline), steps)
+
+    def send(self, sending: Sending[H]) -> list[H]:
+        """Send an enqueue, and return its handles."""
+        if (interceptor := self.interceptor()) is not None:
+            return intercepted(interceptor, self.namespace, sending)
+        return self.drive(sending)
+
+    def drive(self, sending: Sending[H]) -> list[H]:
+        """Send an enqueue, and check the names of tasks that this process does not declare, each once."""
+        handles = self._driven(sending)
+        if self.warned.to_check:
+            names = self.warned.names_to_check()
+            with suppress(RotaError):
+                self.warned.of_names(names, self.follow(known_names(self.store)))
+        return handles
+
+    def _driven(self, sending: Sending[H]) -> list[H]:
+        with time_limit_deferred:
+            try:
+                exchange = next(sending)
+                while True:
+                    try:
+                        answers = self.pool.exchange(exchange)
+                    except Unavailable as error:
+                        exchange = sending.throw(error)
+                    else:
+                        exchange = sending.send(answers)
+            except StopIteration as end:
+                handles: list[H] = end.value
+                return handles
+
+    def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
+        """Return the error of an enqueue that is in doubt."""
+        return Uncertain(why, ids, again=lambda: self._driven(again()))
+
+    def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
+        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed."""
+        self.warned.of_blocking()
+        if self._waiting.pid != os.getpid():
+            self._waiting = Waiting(self._access)
+        return self._waiting.wait(question, timeout)
+
+    def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
+        """Wait for room in a group, or for its end."""
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.wait_for_group(self.namespace, question)
+        found = self.wait(question, timeout)
+        assert isinstance(found, Room), "it is asked about a group"
+        return found
+
+    def consumer(self, terms: "Terms") -> "Consumer":
+        """Return a consumer of these terms, which were checked. Raises Unavailable or Uncertain."""
+        # Imported only here: it brings what a program that only enqueues does without.
+        from rota.client.consumer import Consumer, Lines  # noqa: PLC0415
+
+        return Consumer(Lines(self.store, self.run, self.endpoint, self.timeout_seconds), terms)
+
+
+class Lifecycle:
+    """The end of a client, which closes its connections."""
+
+    is_async: Final = False
+    _driver: Driver
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
+        anew."""
+        self._driver.close()
+
+
+def in_portions(things: Iterable[T]) -> list[T]:
+    """Return all of them: nobody else runs in this thread meanwhile."""
+    return list(things)
+
+
+def once_committed(
+    on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
+) -> list[H]:
+    """Have what waits sent when `on_commit` calls back. Returns the handles that are expected unless it did so."""
+    callback = OnceSent(waiting, send)
+    check_on_commit(on_commit)(callback)
+    return expected() if callback.handles is None else callback.handles
