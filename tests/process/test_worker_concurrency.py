@@ -35,6 +35,18 @@ def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int,
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 
 
+def until_parked(worker: Child, harness: ChildHarness) -> None:
+    """Wait until the worker has made its turns for all rings, and listens for the next one."""
+    name = f" name=rota:worker:{worker.owner}:bell ".encode()
+
+    def is_parked() -> bool:
+        return any(
+            name in line and b" flags=b " in line for line in harness.connection.execute("CLIENT", "LIST").splitlines()
+        )
+
+    until(is_parked)
+
+
 def test_a_stop_signal_lets_all_that_runs_end_and_claims_no_other(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held, waiting = fill(harness, go), harness.enqueue("note", "never")
@@ -132,6 +144,7 @@ def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: 
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
+    until_parked(worker, harness)  # a turn that was still to be made could be told of what is claimed here
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # an answer that was lost
     go.touch()

@@ -243,9 +243,10 @@ class ConcurrentLoop(WorkerLoop):
             self._take_claims(reply.claims, anchor)
 
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
-        """Start them; or give back, when this worker claims no more since it has asked, or when a server that has lost
-        writes brings more than there are places."""
-        starts = self._ledger.free if self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING else 0
+        """Start them; or give back, when this worker claims no more since it has asked, when a task wrote over the slot
+        meanwhile, or when a server that has lost writes brings more than there are places."""
+        may_start = self._slot.is_intact and self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING
+        starts = self._ledger.free if may_start else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
         note = self.report.released if self.signals.asked else self.report.given_back
