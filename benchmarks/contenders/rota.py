@@ -76,8 +76,8 @@ class Rota(OnPython):
 
     def ready_workers(self, running: Running) -> set[int]:
         """The pids of the workers that the master calls ready."""
-        children = _status(running.place.folder / "control")["children"]
-        return {child["pid"] for child in children if (child["role"], child["state"]) == ("worker", "ready")}
+        processes = _status(running.place.folder / "control")["processes"]
+        return {each["pid"] for each in processes if (each["role"], each["state"]) == ("worker", "ready")}
 
 
 @functools.cache

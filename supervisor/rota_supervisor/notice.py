@@ -4,8 +4,7 @@ its pools.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -58,12 +57,6 @@ class Held(NamedTuple):
             "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
             "last_error": self.words,
         }
-
-
-def states_of_pools(rows: Iterable[Json]) -> Mapping[str, str]:
-    """Return the state of each pool of workers by these rows; whoever has none is running."""
-    held = {row["pool"]: row["state"] for row in rows if row["role"] == Role.WORKER}
-    return defaultdict(lambda: PoolState.RUNNING.value, held)
 
 
 SLOW_SECONDS: Final = 0.04  # a round trip that is no longer of one place; RotaRedisSlow says the same
@@ -150,30 +143,58 @@ def death_in_words(death: Mapping[str, Any]) -> str:
     return f"{who_died(death)}: {how_it_died(death)}"
 
 
-class ChildOrigin(NamedTuple):
-    """What the master alone knows of the child in a slot; `pool` is "" but for workers."""
+class ChildNotice(NamedTuple):
+    """What the master alone knows of the child in a slot; `pool` is "" except for workers. `state`: see `ChildState`;
+    "" and None where the master says nothing. `ready_at`: when it said so. Its process stands in its slot."""
 
     slot: int
-    pool: str
-    generation: int
+    pool: str | None = None
+    generation: int | None = None
+    state: str = ""
+    ready_at: float | None = None
+
+
+class PoolNotice(NamedTuple):
+    """What the master alone knows of a pool of workers: how many it is to have (`desired`), by whose word (`origin`),
+    how many the configuration says; how many tasks a worker runs at once, and how many workers there are by their
+    state."""
+
+    name: str
+    desired: int
+    origin: str
+    configured: int
+    concurrency: int
+    workers: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """What the master says of its fleet. Times are seconds of CLOCK_BOOTTIME.
 
-    `node`: its name; `url`: where others find the status page, None for nowhere. `quiet_since`: None when it is not.
+    `fleet`: the namespace; `node`: its name; `url`: where others find the status page, None for nowhere. `generation`:
+    the one in force; `loading`: whether another is on its way. `redis_refusal`: what a Redis answers that does nothing
+    for now. `redis_round_trip_seconds`: None while Redis is away. `quiet_since`: None when it is not quiet.
     `last_reload`, `last_death`: what became of them, and `at` which time. `events`: the last ones.
     """
 
+    fleet: str = ""
     node: str = ""
+    pid: int = 0
     url: str | None = None
+    started_at: float | None = None
+    generation: int = 0
+    loading: bool = False
+    redis_up: bool = False
+    redis_refusal: str = ""
+    redis_round_trip_seconds: float | None = None
+    evicts_keys: bool = False
+    pools: tuple[PoolNotice, ...] = ()
     held: tuple[Held, ...] = ()
     quiet_since: float | None = None
     closed: tuple[Closed, ...] = ()
     last_reload: Mapping[str, Any] | None = None
     last_death: Mapping[str, Any] | None = None
-    children: tuple[ChildOrigin, ...] = ()
+    children: tuple[ChildNotice, ...] = ()
     events: tuple[FleetEvent, ...] = ()
 
     def to_json(self, room: int) -> bytes:
@@ -199,10 +220,11 @@ class Notice:
         return cls(**values)
 
 
-_ROWS: Final[Mapping[str, type[Held | Closed | ChildOrigin | FleetEvent]]] = {
+_ROWS: Final[Mapping[str, type[Held | Closed | ChildNotice | PoolNotice | FleetEvent]]] = {
     "held": Held,
     "closed": Closed,
-    "children": ChildOrigin,
+    "pools": PoolNotice,
+    "children": ChildNotice,
     "events": FleetEvent,
 }
 

@@ -11,7 +11,6 @@ from rota.protocol.views import Consumers, QueueState
 from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import LAG_BUCKETS
-from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.observer import (
     CpuTotals,
     put_processes,
@@ -22,6 +21,7 @@ from rota_supervisor.exporter.observer import (
 )
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Samples, exposed_series, zeroes
+from rota_supervisor.fleet_members import Member
 from rota_supervisor.layout import Role
 from rota_supervisor.process import Usage
 from support.child_settings import queue_settings

@@ -194,7 +194,7 @@ print(json.dumps(add.get_result(added.id).status))""",
 
 
 def test_manage_py_rota_is_rota_with_the_settings_of_the_project(shop: Shop) -> None:
-    assert json.loads(shop.manage("rota", "status", "--json"))["namespace"] == "shop"
+    assert json.loads(shop.manage("rota", "status", "--json"))["fleet"] == "shop"
     assert {"confirm_order", "orders.tasks.add"} <= set(json.loads(shop.manage("rota", "check", "--json"))["tasks"])
     assert "default" in shop.manage("rota", "--settings=shop.settings", "queue", "ls")
 

@@ -38,10 +38,12 @@ def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
     assert (first.total, first.note) == (1_000_000, HOSTILE)
     until(lambda: (now := handle.status().progress) is not None and now.done > first.done, "more of it")
 
-    [row] = [row for row in fleet.status()["children"] if row["task"] == "advance"]
-    assert (row["progress"]["done"] >= first.done, row["progress"]["note"]) == (True, HOSTILE)
+    [running] = [task for _, task in fleet.running() if task["task"]["name"] == "advance"]
+    assert (running["progress"]["done"] >= first.done, running["progress"]["note"]) == (True, HOSTILE)
     shown = fleet.get("/status.json")[1]
-    assert HOSTILE in [each["progress"]["note"] for each in json.loads(shown)["processes"] if each["progress"]]
+    assert HOSTILE in [
+        row["progress"]["note"] for each in json.loads(shown)["processes"] for row in each["tasks"] if row["progress"]
+    ]
     for text in (fleet.rota("status").stdout, fleet.rota("task", "show", handle.id).stdout):
         assert "/1" in text
         assert HOSTILE not in text
@@ -55,10 +57,10 @@ def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
 def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue("advance", args=["runs", "x"], queue="default")
     fleet.wait_for("start", label="runs")
-    [row] = [row for row in fleet.status()["children"] if row["task_id"] == handle.id]
+    [(row, task)] = [(row, task) for row, task in fleet.running() if task["task"]["id"] == handle.id]
     shown = fleet.asked("task", "show", handle.id)
     assert (shown["state"], shown["pid"], shown["node"]) == ("running", row["pid"], fleet.status()["node"])
-    assert shown["running_seconds"] >= row["task_seconds"]
+    assert shown["running_seconds"] >= task["task_age_seconds"]
     assert shown["timeline"][-1]["what"] == "attempt 1 started"
     assert shown["timeline"][-1]["at"] == shown["started_at"]
     fields = dict(line.split(maxsplit=1) for line in fleet.rota("task", "show", handle.id).stdout.splitlines())

@@ -19,8 +19,7 @@ def fleet_of(fleets: Fleets, **pools: object) -> RunningFleet:
 
 
 def workers_of(fleet: RunningFleet, pool: str) -> set[int]:
-    children = fleet.status()["children"]
-    return {child["pid"] for child in children if (child["role"], child["pool"]) == ("worker", pool)}
+    return {row["pid"] for row in fleet.children("worker") if row["pool"] == pool}
 
 
 def test_a_flood_of_slow_tasks_in_a_low_tier_leaves_the_reserved_pool_to_the_high_one(

@@ -33,8 +33,8 @@ TASK = {
     "progress": {"done": 40, "total": 1600, "note": "rows read", "at": "2026-01-02T03:04:05+00:00"},
 }  # fmt: skip
 PROCESS = {
-    "slot": 8, "role": "worker", "pid": 4711, "pool": "default", "generation": 1, "phase": "busy", "quiet": True,
-    "concurrency": 1, "beat_age_seconds": 3.25, "tasks": [TASK],
+    "slot": 8, "role": "worker", "pid": 4711, "pool": "default", "generation": 1, "state": "ready",
+    "phase": "busy", "quiet": True, "concurrency": 1, "beat_age_seconds": 3.25, "tasks": [TASK],
 }  # fmt: skip
 NODE = {
     "node": "other", "is_this": False, "state": "lost", "url": None, "workers": 1, "desired": 2, "busy": 0,
@@ -42,7 +42,7 @@ NODE = {
     "late": 0.5, "last_death": "worker in slot 9", "seen_seconds_ago": 30.0,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
-    "fleet": "shop", "at": 1.8e9, "version": "1.0", "node": "this", "started_at": 1.7e9, "redis": True,
+    "fleet": "shop", "at": 1.8e9, "version": "1.0", "node": "this", "started_at": 1.7e9, "redis_up": True,
     "history": {"step_seconds": 5.0, "ends_at": 1.8e9, "length": 2}, "overall": HISTORY, "actions": True,
     "lag": {"p50_seconds": 0.1, "p99_seconds": 0.2}, "rate": {"done_per_second": 1.0, "started_per_second": 1.0},
     "headlines": [{"level": "bad", "text": "queue mail is late", "where": "queues/mail"}],
@@ -168,7 +168,13 @@ def test_durations_are_in_the_words_of_the_command_line(tab: Tab) -> None:
 
 
 def test_what_redis_does_not_tell_is_no_number(tab: Tab, answers: Answers) -> None:
-    answers.status = {**STATUS, "redis": False, "queues": [{**QUEUE, "state": None}], "schedules": None, "groups": None}
+    answers.status = {
+        **STATUS,
+        "queue_states_age_seconds": None,
+        "queues": [{**QUEUE, "state": None}],
+        "schedules": None,
+        "groups": None,
+    }
     tab.wait_for("document.querySelector('#queues tr:not(.group) td')?.innerText === '?'")
     assert tab.complaints == []
 

@@ -33,7 +33,7 @@ def stacks_of_tasks(fleet: RunningFleet) -> dict[str, str]:
 
 def test_tasks_of_a_worker_are_shown_one_by_one_in_the_status(fleet: RunningFleet) -> None:
     [row] = fleet.children("worker")
-    assert [task["task_id"] for task in row["tasks"]] == IDS
+    assert [task["task"]["id"] for task in row["tasks"]] == IDS
     assert [(pool["busy"], pool["concurrency"]) for pool in fleet.status()["pools"]] == [(len(IDS), 10)]
     numbered = [f"{row['slot']}.{task['place']}" for task in row["tasks"]]
     assert re.findall(r"^ *(\d+\.\d+) ", fleet.rota("status").stdout, re.MULTILINE) == numbered

@@ -129,7 +129,7 @@ def no_process_died(beset: Beset) -> None:
 def no_slot_leaks(beset: Beset) -> None:
     """Only what lives has one."""
     until(beset.fleet.is_whole, "all its workers")
-    children = beset.fleet.status()["children"]
+    children = beset.fleet.children()
     assert all(child["state"] == "ready" for child in children)
     assert len([child for child in children if child["role"] == "worker"]) == 2
     assert max(child["slot"] for child in children) < 32

@@ -55,9 +55,9 @@ def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", worke
     fleet.until_workers(workers)
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are retired")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")
-    known = {child["pid"] for child in fleet.status()["children"]}
+    known = fleet.pids()
     until(lambda: descendants(fleet.pid) <= known, "nobody is there that is not known")
-    assert len(fleet.status()["children"]) == workers + 3
+    assert len(fleet.children()) == workers + 3
 
 
 def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succeed_again(
@@ -110,7 +110,7 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 def kill_workers(fleet: RunningFleet) -> int:
     """SIGKILL every worker that has a process, those that are just starting too; returns how many."""
-    pids = [child["pid"] for child in fleet.status()["children"] if child["role"] == "worker" and child["pid"]]
+    pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
     return sum(kill(pid) for pid in pids)
 
 

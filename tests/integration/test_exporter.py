@@ -179,7 +179,7 @@ def test_the_longest_running_task_is_shown(exporter: Exporter) -> None:
     slot.record(0).start(b"id-1 mail i 1 1 0 0 0 0 -", "send", boottime_ns() - 90 * 10**9, 0)
     assert scrape(exporter)["rota_queue_oldest_running_age_seconds"][of_queue("mail")] >= 90
     process = next(p for p in exporter.get("/status.json").json()["processes"] if p["slot"] == WORKER_SLOT)
-    assert process["task"] == {"id": "id-1", "name": "send", "queue": "mail"}
+    assert process["tasks"][0]["task"] == {"id": "id-1", "name": "send", "queue": "mail"}
 
 
 @ON_ONE_SERVER
@@ -195,7 +195,7 @@ def test_without_redis_the_queues_are_absent_and_all_else_is_there(
         found = wait_until_shown(exporter, "rota_queue_ready_tasks", shown=False)
         assert "rota_tasks_enqueued_total" not in found
         assert "rota_task_starts_total" in found
-        assert exporter.get("/status.json").json()["redis"] is False
+        assert exporter.get("/status.json").json()["queue_states_age_seconds"] is None
         assert exporter.get("/livez").status == 200
         private.start()
         wait_until_shown(exporter, "rota_queue_ready_tasks", shown=True)
@@ -234,7 +234,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
     assert exporter.get("/livez").body == "ok\n"
     assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
     exporter.memory.slot(0).phase = Phase.DRAINING
-    exporter.master.gauge(m.REDIS_UP).set(0)
+    exporter.put_up(Notice(redis_up=False))
     refused = exporter.get("/readyz")
     assert (refused.status, refused.body) == (503, "the master is draining; the master does not reach Redis\n")
     told = exporter.get("/readyz?verbose").json()
@@ -260,7 +260,7 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
             "last_error": "killed by SIGSEGV",
         }
     ]
-    exporter.put_up(Notice())
+    exporter.put_up(Notice(redis_up=True))
     assert exporter.get("/readyz").status == 200
 
 

@@ -75,7 +75,7 @@ def test_workers_whose_first_task_kills_them_are_a_crash_loop_until_one_task_is_
     status = fleet.status()
     [row] = status["held"]
     assert (row["pool"], row["state"]) == ("mail", "fatal")
-    assert {pool["pool"]: pool["state"] for pool in status["pools"]} == {"mail": "fatal", "rest": "running"}
+    assert {pool["name"]: pool["state"] for pool in status["pools"]} == {"mail": "fatal", "rest": "running"}
     until(lambda: fleet.metrics().total("rota_workers", pool="mail", state="fatal") > 0, "workers shown as held back")
     runs(fleet, "healthy slots go on")
     (fleet.folder / "no-send").unlink()
@@ -88,7 +88,7 @@ def test_workers_whose_first_task_kills_them_are_a_crash_loop_until_one_task_is_
 def test_starts_that_fail_need_a_person_in_the_end_and_are_tried_all_the_while(fleets: Fleets) -> None:
     fleet = fleet_of_two_pools(fleets)
     (fleet.folder / "no-start").touch()
-    [survivor] = [child["pid"] for child in fleet.status()["children"] if child["pool"] == "rest"]
+    [survivor] = [row["pid"] for row in fleet.children("worker") if row["pool"] == "rest"]
     for pid in fleet.workers() - {survivor}:
         os.kill(pid, signal.SIGKILL)
     until(lambda: "pool.fatal" in events(fleet, "mail"), "a person is called")

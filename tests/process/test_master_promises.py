@@ -58,7 +58,7 @@ def test_what_a_task_started_dies_with_its_worker(fleet: Mastered) -> None:
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
     left = [int(word) for word in line.split()[1:]]
     assert all(map(is_alive, left))
-    worker = next(row["pid"] for row in fleet.children("worker") if row["task_id"] == "a")
+    worker = next(row["pid"] for row, task in fleet.running() if task["task"]["id"] == "a")
     os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
     fleet.signal(signal.SIGQUIT)  # the task starts again, and what it leaves behind then outlives a killed master

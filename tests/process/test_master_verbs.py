@@ -9,6 +9,8 @@ import signal
 import pytest
 
 from rota import Client, Every
+from rota.child.slot_task import TaskInSlot
+from rota_supervisor.fleet_members import MemberTask
 from rota_supervisor.notice import Held
 from support.masters import ON_ONE_SERVER, TASKS, Mastered
 from support.prose import ROOT
@@ -202,11 +204,13 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
     preview = fleet.asked("reload", "--dry-run")
     fleet.configure("workers = 'three'")
     refused = json.loads(fleet.rota("reload", "--json").stdout)
+    task = MemberTask(TaskInSlot(b"id-1 mail i 1 1 0 0 0 0 -", "send", 1, 0), 1.0, 1.0)
     held = Held("worker", "mail", "backoff", 1, 2.0, "why").row(1.0)
     found = {
         "status": status,
         "a row of pools": status["pools"][0],
-        "a row of children": status["children"][0],
+        "a row of processes": status["processes"][0],
+        "a row of tasks, those that a process runs": task.to_json(),
         "a row of consumers": status["consumers"][0],
         "a row of schedules, of which the first 100 are there": status["schedules"][0],
         "a row of adopts": status["adopts"][0],

@@ -67,7 +67,7 @@ def look_at(nodes: Iterable[Node]) -> Look:
 
 def _roles(node: Node) -> Iterator[tuple[int, str]]:
     yield node.pid, "master"
-    for child in node.status().get("children", []):
+    for child in node.children():
         yield child["pid"], child["role"]
 
 

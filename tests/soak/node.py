@@ -133,12 +133,10 @@ class Node(FleetProcess):
 
     def is_whole(self) -> bool:
         """Whether every child that its file asks for is ready, and no other is there."""
-        status = self.status()
-        ready = [child["role"] for child in status.get("children", []) if child["state"] == "ready"]
+        children = self.children()
+        ready = [child["role"] for child in children if child["state"] == "ready"]
         wanted = {"worker": self.configured, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
-        return len(status.get("children", [])) == len(ready) and all(
-            ready.count(role) == count for role, count in wanted.items()
-        )
+        return len(children) == len(ready) and all(ready.count(role) == count for role, count in wanted.items())
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
         """What still lives in its folder after so much time at the most."""

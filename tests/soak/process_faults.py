@@ -22,7 +22,7 @@ def choose(fault: Fault, node: Node, random: Random) -> Act | None:
 def _kill_worker(node: Node, random: Random) -> Act | None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     rows = node.living("worker")
-    while not any(row["task_id"] for row in rows) and time.monotonic() < deadline:
+    while not any(row["tasks"] for row in rows) and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
         rows = node.living("worker")
     return _of_rows(kill, _prefer_busy(rows, random)[:1])
@@ -67,14 +67,14 @@ _ACTS: Final[dict[Fault, Callable[[Node, Random], Act | None]]] = {
 
 def _of_rows(make: Callable[..., Act], rows: list[dict[str, Any]]) -> Act | None:
     found = living(row["pid"] for row in rows)
-    ran = " ".join(row["task_id"] for row in rows if row["task_id"])
+    ran = " ".join(task["task"]["id"] for row in rows for task in row["tasks"])
     return make(found, f"ran {ran}" if ran else "") if found else None
 
 
 def _prefer_busy(rows: list[dict[str, Any]], random: Random) -> list[dict[str, Any]]:
     shuffled = _shuffled(rows, random)
     prefers = random.random() < _BUSY_SHARE
-    return sorted(shuffled, key=lambda row: not row["task_id"]) if prefers else shuffled
+    return sorted(shuffled, key=lambda row: not row["tasks"]) if prefers else shuffled
 
 
 def _shuffled(rows: list[dict[str, Any]], random: Random) -> list[dict[str, Any]]:

@@ -65,6 +65,7 @@ class Exporter:
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
         self.master.gauge(REDIS_UP).set(1)
+        self.put_up(Notice(fleet=settings.server.namespace, redis_up=True))
         self.master.gauge(START_TIME).set(time.time())
 
     @property

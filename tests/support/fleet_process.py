@@ -55,6 +55,11 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
     )
 
 
+def ready_workers(pool: dict[str, Any]) -> int:
+    """How many workers of a pool, by its row, are ready."""
+    return int(sum(pool["workers"].get(state, 0) for state in ("running", "quiet")))
+
+
 class FleetProcess:
     """A master and what it starts. Its configuration, which names the socket `control`, and its log are in the folder.
 
@@ -151,8 +156,12 @@ class FleetProcess:
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
         """The rows of its children, by slot."""
-        rows = self.status().get("children", [])
+        rows = [row for row in self.status().get("processes", []) if row["role"] != "master"]
         return [row for row in rows if role in ("", row["role"]) and state in ("", row["state"])]
+
+    def running(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """The rows of its children and of the tasks that each runs."""
+        return [(row, task) for row in self.children() for task in row["tasks"]]
 
     def pids(self, role: str = "", state: str = "") -> set[int]:
         """The processes of its children."""

@@ -13,7 +13,15 @@ def task(name: str = "mail.send", queue: str = "mail", **changes: Any) -> dict[s
 
 
 def process(slot: int, role: str = "worker", *tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    row = {"slot": slot, "role": role, "pool": "default", "pid": 4000 + slot, "phase": "idle", "beat_age_seconds": 0.1}
+    row = {
+        "slot": slot,
+        "role": role,
+        "pool": "default",
+        "pid": 4000 + slot,
+        "state": "ready",
+        "phase": "idle",
+        "beat_age_seconds": 0.1,
+    }
     return row | {"concurrency": 1, "tasks": list(tasks)} | changes
 
 
@@ -59,7 +67,7 @@ def healthy() -> Status:
         "started_at": NOW - 3600,
         "history": {"step_seconds": 5.0, "ends_at": NOW, "length": 2},
         "overall": {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]},
-        "redis": True,
+        "redis_up": True,
         "redis_asked": True,
         "redis_round_trip_seconds": 0.0004,
         "queue_states_age_seconds": 0.1,
@@ -101,18 +109,15 @@ def busy() -> Status:
     rows["expired-email"]["state"] |= {"paused": True, "closed_age_seconds": 7380.0, "ready": 3}
     rows["reports"]["state"] |= {"dead": 12}
     running = [process(slot, "worker", task(queue="sold-email"), phase="busy", pool="default") for slot in range(8, 12)]
-    for each in running:
-        each.update(each["tasks"][0])
     others = [process(0, "master"), process(2, "poller"), process(4, "exporter")]
-    idle = {"task": None, "task_age_seconds": None, "progress": None}
-    running[0] |= {"task_age_seconds": 25.0, "limit_seconds": 30.0}
+    running[0]["tasks"][0] |= {"task_age_seconds": 25.0, "limit_seconds": 30.0}
     node = {"state": "running", "version": "1.0", "workers": 4, "desired": 4, "busy": 4, "concurrency": 4}
     node |= {"done_per_second": 9.5, "lag_p99_seconds": 2.5, "last_death": None, "seen_seconds_ago": 0.4}
     return healthy() | {
         "overall": history,
         "history": {"step_seconds": 5.0, "ends_at": NOW, "length": steps},
         "pools": [{"name": "default", "desired": 4, "state": "running", "workers": {"running": 4}}],
-        "processes": [each | idle for each in others] + running,
+        "processes": others + running,
         "queues": list(rows.values()),
         "nodes": [
             node | {"node": "a", "is_this": True},

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from rota import Client
-from support.fleet_process import DEADLINE_SECONDS, FleetProcess, toml
+from support.fleet_process import DEADLINE_SECONDS, FleetProcess, ready_workers, toml
 from support.fleet_readings import Line, Scrape
 from support.growing_files import GrowingFile
 from support.processes import stop
@@ -116,7 +116,7 @@ class RunningFleet(FleetProcess):
         """Whether it is ready and has all its workers."""
         status = self.status()
         pools = status.get("pools", [])
-        whole = bool(pools) and all(pool["desired"] == pool["ready"] for pool in pools)
+        whole = bool(pools) and all(pool["desired"] == ready_workers(pool) for pool in pools)
         return whole and len(self.workers()) == sum(pool["desired"] for pool in pools) and self._answers_ready()
 
     def is_whole_without(self, pid: int) -> bool:

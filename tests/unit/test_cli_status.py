@@ -17,12 +17,15 @@ def child(**fields: Any) -> dict[str, Any]:
         "quiet": False,
         "ready_seconds": 1.0,
         "beat_age_seconds": 0.1,
-        "task": "",
-        "task_id": "",
-        "task_seconds": 0,
         "tasks": [],
     }
     return {**row, **idle, **fields}
+
+
+def running(name: str, seconds: float = 0.0) -> dict[str, Any]:
+    """The row of a task."""
+    task = {"id": "id-1", "name": name, "queue": "mail"}
+    return {"place": 0, "task": task, "task_age_seconds": seconds, "progress": None}
 
 
 def schedule(**fields: Any) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
 
 def fleet(**fields: Any) -> dict[str, Any]:
     """A fleet at rest, but for what is said."""
-    who = {"node": "host.1", "pid": 7, "namespace": "shop", "state": "running", "uptime_seconds": 7380.0}
+    who = {"node": "host.1", "pid": 7, "fleet": "shop", "state": "running", "at": 7380.0, "started_at": 0.0}
     what = {
         "redis": "redis://h:1/0",
         "redis_up": True,
@@ -45,11 +48,11 @@ def fleet(**fields: Any) -> dict[str, Any]:
         "loading": False,
         "quiet_seconds": 0.0,
     }
-    pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
-    counts = {"ready": 1, "busy": 0, "quiet": 0, "concurrency": 1}
+    pool = {"name": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
+    counts = {"workers": {"running": 1}, "busy": 0, "concurrency": 1}
     events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "closed": []}
     events |= {"adopts": None, "consumers": None, "schedules": None}
-    return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
+    return {**who, **what, **events, "pools": [{**pool, **counts}], "processes": [child()], **fields}
 
 
 def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
@@ -58,21 +61,21 @@ def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
 
 
 def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    busy = child(state="registering", pool=LONG, task=LONG, task_seconds=86_399.0, beat_age_seconds=86_399.0)
-    busy |= {"progress": {"done": 10**15, "total": 10**15, "note": LONG}}
+    busy = child(state="registering", pool=LONG, tasks=[running(LONG, 86_399.0)], beat_age_seconds=86_399.0)
+    busy["tasks"][0] |= {"progress": {"done": 10**15, "total": 10**15, "note": LONG}}
     busy |= {"shared_mb": 10_240.5, "private_mb": 10_240.5, "slot": 1023, "generation": 99_999}
     held = {"role": "worker", "pool": LONG, "state": "fatal", "failures_in_a_row": 12}
-    pool = {"pool": LONG, "state": "backoff", "desired": 500, "origin": "operator", "configured": 499}
+    pool = {"name": LONG, "state": "backoff", "desired": 500, "origin": "operator", "configured": 499}
     said = shown(
         capsys,
         node=LONG,
-        namespace=LONG,
+        fleet=LONG,
         redis=LONG,
         held=[{**held, "next_try_seconds": 3.1, "last_error": LONG * 2}],
         last_reload={"result": "failure", "faults": [LONG, LONG], "at": 0.0},
         last_death={"child": "worker", "slot": 8, "pool": LONG, "words": LONG, "at": 0.0},
-        pools=[{**pool, "ready": 500, "busy": 256_000, "quiet": 500, "concurrency": 512}],
-        children=[busy],
+        pools=[{**pool, "workers": {"quiet": 500}, "busy": 256_000, "concurrency": 512}],
+        processes=[busy],
         adopts=[
             {"key": LONG, "queue": LONG, "task": LONG, "type": "sorted set", "waiting": 10**9, "next_due_at": 9e9},
             {"key": LONG, "queue": "", "task": "", "type": "", "waiting": None, "next_due_at": None, "error": LONG},
@@ -84,14 +87,14 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
 
 
 def test_an_operators_number_is_told_with_the_one_it_took_the_place_of(capsys: pytest.CaptureFixture[str]) -> None:
-    pool = {"pool": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
-    counts = {"ready": 6, "busy": 0, "quiet": 0, "concurrency": 1}
+    pool = {"name": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
+    counts = {"workers": {"running": 6}, "busy": 0, "concurrency": 1}
     assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, **counts}])
 
 
 def test_of_a_pool_whose_workers_run_several_it_is_told_how_many_may_run(capsys: pytest.CaptureFixture[str]) -> None:
-    pool = {"pool": "io", "state": "running", "desired": 2, "origin": "file", "configured": 2}
-    counts = {"ready": 2, "busy": 3, "quiet": 0, "concurrency": 20}
+    pool = {"name": "io", "state": "running", "desired": 2, "origin": "file", "configured": 2}
+    counts = {"workers": {"running": 1, "quiet": 1}, "busy": 3, "concurrency": 20}
     assert "3 of 40" in shown(capsys, pools=[{**pool, **counts}])
 
 
@@ -102,12 +105,12 @@ def test_pools_that_are_held_back_are_told_in_words(capsys: pytest.CaptureFixtur
 
 
 def test_what_a_name_carries_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\x1b" not in shown(capsys, namespace="\x1b[2J", children=[child(task="\x1b[2J")])
+    assert "\x1b" not in shown(capsys, fleet="\x1b[2J", processes=[child(tasks=[running("\x1b[2J")])])
 
 
 def test_progress_stands_behind_the_task_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
-    running = child(task="resize", progress={"done": 40, "total": None, "note": "\x1b[2Jpages"})
-    said = shown(capsys, children=[running, child()])
+    task = running("resize") | {"progress": {"done": 40, "total": None, "note": "\x1b[2Jpages"}}
+    said = shown(capsys, processes=[child(tasks=[task]), child()])
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
 
 
@@ -130,7 +133,7 @@ def test_the_next_schedules_are_shown_where_there_are_any(capsys: pytest.Capture
 
 def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PRIVATE" not in shown(capsys)
-    assert "PRIVATE MB" in shown(capsys, children=[child(shared_mb=98.0, private_mb=4.4), child(private_mb=None)])
+    assert "PRIVATE MB" in shown(capsys, processes=[child(shared_mb=98.0, private_mb=4.4), child(private_mb=None)])
 
 
 @pytest.mark.parametrize(

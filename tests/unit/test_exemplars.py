@@ -9,7 +9,7 @@ from rota.child.slots import Phase
 from rota.telemetry.metric_labels import QueueLabels
 from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.exposition import Exemplars
-from rota_supervisor.exporter.fleet import Member, MemberTask
+from rota_supervisor.fleet_members import Member, MemberTask
 from rota_supervisor.layout import Role
 
 NOW_SECONDS = 1_000_000.0

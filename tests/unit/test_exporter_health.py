@@ -7,20 +7,20 @@ import pytest
 
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.exporter.fleet import Health, Member, MemberTask, alive, ready, serves
+from rota_supervisor.fleet_members import Health, Member, MemberTask, Patience, liveness, readiness, serves
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Held, Json
-from support.child_settings import exporter_settings
+from rota_supervisor.notice import Held, Notice
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
 WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
-SETTINGS = exporter_settings({})
+PATIENCE = Patience(tick_seconds=1.0, beat_seconds=30.0)
+NOW = 100.0
 TASK = TaskInSlot(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
-def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> Health:
-    return ready(fleet, held, SETTINGS, redis_up=redis_up)
+def verdict_on(*fleet: Member, held: tuple[Held, ...] = (), redis_up: bool = True) -> Health:
+    return readiness(fleet, Notice(held=held, redis_up=redis_up), NOW, PATIENCE)
 
 
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
@@ -40,17 +40,17 @@ def but(member: Member, **changes: Any) -> Member:
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
 def test_alive_is_a_master_whose_beat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
-    assert alive((but(MASTER, beat_age_seconds=age),), SETTINGS).ok is ok
+    assert liveness((but(MASTER, beat_age_seconds=age),), PATIENCE.tick_seconds).ok is ok
 
 
 def test_without_a_master_nothing_is_alive() -> None:
-    assert not alive((WORKER, POLLER), SETTINGS).ok
+    assert not liveness((WORKER, POLLER), PATIENCE.tick_seconds).ok
 
 
 @pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
 def test_a_master_that_boots_or_drains_is_alive_and_not_ready(phase: Phase) -> None:
     master = but(MASTER, phase=phase)
-    assert alive((master, POLLER, WORKER), SETTINGS).ok
+    assert liveness((master, POLLER, WORKER), PATIENCE.tick_seconds).ok
     assert faults(master, POLLER, WORKER) == ["master_serves"]
 
 
@@ -64,7 +64,7 @@ def test_ready_needs_a_worker_a_poller_and_redis() -> None:
 
 def test_a_pool_in_back_off_makes_it_unready_in_words_though_others_serve() -> None:
     held = Held("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
-    found = verdict_on(MASTER, POLLER, WORKER, held=(held.row(now=100.0),))
+    found = verdict_on(MASTER, POLLER, WORKER, held=(held,))
     assert [check.seen for check in found.checks if not check.ok] == [
         "pool mail is in fatal: 12 failures in a row, next try in 5 s; last: left with exit code 3 before it was ready"
     ]

@@ -8,10 +8,11 @@ import pytest
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.protocol.nodes import Node, NodeReport
 from rota_supervisor.exporter import node_status
-from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.history import History
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.series import Samples
+from rota_supervisor.fleet_members import Member
+from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.notice import Notice
 
@@ -26,7 +27,7 @@ def node(name: str, state: str = "running", left_seconds: float = 15.0) -> Node:
 def seen(*fleet: Member, **told: Any) -> Observation:
     samples = Samples()
     recent = History().recent(samples, 100.0)
-    return Observation(1000.0, 50.0, fleet, samples, recent, None, NEVER_USED, Notice(node="this", **told))
+    return Observation(Moment(50.0, 1000.0), fleet, samples, recent, None, Notice(node="this", **told))
 
 
 def others(*known: Node) -> list[tuple[str, str, float]]:

@@ -12,7 +12,6 @@ from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import CounterDefinition
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.observer import (
     CpuTotals,
     put_folded,
@@ -25,7 +24,9 @@ from rota_supervisor.exporter.observer import (
 )
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Fold, Samples, zeroes
+from rota_supervisor.fleet_members import Member, MemberTask
 from rota_supervisor.layout import Role
+from rota_supervisor.notice import Held
 from rota_supervisor.process import Usage
 from support.child_settings import exporter_settings
 
@@ -166,7 +167,8 @@ def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_ze
     samples = Samples()
     samples.put(m.WORKERS_DESIRED, ("mail",), 2)
     samples.put(m.WORKERS_DESIRED, ("bulk",), 2)
-    put_held(samples, [{"role": "worker", "pool": "bulk"}, {"role": "zygote", "pool": "generation-2"}])
+    held = [Held(*who, "backoff", 1, 0.0, "") for who in (("worker", "bulk"), ("zygote", "generation-2"))]
+    put_held(samples, held)
     assert dict(samples.series(m.STARTS_HELD)) == {
         ("worker", "mail"): (0,),
         ("worker", "bulk"): (1,),

@@ -180,13 +180,13 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (with_(redis_round_trip_seconds=0.039), "good", "all is well", "fleet"),
     (
-        with_(redis=False),
+        with_(queue_states_age_seconds=None),
         "warn",
         "unknown: Redis has not told how 1 queue are, so what waits there is not known",
         "redis",
     ),
     (
-        with_(redis=False, redis_asked=False),
+        with_(queue_states_age_seconds=None, redis_asked=False),
         "good",
         "all is well here: 1 worker, 1 queue; what waits is not known, as this node does not ask",
         "fleet",
@@ -346,12 +346,12 @@ def test_a_quiet_node_is_named_once_and_as_the_cause() -> None:
 
 
 def test_lateness_of_what_started_here_is_known_without_redis() -> None:
-    status = healthy() | {"queues": [LATE | {"state": None}], "redis": False}
+    status = healthy() | {"queues": [LATE | {"state": None}], "queue_states_age_seconds": None}
     assert any(row["text"].startswith("queue mail is late: 1 m 34 s") for row in headlines(status))
 
 
 def test_what_redis_did_not_tell_is_never_called_in_time() -> None:
-    for changes in ({"redis": False}, {"redis": False, "redis_asked": False}):
+    for changes in ({"queue_states_age_seconds": None}, {"queue_states_age_seconds": None, "redis_asked": False}):
         status = healthy() | {"queues": [queue() | {"state": None}]} | changes
         assert not any("none is late" in row["text"] for row in headlines(status))
 

@@ -8,14 +8,15 @@ from rota.protocol.views import ClosedQueue
 from rota.telemetry import log_events as names
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind, ScaleOrder
+from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_events
 from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
+from rota_supervisor.master.core.fleet_status import notice_of, report_of, status, url_of
 from rota_supervisor.master.core.master_events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
-from rota_supervisor.master.core.status import Glance, notice_of, report_of, status, url_of
-from rota_supervisor.notice import ChildOrigin, Notice
+from rota_supervisor.notice import Notice
 from support.cores import Core
 
 DEATH = {"child": "worker", "slot": 9, "pool": "mail", "words": "killed by SIGSEGV: native code failed", "stack": "x"}
@@ -115,7 +116,7 @@ def test_the_control_socket_tells_the_same_events_by_the_wall_clock(core: Core) 
     core.now = 90.0
     core.take(RedisAnswered())
     core.take(RedisFailed("network", "refused", is_away=True))
-    rows: Any = status(core.state, Glance(now=100.0, wall=5000.0))["events"]
+    rows: Any = status(core.state, [], Moment(now=100.0, wall=5000.0))["events"]
     [row] = rows
     assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", names.REDIS_LOST)
 
@@ -128,7 +129,7 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
     core.ask(RequestKind.QUIET)
     told = notice(core)
     assert (told.node, told.quiet_since) == ("node", 50.0)
-    assert told.children == (ChildOrigin(4, "", 1), ChildOrigin(8, "default", 3))
+    assert tuple(each[:3] for each in told.children) == ((4, "", 1), (8, "default", 3))
     assert [(each.queue, each.since) for each in told.closed] == [("bulk", 48.0)]
 
 

@@ -1,19 +1,23 @@
 """What a fleet tells its service manager, tick by tick; and what people are shown of it."""
 
 import dataclasses
+import math
 
 import pytest
 
 from rota.child.slot_task import TaskInSlot, TaskTimes
+from rota.child.slots import Phase
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind
+from rota_supervisor.fleet_members import Member, MemberTask
+from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
+from rota_supervisor.master.core.fleet_status import status
 from rota_supervisor.master.core.manager_news import in_words
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.state import Quiet
-from rota_supervisor.master.core.status import Glance, SeenTask, status
 from support.cores import Core
 
 CONFIG = Config(imports=("code",), pools={"mail": PoolConfig(workers=1)})
@@ -81,26 +85,30 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
     core.now = 100.0
     child = core.child(Role.WORKER, 8, "mail")
     child.ready_at, child.pid = 100.0, 77
-    task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 101_000_000_000, 0)
+    task = MemberTask(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 101_000_000_000, 0), 2.0, math.inf)
+    slots = [Member(0, Role.MASTER, 1, Phase.IDLE, 0.0), Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (task,))]
     core.state.last_reload = {"result": "success", "at": 98.0}
-    shown = status(core.state, Glance(103.0, 1e9, {8: [SeenTask(task)]}, {8: 102_500_000_000}))
+    core.take(Ticked())
+    shown = status(core.state, slots, Moment(103.0, 1e9))
     assert (shown["state"], shown["generation"], shown["loading"]) == ("running", 1, False)
     assert shown["last_reload"] == {"result": "success", "at": 1e9 - 5.0}
     assert shown["pools"] == [
         {
-            "pool": "mail",
+            "name": "mail",
             "state": "running",
             "desired": 1,
             "origin": "default",
             "configured": 1,
-            "ready": 1,
+            "workers": {"running": 1},
             "busy": 1,
-            "quiet": 0,
             "concurrency": 1,
         }
     ]
-    children = shown["children"]
-    assert isinstance(children, list)
-    (row,) = children
+    processes = shown["processes"]
+    assert isinstance(processes, list)
+    master, row = processes[0], processes[-1]
+    assert (master["role"], master["pid"], master["tasks"]) == ("master", 1, [])
     assert (row["slot"], row["pid"], row["ready_seconds"], row["beat_age_seconds"]) == (8, 77, 3.0, 0.5)
-    assert (row["task"], row["task_id"], row["task_seconds"]) == ("send", "id", 2.0)
+    (shown_task,) = row["tasks"]
+    assert shown_task["task"] == {"id": "id", "name": "send", "queue": "mail"}
+    assert shown_task["task_age_seconds"] == 2.0

@@ -13,9 +13,12 @@ from rota.protocol.outcome import RetryOutcome
 from rota.protocol.replies import Retired
 from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
+from rota_supervisor.fleet_members import Member, MemberTask
+from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.fleet_status import status
 from rota_supervisor.master.core.master_events import (
     CancelOrdered,
     Died,
@@ -27,7 +30,6 @@ from rota_supervisor.master.core.master_events import (
 )
 from rota_supervisor.master.core.plan import DUMP_SECONDS
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.status import Glance, SeenTask, status
 from rota_supervisor.master.effects.running_tasks import cancelled_in
 from rota_supervisor.master.effects.slots import SlotReader
 from support.cores import Core
@@ -206,12 +208,12 @@ def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
 
 def test_the_status_shows_tasks_one_by_one(core: Core) -> None:
     several = Several(core)
-    glance = Glance(103.0, 1e9, {SLOT: [SeenTask(task(0)), SeenTask(task(2))]}, {SLOT: SECOND_NS})
-    shown = status(core.state, glance)
-    [row] = [row for row in shown["children"] if row["slot"] == SLOT]  # type: ignore[attr-defined]
-    assert [(each["place"], each["task"], each["task_id"]) for each in row["tasks"]] == [
+    tasks = tuple(MemberTask(task(place), 1.0, 1.0) for place in (0, 2))
+    member = Member(SLOT, Role.WORKER, several.child.pid, Phase.BUSY, 0.1, tasks, PLACES)
+    shown = status(core.state, [member], Moment(103.0, 1e9))
+    [row] = [row for row in shown["processes"] if row["slot"] == SLOT]  # type: ignore[attr-defined]
+    assert [(each["place"], each["task"]["name"], each["task"]["id"]) for each in row["tasks"]] == [
         (0, "name-0", "id-0"),
         (2, "name-2", "id-2"),
     ]
-    assert (row["task"], row["task_id"]) == ("name-0", "id-0")
     assert several.child.pool == row["pool"]

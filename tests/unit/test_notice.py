@@ -9,18 +9,19 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
-from rota_supervisor.notice import ChildOrigin, Closed, FleetEvent, Held, Notice, Pace, dated, read_pace
+from rota_supervisor.notice import ChildNotice, Closed, FleetEvent, Held, Notice, Pace, PoolNotice, dated, read_pace
 
 ROOM = 1 << 18
 WHOLE = Notice(
     node="web-1",
     url="http://web-1:9477/",
+    pools=(PoolNotice("mail", 2, "file", 2, 1, {"running": 1}),),
     held=(Held("worker", "mail", "fatal", 3, 9.5, "killed by SIGSEGV"),),
     quiet_since=4.0,
     closed=(Closed("bulk", "", "", 2.0),),
     last_reload={"result": "success", "changes": [], "at": 1.0},
     last_death={"child": "worker", "at": 2.0},
-    children=(ChildOrigin(8, "mail", 1), ChildOrigin(1, "", 1)),
+    children=(ChildNotice(8, "mail", 1, "ready", 5.5), ChildNotice(1, "", 1)),
     events=(FleetEvent(1, 2.0, "info", "fleet.ready", "the fleet is ready", {"workers": 2}),),
 )
 

@@ -147,7 +147,8 @@ def test_names_from_outside_stay_text() -> None:
     for row in (*status["queues"], *status["pools"]):
         row["name"] = HOSTILE
     for row in status["processes"]:
-        row["task"] = {"id": HOSTILE, "name": HOSTILE, "queue": HOSTILE} if row["task"] else None
+        for running in row["tasks"]:
+            running["task"] = {"id": HOSTILE, "name": HOSTILE, "queue": HOSTILE}
     status["fleet"] = status["node"] = status["nodes"][0]["node"] = HOSTILE
     status["events"][0] |= {"text": HOSTILE, "event": HOSTILE, "level": HOSTILE}
     text = plain(status | {"headlines": headlines(status)}, VERY_WIDE)

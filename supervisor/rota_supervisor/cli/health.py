@@ -13,8 +13,8 @@ from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.headlines import GOOD
+from rota_supervisor.fleet_members import in_one_line
 from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, token_in
-from rota_supervisor.notice import first_sentence, redis_warnings, sentence
 
 LIVE = "/livez"
 READY = "/readyz"
@@ -32,7 +32,7 @@ def health(path: str) -> None:
     """
     state = command.current_state()
     config = state.load_for_node()  # a fault in the file does not make the fleet unhealthy
-    is_well, answer = _ask_http(config, path) if config.http.listen else _judge(_status(config), path)
+    is_well, answer = _ask_http(config, path) if config.http.listen else judge(_status(config), path)
     if state.json:
         output.put_json({"healthy": is_well, "answer": answer})
     elif is_well:
@@ -105,20 +105,6 @@ def _status(config: Config) -> dict[str, Any]:
     return status
 
 
-def _judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
-    """Whether a fleet of this status is well, and why not. A master that answered is alive."""
-    if path == LIVE:
-        return True, "ok"
-    ready = {child["role"] for child in status["children"] if child["state"] == "ready"}
-    faults = [f"no {role} is ready" for role in ("worker", "poller") if role not in ready]
-    faults += [] if status["redis_up"] else [redis_fault(status)]
-    faults += [] if status["state"] == "running" else [f"the fleet is {status['state']}"]
-    faults += map(sentence, status["held"])
-    warnings = redis_warnings(status["redis_round_trip_seconds"], evicts_keys=status["evicts_keys"])
-    return not faults, "; ".join([*(faults or ["ok"]), *warnings])
-
-
-def redis_fault(status: Mapping[str, Any]) -> str:
-    """Return why nothing can be done in Redis, by what the master says of it."""
-    refusal = status["redis_refusal"]
-    return f"Redis refuses: {first_sentence(refusal)}" if refusal else "Redis is not reached"
+def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
+    """Return whether a fleet of this status is well, and why not. A master that answered is alive."""
+    return (True, "ok") if path == LIVE else (status["ready"]["ok"], in_one_line(status["ready"]))

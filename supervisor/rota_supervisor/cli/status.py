@@ -1,9 +1,9 @@
-"""`rota status`: the fleet in words, then its pools, its children, all consumers and the next schedules in tables of at
-most 100 columns.
+"""`rota status`: the fleet in words, then its pools, its processes, all consumers and the next schedules in tables of
+at most 100 columns.
 
-How much memory each child takes is measured here: looking at 500 processes would hold up the master's loop. A page that
-several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add up to
-what they take. Private is what would be free again without the child, shared is all else.
+How much memory each process takes is measured here: looking at 500 processes would hold up the master's loop. A page
+that several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add
+up to what they take. Private is what would be free again without the process, shared is all else.
 """
 
 import dataclasses
@@ -24,6 +24,8 @@ from rota.protocol.store import Store
 from rota.schedules.schedule_status import rows_of
 from rota_supervisor.cli import command, master_verbs, other_queues, output
 from rota_supervisor.exits import Failure
+from rota_supervisor.fleet_snapshot import rows_by_task
+from rota_supervisor.layout import Role
 from rota_supervisor.notice import first_sentence, how_it_died, redis_warnings, sentence, who_died
 
 COLUMNS: Final = 100
@@ -50,19 +52,19 @@ def status() -> None:
     """Show what this node's master supervises, and the consumers and next schedules of the whole fleet."""
     state = command.current_state()
     found = master_verbs.ask("status")
-    found["children"] = with_memory(found["children"], found["pid"])
+    found["processes"] = with_memory(found["processes"], found["pid"])
     found |= _asked(state, found) if found["redis_up"] else _NOT_ASKED
     if state.json:
         output.put_json(found)
     else:
-        found["children"] = in_megabytes(found["children"])
+        found["processes"] = in_megabytes(found["processes"])
         put_status(found, no_color=state.no_color)
 
 
 def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
     """The consumers of the whole fleet, what waits in classic queues, and the next schedules; None when the server does
     not tell."""
-    namespace = found["namespace"]
+    namespace = found["fleet"]
     try:
         with state.redis(state.load_for_node()) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
@@ -81,7 +83,7 @@ def put_status(found: Row, *, no_color: bool) -> None:
         output.put(f"{label:<{_LABEL}}{lines[0]}")
         for line in lines[1:]:
             output.put(" " * _LABEL + line)
-    tables = [_pools(found["pools"]), _children(found["children"])]
+    tables = [_pools(found["pools"]), _processes(found["processes"])]
     if found["adopts"]:
         tables.append(_adopts(found["adopts"]))
     if found["consumers"]:
@@ -102,13 +104,13 @@ def _redis(found: Row) -> str:
 
 
 def _facts(found: Row) -> Iterator[tuple[str, str]]:
-    yield "fleet", f"{found['namespace']} on {found['node']}, pid {found['pid']}"
+    yield "fleet", f"{found['fleet']} on {found['node']}, pid {found['pid']}"
     loading = ", another one is loading" if found["loading"] else ""
-    age = in_words(found["uptime_seconds"])
+    age = in_words(found["at"] - found["started_at"])
     yield "state", f"{found['state']}, up for {age}, generation {found['generation']}{loading}"
     yield "redis", f"{found['redis']} {_redis(found)}"
     yield "http", found["listen"] or "off"
-    if sizes := [row["pss_mb"] for row in found["children"] if row.get("pss_mb") is not None]:
+    if sizes := [row["pss_mb"] for row in found["processes"] if row.get("pss_mb") is not None]:
         yield "memory", f"{sum(sizes):.1f} MB of all children together"
     if reload := found["last_reload"]:
         said = reload.get("faults") or reload.get("changes") or ["nothing changed"]
@@ -138,43 +140,41 @@ def _pools(rows: Sequence[Row]) -> Table:
         says = row["origin"]
         if says == "operator" and row["configured"] != row["desired"]:
             says = f"operator (configured: {row['configured']})"
-        counts = (row["ready"], _busy(row), row["quiet"])
-        cells.append([_cut(row["pool"], _MOST_NAME), row["state"], row["desired"], str(says), *counts])
+        counts = (_ready(row), _busy(row), row["workers"].get("quiet", 0))
+        cells.append([_cut(row["name"], _MOST_NAME), row["state"], row["desired"], str(says), *counts])
     return header, cells
+
+
+def _ready(pool: Row) -> int:
+    """Return how many workers are there and do not leave, those that are quiet among them."""
+    return sum(pool["workers"].get(state, 0) for state in ("running", "quiet"))
 
 
 def _busy(pool: Row) -> object:
     """How many tasks run; of how many at most, where a worker runs several."""
     busy, concurrency = pool["busy"], pool["concurrency"]
-    return busy if concurrency == 1 else f"{busy} of {pool['ready'] * concurrency}"
+    return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"
 
 
-def _rows_of(child: Row) -> list[Row]:
-    """A row for each task of a child that runs several, numbered by slot and place; else one for the child."""
-    tasks = child["tasks"]
-    if len(tasks) < 2:  # noqa: PLR2004 - several
-        return [{**child, "where": child["slot"]}]
-    return [{**child, **task, "where": f"{child['slot']}.{task['place']}"} for task in tasks]
-
-
-def _children(rows: Sequence[Row]) -> Table:
+def _processes(rows: Sequence[Row]) -> Table:
+    """The master's children; of those that run several tasks a row for each."""
     has_memory = any(row.get("private_mb") is not None for row in rows)
     memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
-    header = ["SLOT", "CHILD", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
+    header = ["SLOT", "PROCESS", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
     cells: list[list[object]] = []
-    for row in [each for child in rows for each in _rows_of(child)]:
+    for row in rows_by_task(row for row in rows if row["role"] != Role.MASTER):
         sizes = [row.get("shared_mb"), row.get("private_mb")] if has_memory else []
         cells.append(
             [
                 row["where"],
-                _cut(f"{row['role']} {row['pool']}".strip(), _MOST_NAME),
+                _cut(f"{row['role']} {row['pool'] or ''}".strip(), _MOST_NAME),
                 row["generation"],
                 row["pid"] or _NONE,
                 "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
-                in_words(row["beat_age_seconds"], 1),
+                _NONE if row["beat_age_seconds"] is None else in_words(row["beat_age_seconds"], 1),
                 *(_NONE if size is None else size for size in sizes),
-                f"{row['task'] or _NONE} {progress_words(row.get('progress'))}".rstrip(),
-                in_words(row["task_seconds"], 1) if row["task"] else _NONE,
+                f"{task['name'] if (task := row['task']) else _NONE} {progress_words(row['progress'])}".rstrip(),
+                in_words(row["task_age_seconds"], 1) if row["task"] else _NONE,
             ]
         )
     return header, _narrowed(header, cells, header.index("TASK"))
@@ -230,7 +230,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
-    """The master's rows of children with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes`: None for a child
+    """The master's rows of processes with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes`: None for one
     without a process, of another user, or in a PID namespace that has other numbers than this one."""
     return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
 

@@ -190,11 +190,11 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
             status: Mapping[str, Any] = master.ask("status")["status"]
     except Failure:  # no master is here
         return []
-    is_meant = (status["node"], status["namespace"]) == (node, config.namespace)
+    is_meant = (status["node"], status["fleet"]) == (node, config.namespace)
     return [
-        RunningAttempt(task["task_id"], child["pid"], task["task_seconds"])
-        for child in status["children"]
-        for task in child["tasks"]
+        RunningAttempt(task["task"]["id"], process["pid"], task["task_age_seconds"])
+        for process in status["processes"]
+        for task in process["tasks"]
         if is_meant
     ]
 

@@ -14,14 +14,15 @@ from prometheus_client.exposition import choose_encoder
 
 from rota.printable import printable
 from rota.telemetry import log, log_events
-from rota_supervisor.exporter import fleet
 from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.node_status import node_status, nodes_reader
 from rota_supervisor.exporter.observer import Observer
+from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.redis_thread import RedisThread, connector
+from rota_supervisor.fleet_members import Health, in_one_line
 
 if TYPE_CHECKING:
     from rota_supervisor.exporter.page_requests import Actions, TaskPages
@@ -49,7 +50,7 @@ class Site:
     def __init__(
         self,
         settings: ExporterSettings,
-        probe: fleet.Probe,
+        probe: Probe,
         observer: Observer,
         redis: RedisThread | None,
         door: Door,
@@ -163,12 +164,11 @@ def _events_after(asked: HttpRequest) -> int:
     return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
 
 
-def _health(found: fleet.Health, request: HttpRequest) -> Answer:
+def _health(found: Health, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
-        return json_answer(found.row(), answer)
-    said = ["ok"] if found.ok else [check.seen for check in found.checks if not check.ok]
-    return text_answer(f"{printable('; '.join((*said, *found.warnings)))}\n", status=answer)
+        return json_answer(found.to_json(), answer)
+    return text_answer(f"{printable(in_one_line(found.to_json()))}\n", status=answer)
 
 
 _FOLDER: Final = Path(__file__).with_name("site")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.child_settings import LogSettings, ServerSettings
+from rota_supervisor.fleet_members import Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class ExporterSettings:
     log: LogSettings
     control_socket: str = ""
     alone: bool = False
+
+    @property
+    def patience(self) -> Patience | None:
+        """For how long the processes of the fleet may be silent; None where it runs elsewhere."""
+        return None if self.alone else Patience(self.tick_seconds, self.beat_seconds)
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from rota.durations import in_words
 from rota.telemetry.log_events import DEATHS
 from rota_supervisor.exporter import queue_headlines as queues
-from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, workers_of
+from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, living, workers_of
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import EVICTS_KEYS, Json, first_sentence, is_slow, sentence, slow_words
 
@@ -39,7 +39,7 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    if not status["redis"]:  # because of [metrics] cluster; otherwise another headline is shown
+    if status["queue_states_age_seconds"] is None:  # because of [metrics] cluster; otherwise another headline is shown
         return Headline(GOOD, f"all is well here: {size}; what waits is not known, as this node does not ask", "fleet")
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
@@ -89,12 +89,12 @@ def _short_pools(status: Row) -> Iterator[Headline]:
 
 
 def _longest_silence(role: Role, status: Row) -> str:
-    ages = [row["beat_age_seconds"] for row in status["processes"] if row["role"] == role]
+    ages = [row["beat_age_seconds"] for row in living(role, status)]
     return f", silent for {in_words(max(ages))}" if ages else ""
 
 
 def _first_of(role: Role, status: Row) -> str:
-    slots = [row["slot"] for row in status["processes"] if row["role"] == role]
+    slots = [row["slot"] for row in living(role, status)]
     return f"workers/{slots[0]}" if slots else "fleet"
 
 
@@ -216,7 +216,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
     """Nobody told what waits in the queues, so nobody knows whether any is late."""
-    if _reaches(status) and not status["redis"] and status.get("redis_asked", True):
+    if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         told = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
         yield Headline(WARN, f"unknown: {told}, so what waits there is not known", "redis")
 

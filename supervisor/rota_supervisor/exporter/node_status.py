@@ -7,8 +7,7 @@ silent is shown as lost for some minutes, unless it was leaving, or had not begu
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from rota import __version__
-from rota.child.slots import MASTER_SLOT, Phase
+from rota.child.slots import Phase
 from rota.durations import utc_datetime
 from rota.protocol.groups import GroupState
 from rota.protocol.nodes import Node, NodeReport
@@ -17,15 +16,15 @@ from rota.protocol.store import Store
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import CounterDefinition
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
-from rota_supervisor.exporter.fleet import Member, held_at
 from rota_supervisor.exporter.headlines import headlines
 from rota_supervisor.exporter.history import STEP_SECONDS
 from rota_supervisor.exporter.observer import Observation, pace_of
 from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
-from rota_supervisor.exporter.status_rows import process_rows, queue_rows, tiers_of
+from rota_supervisor.exporter.status_rows import add_to_tasks, queue_rows, tiers_of
 from rota_supervisor.exporter.troubles import RecentTroubles
+from rota_supervisor.fleet_snapshot import LOST, WorkerLoad, node_report, snapshot, state_of
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import FLEET_STATES, Json, dated, death_in_words, states_of_pools
+from rota_supervisor.notice import FLEET_STATES, Json
 
 
 def node_status(
@@ -33,45 +32,35 @@ def node_status(
 ) -> Json:
     """Return all that people ask first. `found`: the nodes, None when they are not known. `events_after`: the number of
     the last event that is left out."""
-    held = held_at(seen.now, seen.notice)
+    seen_here = snapshot(seen.fleet, seen.notice, seen.at, settings.patience)
     answer = {
-        "at": round(seen.at, 3),
-        "version": __version__,
-        "fleet": settings.server.namespace,
-        "node": seen.notice.node,
+        **seen_here.to_json(),
         "actions": settings.actions,
-        "started_at": seen.samples.value(m.START_TIME),
         "forgotten_after_seconds": settings.forgotten_seconds,
-        "ready": seen.ready.row(),
         **_redis(settings, seen),
         **_counted(seen),
         **_troubles(seen.troubles),
-        "nodes": node_rows(seen, found),
-        **_told_by_master(seen),
         **_recent(seen),
-        "pools": _pools(seen, held),
-        "held": list(held),
-        "processes": process_rows(settings, seen),
+        "nodes": node_rows(seen, found),
         "tiers": [
             {"number": number, "queues": [queue.name for queue in tier]} for number, tier in tiers_of(settings).items()
         ],
         "queues": queue_rows(settings, seen),
     }
+    add_to_tasks(answer["processes"], seen_here.processes, settings, seen)
+    for pool in answer["pools"]:
+        pool["short_seconds"] = round(seen.troubles.short_seconds.get(pool["name"], 0.0), 1)
     # Headlines are judged by all that happened, whatever of it is asked for.
     events = [event for event in answer["events"] if event["n"] > events_after]
     return {"headlines": headlines(answer), **answer, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return whether Redis answers, how fast, and what it alone knows: None for what it has not answered."""
+    """Return what Redis alone knows: None for what it has not answered."""
     reading = seen.reading
-    is_known = reading is not None
     return {
-        "redis": is_known,
         "redis_asked": settings.ask_redis,
-        "redis_round_trip_seconds": seen.samples.value(m.REDIS_ROUND_TRIP),
-        "evicts_keys": seen.samples.value(m.REDIS_EVICTS_KEYS) == 1,
-        "queue_states_age_seconds": seen.samples.value(m.QUEUE_STATES_AGE) if is_known else None,
+        "queue_states_age_seconds": None if reading is None else seen.samples.value(m.QUEUE_STATES_AGE),
         "clock_offset_seconds": None if reading is None else reading.clock_offset_seconds,
         "missing_tasks": None if reading is None else reading.missing_tasks,
         "schedules": None if reading is None else _schedules(reading.schedules),
@@ -92,22 +81,11 @@ def _counted(seen: Observation) -> Json:
     }
 
 
-def _told_by_master(seen: Observation) -> Json:
-    notice, now = seen.notice, seen.now
-    return {
-        "quiet_seconds": 0.0 if notice.quiet_since is None else round(now - notice.quiet_since, 1),
-        "closed": [each.row(now) for each in notice.closed],
-        "last_reload": dated(notice.last_reload, now, seen.at),
-        "last_death": dated(notice.last_death, now, seen.at),
-        "events": [dated(each._asdict(), now, seen.at) for each in notice.events],
-    }
-
-
 def _recent(seen: Observation) -> Json:
     """The last minutes of this node, over all queues."""
     recent = seen.recent
     done, started = recent.rates
-    ends_at = round(seen.at - (recent.now - recent.noted_at), 3)
+    ends_at = round(seen.at.wall - (recent.now - recent.noted_at), 3)
     return {
         "history": {"step_seconds": STEP_SECONDS, "ends_at": ends_at, "length": len(recent.steps)},
         "overall": recent.row(),
@@ -131,25 +109,6 @@ def _total(seen: Observation, counter: CounterDefinition) -> int:
     return int(sum(count for _, (count,) in seen.samples.series(counter)))
 
 
-def _pools(seen: Observation, held: Iterable[Json]) -> list[Json]:
-    desired = {pool: int(count) for (pool,), (count,) in seen.samples.series(m.WORKERS_DESIRED)}
-    workers: dict[str, dict[str, int]] = {pool: {} for pool in desired}
-    for (pool, state), (count,) in seen.samples.series(m.WORKERS):
-        if pool in workers and count:
-            workers[pool][state] = int(count)
-    states = states_of_pools(held)
-    return [
-        {
-            "name": pool,
-            "desired": desired[pool],
-            "state": states[pool],
-            "workers": workers[pool],
-            "short_seconds": round(seen.troubles.short_seconds.get(pool, 0.0), 1),
-        }
-        for pool in sorted(desired)
-    ]
-
-
 def _group(found: GroupState) -> Json:
     row = found._asdict()
     del row["ended_us"], row["followed_by"]  # of those that have ended
@@ -165,7 +124,6 @@ def _schedules(found: Page) -> list[Json]:
     return rows_of(found)
 
 
-LOST: Final = "lost"
 _MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
 
 
@@ -196,21 +154,6 @@ def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:
 def own_report(seen: Observation) -> NodeReport:
     """Return how this node is."""
     workers = [member for member in seen.fleet if member.role is Role.WORKER]
-    death = seen.notice.last_death
-    report = NodeReport(
-        state=_state(seen.fleet),
-        version=__version__,
-        url=seen.notice.url,
-        workers=len(workers),
-        desired=int(sum(count for _, (count,) in seen.samples.series(m.WORKERS_DESIRED))),
-        busy=sum(len(member.tasks) for member in workers),
-        concurrency=sum(member.places for member in workers),
-        quiet=sum(member.phase is Phase.QUIET for member in workers),
-        last_death=None if death is None else death_in_words(death),
-    )
-    return pace_of(seen.recent, seen.now).added_to(report)
-
-
-def _state(fleet: Iterable[Member]) -> str:
-    master = next((member for member in fleet if member.slot == MASTER_SLOT), None)
-    return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
+    loads = [WorkerLoad(len(each.tasks), each.places, each.phase is Phase.QUIET) for each in workers]
+    report = node_report(seen.notice, state_of(seen.fleet), loads)
+    return pace_of(seen.recent, seen.at.now).added_to(report)

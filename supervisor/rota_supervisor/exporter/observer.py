@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
-from rota.child.slots import MASTER_SLOT, Slot
+from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
@@ -22,14 +22,16 @@ from rota.telemetry.metrics import Definition, Writer
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
-from rota_supervisor.exporter.fleet import Health, Member, Probe, held_at, now_seconds
 from rota_supervisor.exporter.history import History, Recent
+from rota_supervisor.exporter.probe import Probe, now_seconds
 from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
 from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
+from rota_supervisor.fleet_members import Member
+from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Json, Notice, Pace
+from rota_supervisor.notice import Held, Json, Notice, Pace
 from rota_supervisor.process import Usage, usage_of
 
 # The gauge of each number in `queue_row`.
@@ -48,6 +50,8 @@ _OF_QUEUES: Final = {
 
 _ALL_SHOWN: Final = Fold()
 
+_SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
+
 # An idle fleet counts less than this within a step.
 _FEW_CHANGED: Final = 200
 
@@ -55,16 +59,13 @@ _FEW_CHANGED: Final = 200
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What was seen at one time: the living processes, all samples, the last minutes, the queues if Redis answered,
-    whether this node takes work, what its master says, and what went wrong lately. `at`: by the wall clock; `now`: by
-    that of the notice."""
+    what the master says, and what went wrong lately."""
 
-    at: float
-    now: float
+    at: Moment
     fleet: tuple[Member, ...]
     samples: Samples
     recent: Recent
     reading: QueueReading | None
-    ready: Health
     notice: Notice
     troubles: RecentTroubles = field(default_factory=RecentTroubles)
     stray_lists: tuple[Json, ...] = ()
@@ -127,7 +128,7 @@ class Observer:
         alone, samples = self._settings.alone, seen.samples
         if not alone:
             put_processes(samples, seen.fleet)
-            put_held(samples, held_at(seen.now, seen.notice))
+            put_held(samples, seen.notice.held)
         fold = self._folding.choose(samples, self._not_configured(seen.reading))
         self._dropped.add(self._folding.take_folded())
         shown = fold.apply(samples)
@@ -165,10 +166,16 @@ class Observer:
             self._told_at = reading.read_at
         if self._settings.ask_redis:
             samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
-        recent, now = self._history.recent(samples, began), now_seconds()
-        notice, ready, troubles = self._probe.notice(), self._probe.ready(), self._troubles.recent()
-        strays = self._probe.stray_lists(fleet)
-        return Observation(time.time(), now, fleet, samples, recent, reading, ready, notice, troubles, strays)
+        return Observation(
+            Moment(now_seconds(), time.time()),
+            fleet,
+            samples,
+            self._history.recent(samples, began),
+            reading,
+            self._probe.notice(),
+            self._troubles.recent(),
+            self._probe.stray_lists(fleet),
+        )
 
     def note_history(self) -> None:
         """Remember how things stand now if a step is over, and add up before where so much is counted that it is to be
@@ -185,7 +192,7 @@ class Observer:
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
-        living = {MASTER_SLOT} if self._settings.alone else {member.slot for member in fleet if member.has_begun}
+        living = {MASTER_SLOT} if self._settings.alone else {member.slot for member in fleet if _has_begun(member)}
         samples = self._regions.read(living)
         self._dropped.add(self._bound.take_refused())
         for labels, count in starts(samples):
@@ -194,6 +201,11 @@ class Observer:
         put_usage(samples, usages)
         self._cpu.put(samples, usages)
         return fleet, samples
+
+
+def _has_begun(member: Member) -> bool:
+    """Whether the gauges in its slot are its own, not its predecessor's."""
+    return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
 def pace_of(recent: Recent, now: float) -> Pace:
@@ -254,12 +266,12 @@ def put_running(
         samples.raise_to(m.TASK_LAG_WORST, (name,), (0.0,))
 
 
-def put_held(samples: Samples, held: Iterable[Json]) -> None:
-    """Put whether starts are held back, by the rows of the master's notice: of the pools that there are, and of the
+def put_held(samples: Samples, held: Iterable[Held]) -> None:
+    """Put whether starts are held back, by the master's notice: of the pools that there are, and of the
     other roles, for which it does not matter which generation they are of."""
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
     names += [(role, "") for role in metric_labels.CHILD_ROLES if role != Role.WORKER]
-    are_held = {(row["role"], row["pool"] if row["role"] == Role.WORKER else "") for row in held}
+    are_held = {(row.role, row.pool if row.role == Role.WORKER else "") for row in held}
     for name in names:
         samples.put(m.STARTS_HELD, name, name in are_held)
 

@@ -160,7 +160,13 @@ def dead(status: Row) -> Iterator[Headline]:
 
 
 def workers_of(status: Row) -> list[Row]:
-    return [row for row in status["processes"] if row["role"] == Role.WORKER]
+    """Return the rows of the workers that live."""
+    return living(Role.WORKER, status)
+
+
+def living(role: Role, status: Row) -> list[Row]:
+    """Return the rows of the processes of a role that live; the master's children are shown before and after, too."""
+    return [row for row in status["processes"] if row["role"] == role and row["phase"] is not None]
 
 
 def _queues(status: Row) -> Iterable[tuple[Row, Row]]:

@@ -155,6 +155,21 @@ def exact(seconds: float) -> float:
     return math.floor(seconds * _PARTS) / _PARTS if math.isfinite(seconds) else seconds
 
 
+def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
+    """Yield the slots that were ever written to."""
+    at = slot_memory.region_at(0)
+    while True:
+        try:
+            at = os.lseek(memory.fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data beyond
+                return
+            raise
+        number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
+        yield number
+        at = slot_memory.region_at(number + 1)
+
+
 class Regions:
     """All slots' records. Not safe for two threads at once."""
 
@@ -166,20 +181,6 @@ class Regions:
         self._totals: dict[tuple[str, Labels], Total] = {}
         self._looked_at = 0.0
 
-    def touched(self) -> Iterator[int]:
-        """Yield the slots that were ever written to."""
-        at = slot_memory.region_at(0)
-        while True:
-            try:
-                at = os.lseek(self._memory.fd, at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # no data beyond
-                    return
-                raise
-            number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
-            yield number
-            at = slot_memory.region_at(number + 1)
-
     def begin_at_zero(self, series: Iterable[tuple[Definition, Labels]]) -> None:
         """Have these series from now on, at 0 unless a slot says more."""
         for definition, labels in series:
@@ -189,7 +190,7 @@ class Regions:
         """Take in what was counted since the last call, and return how many records had changed. Who does so oftener
         than it is scraped spreads the work: 10 us for each, of which there are 5,000 a second in a large fleet."""
         now = time.time()
-        changed = sum(self._reader(number).add_up() for number in self.touched())
+        changed = sum(self._reader(number).add_up() for number in touched(self._memory))
         self._looked_at = now
         return changed
 
@@ -209,13 +210,6 @@ class Regions:
         """Return a time at which this series was not there yet; 0 when it was at the first look, or is in no slot."""
         total = self._totals.get((definition.name, labels))
         return 0.0 if total is None else total.born_at
-
-    def read_slot(self, number: int) -> Samples:
-        """Return the samples of one slot alone, taken to live."""
-        samples = Samples()
-        for definition, labels, numbers in self._reader(number).read():
-            samples.add(definition, labels, numbers)
-        return samples
 
     def _reader(self, number: int) -> RegionReader:
         reader = self._readers.get(number)

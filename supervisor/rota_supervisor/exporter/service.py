@@ -8,18 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rota.child import child_signals, life
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_texts import Board
 from rota.child.slots import Phase, Slot
 from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter import access, endpoints, fleet, observer, queue_reading, redis_thread
+from rota_supervisor.exporter import access, endpoints, observer, probe, queue_reading, redis_thread
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.http_server import Server
+from rota_supervisor.notice import Notice
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
@@ -59,10 +61,10 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -
     read_queues = watch.read if watch else lambda: None
     own = observer.OwnSlot.of(place.slot)
     if settings.alone:
-        read_queues = _in_place_of_a_master(read_queues, own.recorder)
+        read_queues = _in_place_of_a_master(read_queues, settings.server.namespace, place.slot, own.recorder)
     memory, master_pid = place.memory, place.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
-    site = endpoints.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, door)
+    site = endpoints.Site(settings, probe.Probe(settings, memory, master_pid), everything, redis, door)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
     elif watch:
@@ -85,16 +87,20 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], N
 Reader = Callable[[], queue_reading.QueueReading | None]
 
 
-def _in_place_of_a_master(read: Reader, own: Recorder) -> Reader:
-    """What a master says in its slot, this says where there is none: when it began, whether Redis answered, and after
-    what time."""
+def _in_place_of_a_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
+    """Return a reader that says what a master says where there is none: when it began, whether Redis answered, and
+    after what time."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
+    board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=probe.now_seconds())
 
     def read_and_tell() -> queue_reading.QueueReading | None:
         reading = read()
+        seconds = None if reading is None else reading.round_trip_seconds
         redis_up.set(reading is not None)
-        round_trip.set(math.nan if reading is None else reading.round_trip_seconds)
+        round_trip.set(math.nan if seconds is None else seconds)
+        said = replace(notice, redis_up=reading is not None, redis_round_trip_seconds=seconds)
+        board.put_up(said.to_json(board.room))
         return reading
 
     return read_and_tell

@@ -1,84 +1,60 @@
 """The rows of `/status.json`: processes with the tasks that they run, and queues with the tiers that serve them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import groupby
 from operator import add, attrgetter
 from typing import Final, NamedTuple
 
-from rota.child.slots import Phase
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.names import is_pattern
-from rota.protocol.progress import progress_row
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota.telemetry.metric_labels import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
-from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.history import Recent, quantile
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.queue_reading import queue_row, size_of
 from rota_supervisor.exporter.series import Numbers, Samples
 from rota_supervisor.exporter.troubles import LATE_NOW_SECONDS, LateStarts
-from rota_supervisor.notice import ChildOrigin, Json
+from rota_supervisor.fleet_members import MemberTask
+from rota_supervisor.fleet_snapshot import ProcessSnapshot
+from rota_supervisor.notice import Json
 
 _MOST_DIGITS: Final = 16  # of a time in an entry; a task may write anything there
 _LEAST_RUNS: Final = 10  # so that it is known what is usual
-_NO_TASK: Final[Json] = dict.fromkeys(
-    ("task", "task_age_seconds", "limit_seconds", "left_seconds", "lag_seconds", "usual_seconds", "progress")
-)
 
 
-def process_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
-    """Return a row for each process that lives, by slot."""
-    told = {each.slot: each for each in seen.notice.children}
-    tasks = TaskRows(settings, seen)
-    return [_process(member, told.get(member.slot), tasks) for member in seen.fleet]
+def add_to_tasks(
+    rows: Iterable[Json], processes: Iterable[ProcessSnapshot], settings: ExporterSettings, seen: Observation
+) -> None:
+    """Add to the tasks in these rows of processes what history and Redis's clock say of them."""
+    known = TaskHistory(settings, seen)
+    for row, process in zip(rows, processes, strict=True):
+        running = process.member.tasks if process.member else ()
+        for task_row, task in zip(row["tasks"], running, strict=True):
+            task_row.update(known.of(task))
 
 
-def _process(member: Member, told: ChildOrigin | None, rows: "TaskRows") -> Json:
-    tasks = [rows.row(running) for running in member.tasks]
-    return {
-        "slot": member.slot,
-        "role": str(member.role),
-        "pool": None if told is None else told.pool,
-        "generation": None if told is None else told.generation,
-        "pid": member.pid,
-        "phase": member.phase.name.lower(),
-        "quiet": member.phase is Phase.QUIET,
-        "concurrency": member.places,
-        "beat_age_seconds": member.beat_age_seconds,
-        **(tasks[0] if tasks else _NO_TASK),
-        "tasks": [{"place": running.task.place, **row} for running, row in zip(member.tasks, tasks, strict=True)],
-    }
-
-
-class TaskRows:
-    """Says of a task that runs how late it began, and for how long it may run and usually does."""
+class TaskHistory:
+    """How late tasks that run began, and for how long such tasks usually run."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
         self._seen = seen
 
-    def row(self, running: MemberTask) -> Json:
-        task, age, left = running.task, running.age_seconds, running.left_seconds
-        return {
-            "task": {"id": task.id, "name": task.name, "queue": task.queue},
-            "task_age_seconds": age,
-            "limit_seconds": round(age + left, 3) if task.deadline_ns else None,
-            "left_seconds": round(left, 3) if task.deadline_ns else None,
-            "lag_seconds": self._lag(running),
-            "usual_seconds": self._usual(task.queue, task.name),
-            "progress": progress_row(running.progress),
-        }
+    def of(self, running: MemberTask) -> Json:
+        """Return what is known of a task that runs."""
+        task = running.task
+        return {"lag_seconds": self._lag(running), "usual_seconds": self._usual(task.queue, task.name)}
 
     def _lag(self, running: MemberTask) -> float | None:
         """By Redis's clock; None while nobody knows that."""
         reading, due = self._seen.reading, running.task.due
         if reading is None or not due.isdecimal() or len(due) > _MOST_DIGITS:
             return None
-        started_at = self._seen.at + reading.clock_offset_seconds - running.age_seconds
+        started_at = self._seen.at.wall + reading.clock_offset_seconds - running.age_seconds
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
@@ -175,7 +151,7 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
     """How late starts of it were on this node: at worst in about the last minute, and those over its objective."""
     late = seen.troubles.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
-    is_now = too_many and late.until is not None and seen.at - late.until <= LATE_NOW_SECONDS
+    is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
     return {
         "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name) or 0.0,
         "late": {

@@ -11,6 +11,7 @@ from rota.protocol.names import is_pattern
 from rota.protocol.progress import progress_words
 from rota.protocol.task_states import State
 from rota_supervisor.exporter.queue_headlines import lateness
+from rota_supervisor.fleet_snapshot import rows_by_task
 from rota_supervisor.layout import Role
 from rota_supervisor.top.tables import (
     NONE,
@@ -127,15 +128,7 @@ _QUEUES: Final = (
 def workers(status: Row) -> Table:
     """The workers, a row for each task of one that runs several, and the other processes behind them."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
-    rows = [row for process in processes for row in _with_tasks(process)]
-    return table_of("workers", _WORKERS, rows, "where")
-
-
-def _with_tasks(process: Row) -> list[Row]:
-    tasks = process["tasks"]
-    if len(tasks) < 2:  # noqa: PLR2004 - several
-        return [{**process, **(tasks[0] if tasks else {}), "where": str(process["slot"])}]
-    return [{**process, **task, "where": f"{process['slot']}.{task['place']}"} for task in tasks]
+    return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
 
 def _who(process: Row) -> Cell:
@@ -144,7 +137,7 @@ def _who(process: Row) -> Cell:
 
 
 def _phase(process: Row) -> Cell:
-    return Cell("quiet", "quiet", "warn") if process.get("quiet") else text_cell(process["phase"])
+    return Cell("quiet", "quiet", "warn") if process.get("quiet") else text_cell(process["phase"] or process["state"])
 
 
 def _task(process: Row) -> Cell:

@@ -7,7 +7,7 @@ from typing import Final
 
 from rota.durations import in_words
 from rota.printable import printable
-from rota_supervisor.layout import Role
+from rota_supervisor.exporter.queue_headlines import workers_of
 from rota_supervisor.top.fleet_tables import TABLES, rate_of, step_of
 from rota_supervisor.top.tables import Cell, Row, Table, spark
 
@@ -18,7 +18,7 @@ _NARROW: Final = 78
 
 def title(status: Row) -> list[Cell]:
     """Which fleet, which node, and how many of its workers run something."""
-    workers = [row for row in status["processes"] if row["role"] == Role.WORKER]
+    workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     places = sum(row.get("concurrency") or 1 for row in workers)
     node = f" on {printable(status['node'])}" if status.get("node") else ""

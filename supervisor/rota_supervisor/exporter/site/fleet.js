@@ -11,7 +11,8 @@ const NEAR = 0.8;
 const PHASES = { booting: "warn", draining: "warn", quiet: "warn" };
 const LEVELS = { error: "bad", critical: "bad", warning: "warn" };
 
-export const isWorker = (process) => process.role === "worker";
+// A child that has no process yet, or none any more, has no phase.
+export const isWorker = (process) => process.role === "worker" && process.phase !== null;
 
 // Running tasks, the longest first
 
@@ -88,11 +89,11 @@ const processColumns = [
   ["process", (process) => h("span", { class: "name" }, `${process.role} ${process.slot}`)],
   ["pool", (process) => process.pool || null],
   ["state", (process) => [
-    process.phase === "busy" || process.phase === "idle" ? h("span", { class: process.phase }, process.phase) : mark(PHASES[process.phase] ?? "off", process.phase),
+    process.phase === "busy" || process.phase === "idle" ? h("span", { class: process.phase }, process.phase) : mark(PHASES[process.phase] ?? "off", process.phase ?? process.state),
     process.quiet && process.phase !== "quiet" ? mark("warn", "quiet") : null]],
-  ["pid", (process) => id(process.pid), "number"],
+  ["pid", (process) => (process.pid ? id(process.pid) : null), "number"],
   ["generation", (process) => process.generation ?? null, "number"],
-  ["last beat", (process) => (process.role === "zygote" ? null : `${words(process.beat_age_seconds)} ago`), "number"],
+  ["last beat", (process) => (process.role === "zygote" || process.phase === null ? null : `${words(process.beat_age_seconds)} ago`), "number"],
   ["runs", (process) => (process.tasks.length ? process.tasks.slice(0, 3).map((task) =>
     h("span", { class: "run", key: task.place }, link(`task/${task.task.id}`, task.task.name), soft(` for ${words(task.task_age_seconds, 1)}`)))
     .concat(process.tasks.length > 3 ? [soft(`and ${process.tasks.length - 3} more`)] : []) : null)],

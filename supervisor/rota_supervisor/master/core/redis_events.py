@@ -21,10 +21,10 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import master_events
 from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.fleet_status import report_of
 from rota_supervisor.master.core.master_events import ClosedSeen
 from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Declarations, MasterState
-from rota_supervisor.master.core.status import report_of
 from rota_supervisor.server_check import SAFE_POLICY
 
 _RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths

@@ -14,8 +14,8 @@ from rota_supervisor.master.core import (
     tick,
 )
 from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.fleet_status import put_up_news
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import put_up_news
 
 
 def take(state: MasterState, event: master_events.Event, now: float) -> list[do.Effect]:

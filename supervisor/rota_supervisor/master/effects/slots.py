@@ -9,15 +9,17 @@ from collections.abc import Iterable
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
-from rota.child.slots import MASTER_SLOT, Slot, boottime_ns
-from rota.protocol.progress import read_progress
+from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
+from rota_supervisor.fleet_members import Member, member_in
+from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.children import AT_WORK, UNSEEN, Child, ChildState
+from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
+from rota_supervisor.master.core.fleet_status import notice_of
 from rota_supervisor.master.core.master_events import Look
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import Glance, SeenTask, notice_of
 from rota_supervisor.process import started_at
 
 
@@ -26,17 +28,23 @@ def now_seconds() -> float:
     return boottime_ns() / NANOSECONDS
 
 
-def glance_at(state: MasterState, memory: SlotMemory) -> Glance:
-    """Read from the slots what people are shown."""
-    at_work = [child for child in state.children if child.state in AT_WORK]
-    tasks = {child.slot: _seen_in(memory.slot(child.slot)) for child in at_work}
-    beats_ns = {child.slot: memory.slot(child.slot).beat_ns for child in state.children}
-    return Glance(now_seconds(), time.time(), tasks, beats_ns)
+def moment() -> Moment:
+    """Return the time by the master's clock and by the wall clock."""
+    return Moment(now_seconds(), time.time())
 
 
-def _seen_in(slot: Slot) -> list[SeenTask]:
-    tasks = slot.running()
-    return [SeenTask(task, read_progress(slot.record(task.place).progress_of(task.entry))) for task in tasks]
+def members(state: MasterState, memory: SlotMemory) -> list[Member]:
+    """Read from the slots what the master's processes show, itself among them."""
+    own = Member(MASTER_SLOT, Role.MASTER, state.surroundings.pid, state.phase, 0.0)
+    now_ns = boottime_ns()
+    living = (child for child in state.children if child.pid and child.state is not ChildState.EXITED)
+    return [own, *(_member(child, memory, now_ns) for child in living)]
+
+
+def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
+    seen = member_in(child.slot, memory.slot(child.slot), now_ns)
+    is_there = seen.pid == child.pid  # else the process has yet to enter its slot
+    return seen if is_there else Member(child.slot, child.role, child.pid, Phase.BOOTING, 0.0)
 
 
 class SlotReader:

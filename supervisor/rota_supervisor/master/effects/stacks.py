@@ -20,11 +20,11 @@ from rota.telemetry import log, log_events
 from rota_supervisor.layout import STACK_FILE
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildRef, ChildState
+from rota_supervisor.master.core.fleet_status import status
 from rota_supervisor.master.core.stack_text import shortened
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import status
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.slots import glance_at, now_seconds
+from rota_supervisor.master.effects.slots import members, moment, now_seconds
 from rota_supervisor.process import UNREACHABLE
 
 FILE_BYTES: Final = 64 << 10  # sparse. A hundred frames take 8 kB, and the main thread's come last
@@ -153,8 +153,8 @@ class StackReport:
 
     async def _write(self) -> None:
         try:
-            fleet = status(self._state, glance_at(self._state, self._memory))
-            for left_out in ("children", "events", "pid"):
+            fleet = status(self._state, members(self._state, self._memory), moment())
+            for left_out in ("processes", "events", "pid"):
                 del fleet[left_out]
             log.logger().info(log_events.FLEET_STATUS, **fleet)
             await self._write_stacks()

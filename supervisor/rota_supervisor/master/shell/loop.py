@@ -16,12 +16,12 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.children import Child
 from rota_supervisor.master.core.effects import Effect, Leave, Respond
+from rota_supervisor.master.core.fleet_status import status
 from rota_supervisor.master.core.master_events import Event, LeasesRenewed, Looked, Requested, Ticked, ZygoteGone
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import status
 from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
-from rota_supervisor.master.effects.slots import SlotReader, glance_at, now_seconds
+from rota_supervisor.master.effects.slots import SlotReader, members, moment, now_seconds
 
 _AFTER_SECONDS: Final = 0.001  # the grain of epoll; and whatever is due is so only after its time
 
@@ -168,7 +168,7 @@ class MasterPort(ControlPort):
 
     def status(self) -> Answer:
         """Return the fleet as it stands."""
-        return status(self._inbox.state, glance_at(self._inbox.state, self._memory))
+        return status(self._inbox.state, members(self._inbox.state, self._memory), moment())
 
     def address(self) -> Answer:
         """Return the server with its password, for those who may read the socket, the namespace and the file."""

@@ -1,0 +1,108 @@
+"""The fleet at one time, as the control socket and the status page show it: of what slots show and the master says."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rota.child.slot_task import TaskInSlot
+from rota.child.slots import Phase
+from rota_supervisor.cli import health
+from rota_supervisor.fleet_members import Member, MemberTask, Patience, in_one_line, readiness
+from rota_supervisor.fleet_snapshot import LOST, FleetSnapshot, Moment, WorkerLoad, node_report, rows_by_task, snapshot
+from rota_supervisor.layout import Role
+from rota_supervisor.notice import ChildNotice, Held, Notice, PoolNotice
+
+AT = Moment(now=100.0, wall=5000.0)
+PATIENCE = Patience(tick_seconds=1.0, beat_seconds=30.0)
+STATUS_PAGE = Path(__file__).parents[2] / "docs/status.md"
+TASK = MemberTask(TaskInSlot(b"id-1 mail i 1 1 0 0 0 0 -", "send", 1, 2), 4.0, 6.0)
+MASTER = Member(0, Role.MASTER, 70, Phase.IDLE, 0.1)
+POLLER = Member(4, Role.POLLER, 71, Phase.IDLE, 0.1)
+WORKER = Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (TASK,))
+NOTICE = Notice(
+    fleet="shop",
+    node="a",
+    pid=70,
+    started_at=40.0,
+    generation=2,
+    redis_up=True,
+    pools=(PoolNotice("mail", 2, "file", 2, 1, {"running": 1}),),
+    children=(ChildNotice(4, "", 1, "ready", 90.0), ChildNotice(8, "mail", 2, "ready", 97.0)),
+)
+
+
+def seen(*slots: Member, **said: Any) -> FleetSnapshot:
+    return snapshot(slots, replace(NOTICE, **said), AT, PATIENCE)
+
+
+def shown(*slots: Member, **said: Any) -> dict[str, Any]:
+    return seen(*slots, **said).to_json()
+
+
+def test_what_slots_show_and_what_the_master_says_are_one_row() -> None:
+    found = shown(MASTER, POLLER, WORKER)
+    assert [row["slot"] for row in found["processes"]] == [0, 4, 8]
+    row = found["processes"][2]
+    assert (row["pid"], row["pool"], row["generation"], row["state"], row["phase"]) == (77, "mail", 2, "ready", "busy")
+    assert (row["ready_seconds"], row["beat_age_seconds"]) == (3.0, 0.5)
+    [task] = row["tasks"]
+    assert (task["task"]["id"], task["task_age_seconds"], task["limit_seconds"], task["left_seconds"]) == (
+        "id-1",
+        4.0,
+        10.0,
+        6.0,
+    )
+    assert found["pools"][0]["busy"] == 1
+    assert (found["state"], found["started_at"]) == ("running", 4940.0)
+
+
+def test_a_child_without_a_process_is_shown_by_the_word_of_its_master() -> None:
+    starting = ChildNotice(9, "mail", 2, "registering")
+    row = shown(MASTER, children=(starting,))["processes"][1]
+    assert (row["slot"], row["role"], row["pid"], row["state"]) == (9, "worker", 0, "registering")
+    assert (row["phase"], row["beat_age_seconds"], row["ready_seconds"], row["tasks"]) == (None, None, None, [])
+
+
+def test_a_fleet_whose_master_is_gone_is_lost() -> None:
+    assert shown(WORKER)["state"] == LOST
+
+
+def test_a_pool_whose_starts_are_held_back_says_so() -> None:
+    held = Held("worker", "mail", "fatal", 3, 105.0, "exit code 3")
+    found = shown(MASTER, held=(held,))
+    assert found["pools"][0]["state"] == "fatal"
+    assert found["held"][0]["next_try_seconds"] == 5.0
+
+
+def test_probes_the_command_and_the_status_judge_alike() -> None:
+    cases: tuple[tuple[tuple[Member, ...], dict[str, Any]], ...] = (
+        ((MASTER, POLLER, WORKER), {}),
+        ((MASTER, WORKER), {"redis_up": False}),
+        ((MASTER, POLLER, WORKER), {"redis_up": False, "redis_refusal": "MISCONF"}),
+        ((MASTER, POLLER, WORKER), {"evicts_keys": True}),
+    )
+    for slots, said in cases:
+        status = shown(*slots, **said)
+        probe = readiness(slots, replace(NOTICE, **said), AT.now, PATIENCE)
+        assert status["ready"] == probe.to_json()
+        assert health.judge(status, health.READY) == (probe.ok, in_one_line(probe.to_json()))
+
+
+def test_the_page_explains_every_key() -> None:
+    explained = set(re.findall(r"`([a-z_0-9]+)`", STATUS_PAGE.read_text(encoding="utf-8")))
+    found = shown(MASTER, POLLER, WORKER)
+    rows = (found, *found["processes"], *found["pools"], *found["processes"][2]["tasks"])
+    assert {key for row in rows for key in row} - explained == set()
+
+
+def test_tasks_of_a_process_that_runs_several_have_a_row_each() -> None:
+    second = MemberTask(TASK.task._replace(place=2), 1.0, 1.0)
+    several = Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (TASK, second), 10)
+    rows = rows_by_task(shown(MASTER, several, children=())["processes"])
+    assert [(row["where"], bool(row["task"])) for row in rows] == [("0", False), ("8.0", True), ("8.2", True)]
+
+
+def test_the_report_of_a_node_counts_its_workers() -> None:
+    report = node_report(NOTICE, "running", [WorkerLoad(2, 5, False), WorkerLoad(0, 1, True)])
+    assert (report.workers, report.desired, report.busy, report.concurrency, report.quiet) == (2, 2, 2, 6, 1)
