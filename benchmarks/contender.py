@@ -7,15 +7,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from benchmarks.place import Place
 
-if TYPE_CHECKING:
-    from benchmarks.running import Running
-
 ROOT = Path(__file__).resolve().parent.parent
 OWN_PYTHON = Path(sys.executable)
+
+
+class StartedFleet(Protocol):
+    """What a contender needs of its fleet once that runs."""
+
+    @property
+    def place(self) -> Place:
+        """Where it runs."""
+
+    def freeze(self) -> None:
+        """Stop every process of the fleet."""
+
+    def thaw(self) -> None:
+        """Let them go on."""
 
 
 class Contender(Protocol):
@@ -53,16 +64,16 @@ class Contender(Protocol):
     def environment(self, place: Place) -> dict[str, str]:
         """What they need in their environment beyond `Place.environment`."""
 
-    def hold(self, running: "Running") -> None:
+    def hold(self, running: StartedFleet) -> None:
         """Keep the fleet from claiming, so that tasks can pile up before it."""
 
-    def let_go(self, running: "Running") -> None:
+    def let_go(self, running: StartedFleet) -> None:
         """Have it begin."""
 
     def settled(self, place: Place) -> int | None:
         """How many tasks it has put in its books as done; None where it keeps none to look at."""
 
-    def ready_workers(self, running: "Running") -> set[int] | None:
+    def ready_workers(self, running: StartedFleet) -> set[int] | None:
         """The pids of its workers that are ready; None where only the tasks tell."""
 
 
@@ -125,11 +136,11 @@ class Plain(OnPython):
         """What it was made with."""
         return self.extra
 
-    def hold(self, running: "Running") -> None:
+    def hold(self, running: StartedFleet) -> None:
         """Stop its processes."""
         running.freeze()
 
-    def let_go(self, running: "Running") -> None:
+    def let_go(self, running: StartedFleet) -> None:
         """Let them go on."""
         running.thaw()
 
@@ -137,6 +148,6 @@ class Plain(OnPython):
         """It keeps no books to look at."""
         return None
 
-    def ready_workers(self, running: "Running") -> set[int] | None:  # noqa: ARG002 # the Protocol's signature
+    def ready_workers(self, running: StartedFleet) -> set[int] | None:  # noqa: ARG002 # the Protocol's signature
         """Its tasks tell."""
         return None

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import rota
-from benchmarks.contender import AT_ONCE, EVERYTHING, OWN_PYTHON, Contender, OnPython
+from benchmarks.contender import AT_ONCE, EVERYTHING, OWN_PYTHON, Contender, OnPython, StartedFleet
 from benchmarks.place import Place
-from benchmarks.running import Running
 from rota.protocol.tiers import DEFAULT_ENDED_KEEP
 
 NAMESPACE = "bench"
@@ -60,12 +59,12 @@ class Rota(OnPython):
     def _queue_names(self) -> list[str]:
         return [f"bench-{number}" for number in range(self.queues)]
 
-    def hold(self, running: Running) -> None:
+    def hold(self, running: StartedFleet) -> None:
         """Pause its queues."""
         for queue in self._queue_names():
             _client(running.place.url).pause(queue)
 
-    def let_go(self, running: Running) -> None:
+    def let_go(self, running: StartedFleet) -> None:
         """Resume them."""
         for queue in self._queue_names():
             _client(running.place.url).resume(queue)
@@ -74,7 +73,7 @@ class Rota(OnPython):
         """The books of the namespace."""
         return int(place.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
 
-    def ready_workers(self, running: Running) -> set[int]:
+    def ready_workers(self, running: StartedFleet) -> set[int]:
         """The pids of the workers that the master calls ready."""
         processes = _status(running.place.folder / "control")["processes"]
         return {each["pid"] for each in processes if (each["role"], each["state"]) == ("worker", "ready")}
