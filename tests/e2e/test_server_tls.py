@@ -145,7 +145,11 @@ def test_a_server_that_does_not_run_is_told_as_such(namespace: str, tmp_path: Pa
     ("settings", "message"),
     [
         ({"redis_tls_ca": "none.pem"}, "none.pem cannot be read: No such file or directory"),
-        ({"redis_tls_cert": "some.pem"}, "TLS takes both, redis_tls_cert and redis_tls_key"),
+        ({"redis_tls_cert": "some.pem"}, "redis_tls_key: TLS takes both, redis_tls_cert and redis_tls_key"),
+        (
+            {"redis_tls_ca": "some.pem", "redis_tls_key": "some.pem"},
+            "redis_tls_cert: TLS takes both, redis_tls_cert and redis_tls_key",
+        ),
         ({"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"}, "want TLS: a redis_url with rediss://"),
     ],
 )

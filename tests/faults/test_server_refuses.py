@@ -161,7 +161,7 @@ def test_a_server_whose_disk_is_full_is_waited_for_and_outcomes_are_kept(small_d
     with pytest.raises(rota.Unavailable, match="MISCONF"):
         fleet.client.enqueue("note", queue="default")
     until(lambda: any(line.get("reason") == "misconf" for line in fleet.log("redis.lost")), "a worker that waits")
-    until(lambda: re.match(r"Redis refuses for .+: MISCONF", first_line(fleet)), lambda: first_line(fleet))
+    until(lambda: re.match(r"Redis has refused for .+: MISCONF", first_line(fleet)), lambda: first_line(fleet))
     assert "refuses: MISCONF" in " ".join(fleet.rota("status").stdout.split())
     assert "Redis refuses: MISCONF" in fleet.rota("health", "--ready").stderr
     (small_disk / "ballast").unlink()

@@ -54,7 +54,7 @@ ANSWERS: Final[dict[str, Answer]] = {
         "RotaWorkerCrashLoop",
         headline=r"the poller is in \w+: |(\d of \d pollers serve|there is no poller).*: what is |\d+ processes died",
     ),
-    "redis_away": _answer("RotaRedisDown", headline=r"Redis does not answer for .+: no task starts"),
+    "redis_away": _answer("RotaRedisDown", headline=r"Redis has not answered for .+: no task starts"),
     "node_lost": _answer("RotaNodeLost", headline=r"node .+ has been silent for .+: the others run what it held"),
     "fleet_absent": _answer("RotaAbsent", headline=""),
     "bad_reload": _answer(

@@ -311,7 +311,7 @@ def test_each_trouble_is_named_by_its_cause(
 def test_an_outage_says_how_long_it_has_lasted() -> None:
     status = healthy() | {"events": [event("redis.lost", 12, refused=False)]}
     check("redis", "the master does not reach Redis")(status)
-    assert headlines(status)[0]["text"].startswith("Redis does not answer for 12 s")
+    assert headlines(status)[0]["text"].startswith("Redis has not answered for 12 s")
 
 
 def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
@@ -322,7 +322,7 @@ def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
     check("redis", "the master does not reach Redis")(status)
     text = headlines(status)[0]["text"]
     assert text.startswith(
-        "Redis refuses for 12 s: MISCONF Errors writing to the AOF file: No space left on device: no"
+        "Redis has refused for 12 s: MISCONF Errors writing to the AOF file: No space left on device: no"
     )
 
 
@@ -332,7 +332,7 @@ def test_only_the_first_sentence_of_a_refusal_is_told() -> None:
     status = healthy() | {"events": [lost]}
     check("redis", "the master does not reach Redis")(status)
     assert headlines(status)[0]["text"] == (
-        "Redis refuses for 12 s: MISCONF it cannot save RDB snapshots: no task starts, those that run go on"
+        "Redis has refused for 12 s: MISCONF it cannot save RDB snapshots: no task starts, those that run go on"
     )
 
 

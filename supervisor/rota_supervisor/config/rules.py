@@ -55,8 +55,14 @@ def _redis_url(config: Config) -> Iterator[Fault]:
     try:
         parse_address(config.redis_url, TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key))
     except ValueError as error:
-        key = next(key for key in ("redis_tls_ca", "redis_tls_cert", "redis_tls_key") if getattr(config, key))
-        yield Fault(key, str(error))
+        yield Fault(_tls_key_at_fault(config), str(error))
+
+
+def _tls_key_at_fault(config: Config) -> str:
+    """Return the half of certificate and key that is missing; if none is, the first of the keys that is set."""
+    if bool(config.redis_tls_cert) != bool(config.redis_tls_key):
+        return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
+    return next(key for key in ("redis_tls_ca", "redis_tls_cert", "redis_tls_key") if getattr(config, key))
 
 
 def _imports(config: Config) -> Iterator[Fault]:

@@ -195,12 +195,10 @@ def _redis_away(status: Row) -> Iterator[Headline]:
         changes = (event for event in reversed(status.get("events") or ()) if event["event"] in _OF_REDIS)
         lost = next((event for event in changes if event["event"] == "redis.lost"), None)
         refused = lost is not None and lost["fields"].get("refused")
-        since = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
-        fault = (
-            f"refuses{since}: {first_sentence(lost['fields']['error'])}"
-            if lost and refused
-            else f"does not answer{since}"
-        )
+        lasts = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
+        fault = f"has not answered{lasts}" if lasts else "does not answer"
+        if lost and refused:
+            fault = f"has refused{lasts}: {first_sentence(lost['fields']['error'])}"
         yield Headline(BAD, f"Redis {fault}: no task starts, those that run go on", "redis")
 
 
