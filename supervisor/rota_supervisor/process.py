@@ -24,6 +24,25 @@ _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS, _RESIDENT_PAGES = 1, 11, 12
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+# Found once, so that the workers share what the zygote found: looked up by each it takes 0.2 MB of its own.
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_LIBC.mmap.restype = ctypes.c_void_p
+_PROT_NONE: Final = 0
+_STDERR: Final = 2
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
+_SIGNALS: Final = 64
+_RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
+_NUMBER_BYTES: Final = 4
+# Handlers of different signals nest, each at most once. For each the kernel saves the registers, 3.4 kB with AVX-512
+# and 11 kB with AMX, and the handler takes less than 1 kB. Only the pages that are used take memory.
+_SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
+_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # read by setproctitle once, when it looks for its room
+# What signalling a process raises that is gone, or another user's by now, as what sudo runs, and not ours to end.
+UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +100,6 @@ def _open_fds(pid: int) -> int | None:
         return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a third of the time, once for each process a scrape
     except PermissionError:
         return None
-
-
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
-# Found once, so that the workers share what the zygote found: looked up by each it takes 0.2 MB of its own.
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-_LIBC.mmap.restype = ctypes.c_void_p
-_PROT_NONE: Final = 0
-_STDERR: Final = 2
-_MAP_FAILED: Final = ctypes.c_void_p(-1).value
-_SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
-_NUMBER_BYTES: Final = 4
-# Handlers of different signals nest, each at most once. For each the kernel saves the registers, 3.4 kB with AVX-512
-# and 11 kB with AMX, and the handler takes less than 1 kB. Only the pages that are used take memory.
-_SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
-_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # read by setproctitle once, when it looks for its room
-# What signalling a process raises that is gone, or another user's by now, as what sudo runs, and not ours to end.
-UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -30,6 +30,7 @@ from rota_supervisor.process import give_memory_back
 _FOR_MANY_TASKS: Final = "rota.worker.concurrent.concurrent_loop"
 _HOST_NAME_CODEC: Final = "encodings.idna"
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
+ANSWER_FD = 3
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -189,9 +190,6 @@ def _is_socket(fd: int) -> bool:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:  # the descriptor of the listing itself
         return False
-
-
-ANSWER_FD = 3
 
 
 def main() -> None:

@@ -26,6 +26,9 @@ from typing import Final
 
 from rota.durations import seconds, unix_microseconds
 
+_SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
+
 
 @dataclass(slots=True)
 class CliState:
@@ -211,9 +214,6 @@ class RotaGroup(click.Group):
 
 
 # How durations and times are written
-
-_SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument

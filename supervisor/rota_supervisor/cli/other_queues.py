@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SCAN_COUNT: Final = 1000
 _LAST_CURSOR: Final = b"0"
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
+SOURCES_HEADER: Final = ("ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE")
+_WORDS: Final = {b"none": "empty", b"zset": "sorted set"}
+_NONE: Final = "-"
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
@@ -106,9 +109,6 @@ def warn_of_strays(strays: Iterable[StrayKey]) -> None:
 # Classic queues that are adopted from
 
 SourceRow = Mapping[str, Any]
-SOURCES_HEADER: Final = ("ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE")
-_WORDS: Final = {b"none": "empty", b"zset": "sorted set"}
-_NONE: Final = "-"
 
 
 def with_what_waits(sources: Sequence[SourceRow], connection: "Connection") -> list[dict[str, Any]]:

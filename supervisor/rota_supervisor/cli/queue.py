@@ -26,6 +26,8 @@ from rota_supervisor.facts import facts_of
 MOST_SCANS: Final = 200  # of 1000 keys each: tens of milliseconds
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
+_CLAIM_COLUMNS: Final = ("#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY")
+_QUEUE_COLUMNS: Final = ("QUEUE", "TIER", "READY", "OF THESE", "WHY NO MORE")
 
 
 @click.group(cls=command.RotaGroup)
@@ -132,9 +134,6 @@ def _check(queues: tuple[str, ...], fault_in: Callable[[str], str | None]) -> No
 
 
 # Which tasks are claimed next
-
-_CLAIM_COLUMNS: Final = ("#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY")
-_QUEUE_COLUMNS: Final = ("QUEUE", "TIER", "READY", "OF THESE", "WHY NO MORE")
 
 
 @queue.command("explain")

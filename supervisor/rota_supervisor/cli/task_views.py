@@ -39,6 +39,7 @@ _SHOWN_REASON: Final = 60
 _NONE: Final = "-"
 _MORE: Final = {State.RUNNING: ("OWNER", "PROGRESS"), State.DEAD: ("REASON",)}
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+TASK_ID = click.argument("task_id", metavar="ID")
 
 
 @click.command("ls", cls=command.RotaCommand)
@@ -118,8 +119,6 @@ def rest_in_words(found: TasksFound, limit: int) -> str:
 
 
 # One task
-
-TASK_ID = click.argument("task_id", metavar="ID")
 
 
 def check_id(task_id: str) -> None:

@@ -35,6 +35,9 @@ _URL, _URL_FILE = "redis_url", "redis_url_file"
 _TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # of tomllib
 _LINE: Final = re.compile(r"at line (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
+LEAST_TOKEN_BYTES: Final = 16
+_OF_SERVER: Final = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
+_OF_HTTP: Final = ("token_file", "tls_cert", "tls_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +294,6 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
 
 
 # The files for TLS and for the token: the processes that use them read them, and again when they change
-
-LEAST_TOKEN_BYTES: Final = 16
-_OF_SERVER: Final = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
-_OF_HTTP: Final = ("token_file", "tls_cert", "tls_key")
 
 
 def place_files(merged: Layer, folder: Path) -> list[Fault]:

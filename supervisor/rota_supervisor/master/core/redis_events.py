@@ -30,6 +30,7 @@ from rota_supervisor.server_check import SAFE_POLICY
 _RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
 _TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
 
 
 # Its lease, and what it claimed
@@ -125,8 +126,6 @@ def declared_schedules(state: MasterState, now: float) -> tuple[Declared, ...]:
 
 
 # What is closed: queues from which nobody may claim, and this node while it is quiet
-
-CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:

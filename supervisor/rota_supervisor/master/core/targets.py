@@ -23,6 +23,9 @@ from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.stop_stages import Stage, Stop
 
 Sizes = Mapping[str, int]  # workers by pool, as a configuration has them
+_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
+POLLERS: Final = "pollers"
+EXPORTER: Final = "exporter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,6 @@ def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> O
     return OperatorCount(said.count, said.over.intersection(each[pool] for each in generations if pool in each))
 
 
-_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
-
-
 def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
     """Where a pool's number comes from: operator, flag, environment, file or default."""
     config = generation.config
@@ -108,9 +108,6 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
         )
     return pool, count
 
-
-POLLERS: Final = "pollers"
-EXPORTER: Final = "exporter"
 
 PoolName = tuple[Role, str]
 

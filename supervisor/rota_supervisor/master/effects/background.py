@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from rota.telemetry import log, log_events
 
 _PAUSE_SECONDS: Final = 1.0
+_T = TypeVar("_T")
 
 
 class Background:
@@ -51,9 +52,6 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             return
-
-
-_T = TypeVar("_T")
 
 
 async def beside(work: Callable[[], _T]) -> _T:

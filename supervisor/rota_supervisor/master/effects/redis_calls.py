@@ -39,6 +39,12 @@ MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 
 _T = TypeVar("_T")
+_DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
+_REASONS: Final = {
+    DeclareWord.OLDER: "another node declares something else under this name, and began to do so later",
+    DeclareWord.CLIENT: "a client has put one of this name: remove that, or give this one another name",
+    DeclareWord.REFUSED: "that is no name",
+}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -182,13 +188,6 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 #
 # One that is not declared any more is removed at once when no other node is there, as after a reload of a fleet of one
 # node. Else a sweep finds out, two leases later, whether somebody declares it still.
-
-_DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
-_REASONS: Final = {
-    DeclareWord.OLDER: "another node declares something else under this name, and began to do so later",
-    DeclareWord.CLIENT: "a client has put one of this name: remove that, or give this one another name",
-    DeclareWord.REFUSED: "that is no name",
-}
 
 
 class ScheduleDeclarer:

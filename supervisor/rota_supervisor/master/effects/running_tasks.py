@@ -31,6 +31,9 @@ RECALL_AFTER_NS: Final = 25_000_000
 LOOK_SECONDS: Final = 0.01
 _QUIET_LOOKS: Final = 100  # a second in which nothing waits behind a task ends the watch
 _LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
+_START_LOOK_SECONDS: Final = 0.01
+_START_LOOKS: Final = 25  # what is not started by then went back to its lane, and ended there
+CARRY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -103,9 +106,6 @@ class ClaimWatch:
 
 # Orders to cancel
 
-_START_LOOK_SECONDS: Final = 0.01
-_START_LOOKS: Final = 25  # what is not started by then went back to its lane, and ended there
-
 
 def cancelled_in(
     worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
@@ -175,8 +175,6 @@ class Orders:
 
 
 # Progress
-
-CARRY_SECONDS: Final = 1.0
 
 
 class Told(NamedTuple):

@@ -30,6 +30,10 @@ from rota_supervisor.process import UNREACHABLE
 FILE_BYTES: Final = 64 << 10  # sparse. A hundred frames take 8 kB, and the main thread's come last
 SPARE_DESCRIPTORS: Final = 64  # left for channels, connections and what else a master opens
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
+_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
+_LINE_SECONDS: Final = 0.002
+_DYING_SECONDS: Final = 1.0
 
 
 def name_of(child: ChildRef) -> str:
@@ -102,11 +106,6 @@ class Stacks:
 
 
 # Reports of stacks
-
-ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
-_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
-_LINE_SECONDS: Final = 0.002
-_DYING_SECONDS: Final = 1.0
 
 
 class StackReport:

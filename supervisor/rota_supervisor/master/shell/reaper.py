@@ -36,6 +36,13 @@ _REMEMBERED_SECONDS: Final = 2.0  # as long as the number of a dead session is s
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
+_MOUNTED: Final = Path("/sys/fs/cgroup")
+_ENDS_ALL: Final = (
+    "when a task takes too much memory, the kernel kills the master and all its children with it. "
+    "Set OOMPolicy=continue in a unit of systemd, singleProcessOOMKill in the configuration of a kubelet"
+)
+_LOOK_SECONDS: Final = 1.0
+_KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
@@ -204,14 +211,6 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
 
 
 # The kernel's evidence of out-of-memory kills: the counter of our cgroup, of version 2 or 1, and whom it kills
-
-_MOUNTED: Final = Path("/sys/fs/cgroup")
-_ENDS_ALL: Final = (
-    "when a task takes too much memory, the kernel kills the master and all its children with it. "
-    "Set OOMPolicy=continue in a unit of systemd, singleProcessOOMKill in the configuration of a kubelet"
-)
-_LOOK_SECONDS: Final = 1.0
-_KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:

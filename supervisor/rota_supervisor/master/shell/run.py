@@ -45,6 +45,11 @@ from rota_supervisor.master.shell.reaper import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
 from rota_supervisor.spawn import Spawner
 
+_SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
+_HOST_CHARACTERS: Final = 64
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_STARTED_SECONDS: Final = 2.0  # after which most fleets are there
+
 
 class LimitNeed(NamedTuple):
     """How much of a limited thing a fleet needs at least, and where people set the limit."""
@@ -56,7 +61,6 @@ class LimitNeed(NamedTuple):
     size: int = 1 << 20
 
 
-_SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 NEEDED: Final = {
     # A master of 500 workers has 26, and one for each child's stacks as long as there are some left.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
@@ -64,8 +68,6 @@ NEEDED: Final = {
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
     resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
 }
-_HOST_CHARACTERS: Final = 64
-_STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def node_name() -> str:
@@ -99,9 +101,6 @@ def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
         for limit, need in NEEDED.items()
         if limits[limit] != resource.RLIM_INFINITY and limits[limit] < need.least * need.size
     ]
-
-
-_STARTED_SECONDS: Final = 2.0  # after which most fleets are there
 
 
 class RunOptions(NamedTuple):
