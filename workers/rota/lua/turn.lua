@@ -155,8 +155,8 @@ if alone then return answer('alone', {}, {}, alone) end
 
 local texts, claimed, dropped, left, word, next_alone = claim_entries({
   inflight = inflight, holding = holding, awaited = awaited, picks = picks, limit = limit, limits = limits,
-  domains = domains, bounds = bounds, now = now, to_ring = to_ring, has_more = has_more,
-})
+  to_ring = to_ring, has_more = has_more,
+}, domains, bounds, now)
 if tell_waiters and #texts > 0 then
   -- with: lists
   tell_waiters('started', ids_in(texts))

@@ -6,11 +6,11 @@ local EXAMINE = 500 -- entries and marks a call
 
 -- Claim what may be claimed for `ask`, a record of `inflight`, `holding` (how many entries that list has), `awaited`
 -- (the entry that the turn before found to have to run alone, or ''), `picks`, `limit` (entries a claim), `limits` (of
--- queues that have their own), `domains`, `bounds`, `now`, and by queue `to_ring` and `has_more`, which are written
--- here. Returns `texts`, `claims` (each text with its body), `dropped`, `left` (picks), `word` (why it ended), `alone`
--- (the entry that has to run so).
-local function claim_entries(ask)
-  local left, several, bounds = ask.picks, ask.picks > 1, ask.bounds
+-- queues that have their own), and by queue `to_ring` and `has_more`, which are written here. Returns the texts
+-- claimed, the claims (each text with its body), what was dropped, how many picks are left, why it ended, and the entry
+-- that has to run alone.
+local function claim_entries(ask, domains, bounds, now)
+  local left, several = ask.picks, ask.picks > 1
   local texts, claims, dropped, examined, word, alone = {}, {}, {}, 0, 'ok', nil
 
   -- What lies at the head of a queue: first `delayed` texts of the delayed lane, of `all_delayed` there, then of the
@@ -67,7 +67,7 @@ local function claim_entries(ask)
             adopt_bare = adopt
           end
           local e
-          e, body = adopt_bare(text, (bare_names(text)), queue, i <= head.delayed and 'd' or 'i', ask.now, ask.now)
+          e, body = adopt_bare(text, (bare_names(text)), queue, i <= head.delayed and 'd' or 'i', now, now)
           text = entry_text(e)
         end
       end
@@ -112,7 +112,7 @@ local function claim_entries(ask)
   -- nobody is idle for it, nothing ranks above that would have to wait for both, and what is bounded loses no room to a
   -- task that waits.
   local function is_plenty(share, rest)
-    local first, for_each = ask.domains[1], 4
+    local first, for_each = domains[1], 4
     if several or alone or rest < for_each or share.domain ~= first.name then return false end
     for cap, interval, condition in string.gmatch(first.settings, '=%d+ (%d+) (%d+) %d+(:?)') do
       if cap ~= '0' or interval ~= '0' or condition ~= '' then return false end
@@ -183,7 +183,7 @@ local function claim_entries(ask)
 
   -- The chooser of a domain with patterns: its queues are kept in the order of their turns, see shared/turns.lua.
   local by_turn = any_patterns and function(domain)
-    open_shut(domain, ask.now)
+    open_shut(domain, now)
     return function()
       repeat
         local marks = place_marks(domain)
@@ -198,7 +198,7 @@ local function claim_entries(ask)
         end
       until not goes_on() or not places[1] and marks == 0
       local opens_at = goes_on() and next_opening(domain)
-      if opens_at then bounds.look_again(math.max(1, opens_at - ask.now)) end
+      if opens_at then bounds.look_again(math.max(1, opens_at - now)) end
     end
   end
 
@@ -297,7 +297,7 @@ local function claim_entries(ask)
 
   -- Claim in the order of the tiers.
   local function claim_in_order()
-    for _, domain in ipairs(ask.domains) do
+    for _, domain in ipairs(domains) do
       if domain.has_patterns then
         claim_by(by_turn(domain))
       elseif several and not any_former then
@@ -313,13 +313,13 @@ local function claim_entries(ask)
   -- it is when nothing is held: its turn had come.
   if ask.awaited ~= '' then
     local _, queue = names_in(ask.awaited)
-    local share = queue and share_of(ask.domains, queue)
+    local share = queue and share_of(domains, queue)
     local lane = queue and length(delayed_lane(queue)) > 0 and delayed_lane(queue) or ready_lane(queue or '')
     local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == ask.awaited
     local is_open = share and not paused(queue) and not (share.is_bounded and bounds.shut_until(share))
     if is_first and is_open then claim_from(share, 1) end
   end
   if goes_on() then claim_in_order() end
-  if goes_on() and mark_unmarked(ask.domains) then claim_in_order() end
+  if goes_on() and mark_unmarked(domains) then claim_in_order() end
   return texts, claims, dropped, left, word, alone
 end
