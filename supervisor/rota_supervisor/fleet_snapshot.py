@@ -168,7 +168,7 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
         if len(tasks) > 1:
             rows += [{**process, **task, "where": f"{slot}.{task['place']}"} for task in tasks]
         else:
-            rows.append({**process, **(tasks[0] if tasks else _NO_TASK), "where": str(slot)})
+            rows.append({**process, **(tasks[0] if tasks else _NO_TASK), "where": slot})
     return rows
 
 

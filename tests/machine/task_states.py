@@ -14,7 +14,7 @@ _GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members
 
 
 def states_in(picture: Picture) -> dict[str, State]:
-    """Return the state of each accepted task that has not ended."""
+    """Return the state of each accepted task that something is kept of."""
     lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
     listed = {
         text.partition(" ")[0]: state
@@ -24,7 +24,10 @@ def states_in(picture: Picture) -> dict[str, State]:
         if not picture.is_shell(text)
     }
     scored = dict.fromkeys(picture.delayed, State.SCHEDULED) | dict.fromkeys(picture.dead, State.DEAD)
-    return {task_id: state for task_id, state in (listed | scored).items() if task_id in picture.tasks}
+    states = {task_id: state for task_id, state in (listed | scored).items() if task_id in picture.tasks}
+    # The entry of a cancelled task stays in its lane, without a body, until a claim drops it.
+    dropped = {task_id for task_id, state in states.items() if state is State.READY and not picture.tasks[task_id]}
+    return states | dict.fromkeys(dropped, State.CANCELLED)
 
 
 def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
@@ -61,7 +64,7 @@ class StateWatch:
         gone = {state for how in ways for state in _states_of_end(how)}
         for task_id in now.keys() | self._states.keys():
             before, after = self._states.get(task_id), now.get(task_id)
-            if before is not after:
+            if before is not after and not (before in ENDED and after is None):
                 allowed = reached(before, scripts)
                 assert allowed & ({after} if after else gone), (task_id, before, after or gone, scripts)
         self._states, self._ended = now, dict(ended)

@@ -4,6 +4,7 @@ from model.steering import Steering
 from model.turns import share_in
 
 RECOUNT_US = 10_000_000
+SOON_US = 1_000_000
 
 
 class Sweeping(Steering):
@@ -23,12 +24,17 @@ class Sweeping(Steering):
     def _look_at_known(self, queue: str) -> None:
         if self.places.entries(queue):
             self.places.marked.add(queue)
-            if not self.is_closed_for_sweeps(queue):
+            if not self.is_closed_for_sweeps(queue) or self._opens_soon(queue):
                 self.places.look_at(queue)
 
     def is_closed_for_sweeps(self, queue: str) -> bool:
         """Whoever finds a condition closed looks again by itself."""
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
+
+    def _opens_soon(self, queue: str) -> bool:
+        """Whether its condition opens before the next sweep: a bare push has to be noticed by then."""
+        name = self._condition_of(queue)
+        return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
         """Whether a cap or a rate may be why nobody rang for it."""

@@ -153,7 +153,7 @@ def _runs_for(process: Row) -> Cell:
 
 
 _WORKERS: Final = (
-    Column("SLOT", lambda row: Cell(row["where"], row["slot"])),
+    Column("SLOT", lambda row: Cell(str(row["where"]), row["slot"])),
     Column("PROCESS", _who, right=False),
     Column("PID", lambda row: Cell(str(row["pid"]), row["pid"]), 1),
     Column("STATE", _phase, right=False),
