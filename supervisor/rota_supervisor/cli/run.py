@@ -40,8 +40,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
     loaded = state.load(flags)  # its warnings are logged
-    config = loaded.config
-    command.warn_without_imports(config)
+    command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
     show_title("master", config.namespace)  # before the environment is changed: the title finds its room by it
     _settle_environment(no_color=state.no_color, reload=reload)

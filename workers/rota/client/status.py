@@ -182,11 +182,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts,
         progress=read_progress(found.progress),
-        why=f"it follows {found.follows}, which has not ended"
-        if found.follows
-        else UNKNOWN_WHY
-        if state is State.UNKNOWN
-        else "",
+        why=_why(state, found.follows),
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
         lag_seconds=last.lag_seconds,
@@ -196,6 +192,13 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         args=body.args if args and body.name else None,
         kwargs=body.kwargs if args and body.name else None,
     )
+
+
+def _why(state: State, follows: str) -> str:
+    """Return what is to be said about a state, "" if the state is clear by itself."""
+    if follows:
+        return f"it follows {follows}, which has not ended"
+    return UNKNOWN_WHY if state is State.UNKNOWN else ""
 
 
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:

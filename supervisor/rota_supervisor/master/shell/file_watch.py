@@ -6,19 +6,17 @@ its own, which nobody waits for when the master leaves.
 
 import asyncio
 import contextlib
-import functools
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
+
+from rota_supervisor.master.effects.background import beside
 
 LOOK_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first
 BURST_MS: Final = 200  # a burst of saves ends with so long a silence
 LONGEST_BURST_MS: Final = 2000
-
-_T = TypeVar("_T")
 
 
 class ConfigWatch:
@@ -80,27 +78,3 @@ def _bursts(folders: Iterable[str], stop: threading.Event) -> Iterator[object]:
     yield from watch(
         *dict.fromkeys(folders), watch_filter=PythonFilter(), step=BURST_MS, debounce=LONGEST_BURST_MS, stop_event=stop
     )
-
-
-async def beside(work: Callable[[], _T]) -> _T:
-    """Do blocking work in a thread of its own. It may outlive whoever awaits it, and then ends unheard.
-
-    Raises OSError when there can be no further thread.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def run() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
-        try:
-            settle = functools.partial(done.set_result, work())
-        except BaseException as error:  # noqa: BLE001 - it is raised for whoever awaits it, whatever it is
-            settle = functools.partial(done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: done.done() or settle())
-
-    try:
-        threading.Thread(target=run, daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(str(error)) from error
-    return await done
