@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
 from typing import Final, NamedTuple
 
 from rota.child.life import NANOSECONDS
@@ -174,7 +173,7 @@ class Children:
 
     def __init__(self) -> None:
         self._by_slot: dict[int, Child] = {}
-        self._nonces = count(1)
+        self._last_nonce = 0
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._by_slot.values()))
@@ -199,7 +198,8 @@ class Children:
     def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
         """A child in a free slot, to be started now."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
-        child = Child(role, pool, generation, slot, next(self._nonces), state, now, beat_at=now)
+        self._last_nonce += 1
+        child = Child(role, pool, generation, slot, self._last_nonce, state, now, beat_at=now)
         assert slot not in self._by_slot, "a slot has one child"
         self._by_slot[slot] = child
         return child
