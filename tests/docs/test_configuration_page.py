@@ -11,7 +11,7 @@ from msgspec import NODEFAULT, inspect
 
 from rota_supervisor.config.conversion import schema, without_none
 from rota_supervisor.config.model import Config
-from rota_supervisor.master.core.change import change_between, faults_of_change
+from rota_supervisor.master.core.generations import change_between, faults_of_change
 from support.prose import ROOT
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")

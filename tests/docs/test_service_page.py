@@ -7,14 +7,15 @@ from typing import Any
 import yaml
 
 from rota_supervisor.config.model import Config, Limits
-from rota_supervisor.master.core.stop_stages import LEAVE_SECONDS
+from rota_supervisor.master.core.targets import LEAVE_SECONDS
 from rota_supervisor.master.shell.run import NEEDED
 from support.prose import ROOT, blocks
 
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")
-CORE = ROOT / "supervisor/rota_supervisor/master/core"
-CODE = "".join((CORE / name).read_text(encoding="utf-8") for name in ("manager_news.py", "manager_messages.py"))
+MASTER = ROOT / "supervisor/rota_supervisor/master"
+SENDERS = ("core/manager_news.py", "effects/notify_socket.py")
+CODE = "".join((MASTER / name).read_text(encoding="utf-8") for name in SENDERS)
 
 
 def test_the_page_lists_every_message_to_the_manager() -> None:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
     from rota.worker.start_permission import Starting
     from rota_supervisor.config.model import Config
-    from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
+    from rota_supervisor.master.core.generations import Change
     from rota_supervisor.master.core.master_events import Died
     from rota_supervisor.master.core.plan import Action
     from rota_supervisor.master.core.state import MasterState

@@ -345,7 +345,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a reload does not look at conditions: workers keep a queue closed whose condition was removed",
-        PythonFunction("rota_supervisor.master.core.change", "change_between", bugs.overlook_conditions),
+        PythonFunction("rota_supervisor.master.core.generations", "change_between", bugs.overlook_conditions),
         Tests(_FLEETS, "becomes_whole", "claims by .*, and its configuration says"),
     ),
     Mutation(

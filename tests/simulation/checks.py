@@ -13,8 +13,8 @@ from rota_supervisor.master.core.plan import (
     can_be_dumped,
 )
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stop_stages import Stage
 from rota_supervisor.master.core.take import take
+from rota_supervisor.master.core.targets import Stage
 from simulation.capacity import Capacity
 from simulation.process import Process
 from simulation.serving import schedules_of

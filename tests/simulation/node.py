@@ -11,7 +11,6 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.child_settings import Surroundings
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import (
     AddToCounter,
@@ -27,6 +26,7 @@ from rota_supervisor.master.core.effects import (
     WriteLog,
 )
 from rota_supervisor.master.core.master_events import ConfigurationRead, Event, PlacePrepared, Requested
+from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.master_log import write_log

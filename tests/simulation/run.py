@@ -15,7 +15,7 @@ from rota.telemetry import log, log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.plan import HARD_LIMIT_GRACE_SECONDS
-from rota_supervisor.master.core.stop_stages import LEAVE_SECONDS
+from rota_supervisor.master.core.targets import LEAVE_SECONDS
 from simulation.faults import AT_STAKE, CHANGES, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
 from simulation.nemesis import LEASES, SPELLS, Fault, Nemesis, draw_config
 from simulation.network import PATIENCE_SECONDS, Up

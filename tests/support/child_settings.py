@@ -7,8 +7,8 @@ from rota.child.child_settings import PollerSettings, ServerSettings, WorkerSett
 from rota.protocol.tiers import Domain
 from rota_supervisor.config.model import Config, QueueConfig
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
-from rota_supervisor.master.core import child_settings
-from rota_supervisor.master.core import child_settings as told
+from rota_supervisor.master.core import process_settings
+from rota_supervisor.master.core import process_settings as told
 
 _NOWHERE = ServerSettings("redis://", "n")
 _DEFAULTS = Config()
@@ -18,13 +18,13 @@ def worker_settings(
     tiers: tuple[Domain, ...] = (), server: ServerSettings = _NOWHERE, **changes: Any
 ) -> WorkerSettings:
     """Of the pool "main"; `changes` are fields of WorkerSettings."""
-    (found,) = child_settings.worker_settings(_DEFAULTS).values()
+    (found,) = process_settings.worker_settings(_DEFAULTS).values()
     return dataclasses.replace(found, **{"server": server, "pool": "main", "tiers": tiers, **changes})
 
 
 def poller_settings(server: ServerSettings = _NOWHERE, **changes: Any) -> PollerSettings:
     """Of rank 0; `changes` are fields of PollerSettings."""
-    return dataclasses.replace(child_settings.poller_settings(_DEFAULTS, 0), **{"server": server, **changes})
+    return dataclasses.replace(process_settings.poller_settings(_DEFAULTS, 0), **{"server": server, **changes})
 
 
 def exporter_settings(

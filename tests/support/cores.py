@@ -10,11 +10,11 @@ from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import Answer, RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.child_settings import Surroundings
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Effect, Order, PreparePlace, ReadConfiguration, Respond, WriteLog
 from rota_supervisor.master.core.master_events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.plan import Action, Signal
+from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.take import take

@@ -11,7 +11,7 @@ from rota_supervisor.config.loader import Flags, Sources, as_toml, load_config
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import classic_sources
 from rota_supervisor.config.rules import MOST_SOURCES
-from rota_supervisor.master.core.child_settings import poller_settings
+from rota_supervisor.master.core.process_settings import poller_settings
 
 TIERS = 'namespace = "shop"\ntiers = [["email"], ["default"]]\n'
 WHOLE = TIERS + '[adopt."queue:email"]\n[adopt.jobs]\nqueue = "default"\ntask = "send"\n[adopt."delayed:"]\n'

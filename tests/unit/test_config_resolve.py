@@ -11,7 +11,7 @@ from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.options import Rate, parse_rate
 from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolution import pattern_domains, pool_sizes, taken_queues, warnings_of_pools
-from rota_supervisor.master.core.child_settings import poller_settings, worker_settings
+from rota_supervisor.master.core.process_settings import poller_settings, worker_settings
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 

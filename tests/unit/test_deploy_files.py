@@ -15,7 +15,7 @@ import yaml
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.core.stop_stages import LEAVE_SECONDS
+from rota_supervisor.master.core.targets import LEAVE_SECONDS
 from support.dashboards import TOP
 
 UNIT = TOP / "deploy" / "systemd" / "rota.service"

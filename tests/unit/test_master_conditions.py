@@ -7,13 +7,13 @@ from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, PoolConfig, Restarts
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import pool_states
+from rota_supervisor.master.core import fleet_status
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
 from rota_supervisor.master.core.master_events import Look, Looked
 from rota_supervisor.master.core.start_backoff import BUDGETS, End, StartBackoff
-from rota_supervisor.master.core.stop_stages import Stage, Stop
-from rota_supervisor.master.core.targets import Target, Versions, desired_of
+from rota_supervisor.master.core.targets import Stage, Stop, Target, Versions, desired_of
+from rota_supervisor.master.core.tick import calm_down
 from support.cores import Core
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=4)})
@@ -37,8 +37,8 @@ def core() -> Core:
 
 def shown(core: Core, *targets: Target) -> list[Effect]:
     """What is shown of these pools; a second look finds nothing more to show."""
-    effects = pool_states.show(core.state, targets)
-    assert pool_states.show(core.state, targets) == []
+    effects = fleet_status.show_pools(core.state, targets)
+    assert fleet_status.show_pools(core.state, targets) == []
     return effects
 
 
@@ -141,10 +141,10 @@ def test_a_task_that_a_new_worker_has_ended_clears_relapses_though_it_was_not_se
     core.state.backoffs = {KEY: StartBackoff(relapses=20, relapsed_at=5.0, ever_ready=True)}
     core.now = 6.0
     child = core.child(Role.WORKER, 8, "mail")
-    pool_states.calm_down(core.state, 7.0)
+    calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 20, "it runs its first"
     core.take(Looked((Look(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
-    pool_states.calm_down(core.state, 7.0)
+    calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 0
 
 
@@ -152,7 +152,7 @@ def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None
     gone, before = PoolKey(Role.WORKER, "gone", 1), PoolKey(Role.POLLER, "pollers", 1)
     core.state.backoffs = {KEY: failed(3), gone: failed(20, StartBackoff()), before: failed(20)}
     core.state.wanted.versions = Versions(pollers=2)
-    pool_states.calm_down(core.state, 7.0)
+    calm_down(core.state, 7.0)
     assert core.state.backoffs.keys() == {KEY}
 
 
@@ -161,5 +161,5 @@ def test_back_offs_are_kept_for_whatever_the_fleet_wants(core: Core) -> None:
     keys = {PoolKey(target.role, target.pool, target.generation) for target in desired.targets}
     assert {key.role for key in keys} == {Role.ZYGOTE, Role.WORKER, Role.POLLER, Role.EXPORTER}
     core.state.backoffs = dict.fromkeys(keys, failed(3))
-    pool_states.calm_down(core.state, 7.0)
+    calm_down(core.state, 7.0)
     assert core.state.backoffs.keys() == keys

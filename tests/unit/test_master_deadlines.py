@@ -24,8 +24,7 @@ from rota_supervisor.master.core.plan import (
     plan,
 )
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stop_stages import Stage, Stop
-from rota_supervisor.master.core.targets import Desired, Target
+from rota_supervisor.master.core.targets import Desired, Stage, Stop, Target
 from rota_supervisor.master.core.tick import perform
 from support.cores import Core, drain, kill
 

@@ -16,7 +16,7 @@ from rota_supervisor.master.core.children import STOPPED_SECONDS, Child, ChildSt
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stop_stages import Stage, Stop
+from rota_supervisor.master.core.targets import Stage, Stop
 
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'

@@ -12,7 +12,7 @@ from rota_supervisor.master.core.children import ARROWS, Child, ChildState, Wron
 from rota_supervisor.master.core.death import Death, reason_of
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.stop_stages import Stop
+from rota_supervisor.master.core.targets import Stop
 
 KILLED = ProcessEnd(signal.SIGKILL)
 

@@ -11,9 +11,8 @@ from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import fleet_events
-from rota_supervisor.master.core.fleet_events import MOST_CHARACTERS, MOST_PARTS
-from rota_supervisor.master.core.fleet_status import notice_of, report_of, status, url_of
+from rota_supervisor.master.core import fleet_status
+from rota_supervisor.master.core.fleet_status import MOST_CHARACTERS, MOST_PARTS, notice_of, report_of, status, url_of
 from rota_supervisor.master.core.master_events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.notice import Notice
@@ -30,7 +29,7 @@ def core() -> Core:
 
 def noted(core: Core, *lines: do.Effect) -> list[str]:
     """The texts of all events, when these lines have been written too."""
-    fleet_events.note(core.state, lines, core.now)
+    fleet_status.note_events(core.state, lines, core.now)
     return [each.text for each in core.state.events.last]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.manager_messages import MONOTONIC_US
 from rota_supervisor.master.core.manager_news import news
 from rota_supervisor.master.core.state import Picture
 from rota_supervisor.master.effects.notify_socket import NotifySocket
@@ -35,13 +34,13 @@ def test_process_1_of_a_namespace_does_not_tell_a_number_that_means_another_proc
 def test_a_reload_is_told_when_it_begins_and_when_it_is_over_whatever_became_of_it() -> None:
     rolling = Picture(works=True, reloads=1, changing=True)
 
-    assert told(WORKS, rolling) == [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}"]
+    assert told(WORKS, rolling) == ["RELOADING=1"]
     assert told(rolling, rolling, Picture(works=True, reloads=1)) == ["READY=1"]
 
 
 def test_a_reload_that_is_over_at_once_is_told_all_the_same() -> None:
     """One that was refused, or changed a number: whoever sent HUP waits for both messages."""
-    assert told(WORKS, Picture(works=True, reloads=1)) == [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}", "READY=1"]
+    assert told(WORKS, Picture(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 
 def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> None:
@@ -147,8 +146,8 @@ def test_a_message_says_when_it_is_sent_and_one_that_can_wait_is_left_out_where_
     manager: socket.socket,
 ) -> None:
     sender = NotifySocket(manager.getsockname())
-    sender.notify(NotifyManager(f"AT={MONOTONIC_US}"))
-    assert int(manager.recv(100).removeprefix(b"AT=")) > 0
+    sender.notify(NotifyManager("RELOADING=1"))
+    assert int(manager.recv(100).removeprefix(b"RELOADING=1\nMONOTONIC_USEC=")) > 0
     while sender.has_room:
         sender.send("N")
     sender.notify(NotifyManager("LATER", can_wait=True))

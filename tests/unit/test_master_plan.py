@@ -17,8 +17,7 @@ from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.plan import Action, Signal, Start, plan
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
-from rota_supervisor.master.core.stop_stages import Stage, Stop
-from rota_supervisor.master.core.targets import Desired, Target
+from rota_supervisor.master.core.targets import Desired, Stage, Stop, Target
 from rota_supervisor.master.core.tick import perform
 from support.cores import Core, drain, kill, of_order
 

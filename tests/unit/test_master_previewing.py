@@ -24,9 +24,9 @@ from rota_supervisor.config.model import (
     TaskConfig,
 )
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.child_settings import Surroundings, worker_settings
-from rota_supervisor.master.core.preview import preview_of
-from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core.generations import Generation, Rollout
+from rota_supervisor.master.core.process_settings import Surroundings, worker_settings
+from rota_supervisor.master.core.requests import preview_of
 from rota_supervisor.master.core.state import MasterState, Reload
 from rota_supervisor.master.core.targets import Scaling
 from support.cores import picture

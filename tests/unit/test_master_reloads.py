@@ -16,8 +16,13 @@ from rota_supervisor.config.model import (
     Restarts,
     TaskConfig,
 )
-from rota_supervisor.master.core.change import change_between, faults_of_change, unknown_tasks, unserved_queues
-from rota_supervisor.master.core.rollout import Rollout
+from rota_supervisor.master.core.generations import (
+    Rollout,
+    change_between,
+    faults_of_change,
+    unknown_tasks,
+    unserved_queues,
+)
 
 BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))
 

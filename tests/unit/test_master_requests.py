@@ -9,7 +9,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import ForkWorker, SetQuiet, WriteReport
 from rota_supervisor.master.core.master_events import OwnersRegistered
-from rota_supervisor.master.core.stop_stages import Stage
+from rota_supervisor.master.core.targets import Stage
 from support.cores import Core
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=2), "web": PoolConfig(workers=1)})

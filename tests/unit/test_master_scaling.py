@@ -4,7 +4,7 @@ import pytest
 
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
-from rota_supervisor.master.core.rollout import Rollout
+from rota_supervisor.master.core.generations import Rollout
 from rota_supervisor.master.core.targets import Scaling, ordered, origin_of_count
 
 FOUR, FIVE = {"mail": 4, "web": 1}, {"mail": 5, "web": 1}

@@ -10,9 +10,9 @@ from rota.protocol.tiers import pack_tiers
 from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.loader import as_values
 from rota_supervisor.config.model import Config, PoolConfig
-from rota_supervisor.master.core import child_settings
-from rota_supervisor.master.core.child_settings import worker_settings
-from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core import process_settings
+from rota_supervisor.master.core.generations import Generation, Rollout
+from rota_supervisor.master.core.process_settings import worker_settings
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("a",)), "rest": PoolConfig(workers=1, queues=("b",))}
 
@@ -39,11 +39,11 @@ _FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socke
 """What no reload changes, or no key says."""
 
 
-@pytest.mark.parametrize("kind", list(child_settings.KEYS), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", list(process_settings.KEYS), ids=lambda kind: kind.__name__)
 def test_each_setting_of_a_child_is_made_of_keys_that_there_are(kind: type[Any]) -> None:
     known = set(leaves(as_values(Config())))
     for field in dataclasses.fields(kind):
-        keys = child_settings.KEYS[kind].get(field.name, ())
-        filled = {f"{section}.{field.name}" for section in child_settings.SECTIONS[kind]} & known
+        keys = process_settings.KEYS[kind].get(field.name, ())
+        filled = {f"{section}.{field.name}" for section in process_settings.SECTIONS[kind]} & known
         assert keys or filled or field.name in _FIXED, f"{field.name}: a preview could name no key for it"
         assert {key for key in keys if not key.endswith(".") and not key.startswith(("pools.", "queues."))} <= known

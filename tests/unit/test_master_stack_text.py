@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota_supervisor.master.core.stack_text import of_fatal_error, shortened
+from rota_supervisor.master.core.death import of_fatal_error, shortened
 
 OWN = Path(rota.__file__).parent / "worker/application.py"
 MAIN = f"""Current thread 0x00007f20 (most recent call first):

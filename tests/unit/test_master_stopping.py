@@ -7,16 +7,12 @@ import pytest
 
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Children, ChildState
-from rota_supervisor.master.core.stop_stages import (
+from rota_supervisor.master.core.targets import (
     AWAY_SECONDS,
     LEAVE_SECONDS,
     RETIRE_SECONDS,
     Stage,
     Stop,
-    advance,
-    begin,
-    ends_by,
-    is_over,
 )
 
 DRAIN = 30.0
@@ -34,19 +30,19 @@ def fleet_of(*workers: tuple[ChildState, bool]) -> Children:
 
 
 def stop_at(now: float) -> Stop:
-    return begin(Stop(), now, DRAIN, at_once=False)
+    return Stop().after_request(now, DRAIN, at_once=False)
 
 
 def test_a_second_request_never_slows_the_first() -> None:
     first = stop_at(10)
-    assert begin(first, 20, DRAIN, at_once=False) is first
-    at_once = begin(first, 20, DRAIN, at_once=True)
+    assert first.after_request(20, DRAIN, at_once=False) is first
+    at_once = first.after_request(20, DRAIN, at_once=True)
     assert (at_once.stage, at_once.leave_by) == (Stage.AT_ONCE, 20 + LEAVE_SECONDS)
-    assert begin(at_once, 30, DRAIN, at_once=False) is at_once
+    assert at_once.after_request(30, DRAIN, at_once=False) is at_once
 
 
 def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
-    assert advance(Stop(), fleet_of(), 100, silent_since=0) == Stop()
+    assert Stop().advance(fleet_of(), 100, silent_since=0) == Stop()
 
 
 @pytest.mark.parametrize(
@@ -63,36 +59,36 @@ def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
     ],
 )
 def test_who_is_waited_for(worker: tuple[ChildState, bool], now: float, silent_since: float, stage: Stage) -> None:
-    assert advance(stop_at(0), fleet_of(worker), now, silent_since).stage is stage
+    assert stop_at(0).advance(fleet_of(worker), now, silent_since).stage is stage
 
 
 def test_with_nothing_in_hand_all_is_over_within_two_seconds_of_silence() -> None:
     living, dead = fleet_of((ChildState.DRAINING, False)), fleet_of((ChildState.EXITED, False))
-    stop = advance(stop_at(0), living, AWAY_SECONDS + 0.05, silent_since=0)
-    assert ends_by(stop, living) <= 1.6
-    stop = advance(stop, dead, stop.idle_leave_by, silent_since=0)
+    stop = stop_at(0).advance(living, AWAY_SECONDS + 0.05, silent_since=0)
+    assert stop.ends_by(living) <= 1.6
+    stop = stop.advance(dead, stop.idle_leave_by, silent_since=0)
     assert stop.stage is Stage.REST
     assert stop.idle_leave_by <= 1.6
-    assert is_over(stop, dead, stop.began)
+    assert stop.is_over(dead, stop.began)
 
 
 def test_with_something_in_hand_all_is_over_within_five_seconds_of_the_drain() -> None:
     fleet = fleet_of((ChildState.EXITED, True), (ChildState.DRAINING, False))
-    stop = advance(stop_at(0), fleet, 1.0, silent_since=0)
+    stop = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert stop.leave_by == DRAIN
-    assert DRAIN + RETIRE_SECONDS < ends_by(stop, fleet) < DRAIN + 5
+    assert DRAIN + RETIRE_SECONDS < stop.ends_by(fleet) < DRAIN + 5
 
 
 def test_a_server_that_is_back_is_waited_for_again() -> None:
     fleet = fleet_of((ChildState.DRAINING, False))
-    away = advance(stop_at(0), fleet, 1.0, silent_since=0)
+    away = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert away.is_without_redis
-    assert not advance(away, fleet, 1.1, silent_since=NEVER).is_without_redis
+    assert not away.advance(fleet, 1.1, silent_since=NEVER).is_without_redis
 
 
 @pytest.mark.parametrize(("in_hand", "over"), [(True, False), (False, True)])
 def test_a_stop_at_once_waits_for_what_is_in_hand_alone_while_redis_is_away(*, in_hand: bool, over: bool) -> None:
     fleet = fleet_of((ChildState.EXITED, in_hand))
-    stop = advance(begin(Stop(), 0, DRAIN, at_once=True), fleet, 1.0, silent_since=0)
-    assert is_over(stop, fleet, 1.0) is over
-    assert is_over(stop, fleet, LEAVE_SECONDS + 0.1)
+    stop = Stop().after_request(0, DRAIN, at_once=True).advance(fleet, 1.0, silent_since=0)
+    assert stop.is_over(fleet, 1.0) is over
+    assert stop.is_over(fleet, LEAVE_SECONDS + 0.1)

@@ -23,7 +23,7 @@ from rota_supervisor.config.rules import served_queues
 from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
-from rota_supervisor.master.core.change import compared_with_code
+from rota_supervisor.master.core.generations import compared_with_code
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.server import check_server
 

@@ -14,7 +14,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.access import Door
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.service import BEAT_SECONDS, ExporterPlace, serve
-from rota_supervisor.master.core.child_settings import exporter_settings
+from rota_supervisor.master.core.process_settings import exporter_settings
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.process import show_title
 

@@ -195,6 +195,11 @@ class Children:
         """The children of a role, in that state when one is given."""
         return [child for child in self if child.role is role and state in (None, child.state)]
 
+    @property
+    def in_hand(self) -> int:
+        """How many workers have tasks or outcomes in hand, living and dead."""
+        return sum(child.in_hand for child in self.of(Role.WORKER))
+
     def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
         """A child in a free slot, to be started now."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING

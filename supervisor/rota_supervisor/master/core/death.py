@@ -1,17 +1,20 @@
 """A child's death, judged: why it died, and what is said of it in the log and to the task that ran."""
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+import rota
+import rota_supervisor
 from rota.child import life
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.protocol.ends import CRASHED
 from rota_supervisor.config.model import Limits
-from rota_supervisor.layout import Role
-from rota_supervisor.master.core import stack_text
+from rota_supervisor.layout import LAST_WORDS, Role
 from rota_supervisor.master.core.children import Child, ChildState, ToldCancel
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
@@ -23,7 +26,7 @@ from rota_supervisor.master.core.reasons import (
     UNWANTED,
     Reason,
 )
-from rota_supervisor.master.core.stop_stages import Stage, Stop
+from rota_supervisor.master.core.targets import Stage, Stop
 
 STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
 STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000
@@ -157,7 +160,7 @@ class Death:
         name, limit = self.event.ending.signal_name, self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
-        said = "" if name or self.child.ready_at is not None else stack_text.last_words(self.event.stack)
+        said = "" if name or self.child.ready_at is not None else last_words(self.event.stack)
         return ended + self._why.format(value=value) + (f": {said}" if said else "")
 
     @property
@@ -187,9 +190,9 @@ class Death:
     def stack(self, most: int) -> str:
         """Where it stood when it failed or was killed, in so many characters; "" when that is not known."""
         if self.event.ending.signal_name in _FATAL_SIGNALS:
-            return stack_text.shortened(stack_text.of_fatal_error(self.event.stack), most)
+            return shortened(of_fatal_error(self.event.stack), most)
         was_asked = self.child.why is self.reason and self.child.dumped_at >= self.child.asked_at
-        return stack_text.shortened(self.event.stack, most) or _NO_ANSWER if was_asked else ""
+        return shortened(self.event.stack, most) or _NO_ANSWER if was_asked else ""
 
 
 def fields_of(death: Death) -> dict[str, Any]:
@@ -249,3 +252,74 @@ def _facts(death: Death, task: TaskInSlot | None) -> dict[str, Any]:
 
 def _without_none(said: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
+
+
+# What faulthandler wrote about a process, made fit for a line of the log and for an epitaph
+
+_FATAL_ERROR: Final = "Fatal Python error:"
+_THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
+_FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
+_OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
+_IMPORTER: Final = "<frozen"  # the interpreter's own: between two modules, and below everything
+_BETWEEN: Final = " < "
+
+
+class _Frame(NamedTuple):
+    file: str
+    text: str
+
+
+def of_fatal_error(text: str) -> str:
+    """The part that a fatal error wrote; "" when there was none."""
+    at = text.rfind(_FATAL_ERROR)
+    return text[at:] if at >= 0 else ""
+
+
+def last_words(text: str) -> str:
+    """What a process that left by itself gave as its reason; "" for none."""
+    _, mark, said = text.rpartition(LAST_WORDS)
+    return said.partition("\n")[0] if mark else ""
+
+
+def shortened(text: str, most: int) -> str:
+    """The calls of each thread in a line, the innermost first, in at most so many characters; "" when there are none.
+
+    The thread of a fatal error comes first, else the main thread, which started before all others. What is Rota's
+    own at the outer end is left out, and what is cut is counted.
+    """
+    threads = _in_order(text)
+    if not threads:
+        return ""
+    more = f" (other threads: {len(threads) - 1})" if len(threads) > 1 else ""
+    return _joined(_theirs(threads[0]), most - len(more)) + more
+
+
+def _in_order(text: str) -> list[list[_Frame]]:
+    """The threads, of which faulthandler writes the latest first."""
+    threads: list[list[_Frame]] = []
+    current = -1
+    for line in text.splitlines():
+        if head := _THREAD.match(line):
+            current = len(threads) if head["current"] != "Thread" else current
+            threads.append([])
+        elif threads and (frame := _FRAME.match(line)):
+            threads[-1].append(_Frame(frame["file"], f"{frame['name']} ({frame['file']}:{frame['line']})"))
+    failed = [threads.pop(current)] if _FATAL_ERROR in text and current >= 0 else []
+    return [frames for frames in [*failed, *reversed(threads)] if frames]
+
+
+def _theirs(frames: list[_Frame]) -> list[_Frame]:
+    frames = [frame for frame in frames if not frame.file.startswith(_IMPORTER)] or frames
+    outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].file.startswith(_OWN)), 0)
+    return frames[:outermost] or frames
+
+
+def _joined(frames: list[_Frame], most: int) -> str:
+    """As many as fit, of the innermost at least a part."""
+    texts = [frame.text for frame in frames]
+    for kept in range(len(texts), 0, -1):
+        end = f"{_BETWEEN}... {len(texts) - kept} more" if kept < len(texts) else ""
+        line = _BETWEEN.join(texts[:kept]) + end
+        if len(line) <= most:
+            return line
+    return texts[0][: max(0, most - 3)] + "..."

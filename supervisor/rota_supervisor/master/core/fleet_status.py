@@ -1,22 +1,40 @@
-"""What people are shown of a fleet: its status, for the control socket and for the log; and the notice for the
-exporter, of what the master alone knows. Both are made of `rota_supervisor.fleet_snapshot`."""
+"""What people are shown of a fleet: its status, for the control socket and for the log; the notice for the exporter, of
+what the master alone knows; the last events; and pools whose starts are held back, in the log and in the gauges.
+
+Status and notice are made of `rota_supervisor.fleet_snapshot`.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from rota.protocol.nodes import NodeReport
+from rota.telemetry import log_events as names
+from rota.telemetry import metric_labels
+from rota.telemetry import metrics as m
+from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.fleet_members import Member, Patience
 from rota_supervisor.fleet_snapshot import Moment, WorkerLoad, node_report, snapshot
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.children import AT_WORK
+from rota_supervisor.master.core.children import AT_WORK, LIVE, STARTING, Child, ChildState
+from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.targets import origin_of_count
-from rota_supervisor.notice import FLEET_STATES, ChildNotice, Notice, PoolNotice
+from rota_supervisor.master.core.targets import Target, origin_of_count
+from rota_supervisor.notice import (
+    FLEET_STATES,
+    ChildNotice,
+    FleetEvent,
+    Held,
+    Notice,
+    PoolNotice,
+    PoolState,
+    how_it_died,
+    who_died,
+)
 from rota_supervisor.server_check import SAFE_POLICY
 
 _ANY: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound
@@ -35,7 +53,7 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
     }
 
 
-def put_up_news(state: MasterState) -> list[do.Effect]:
+def put_up_notice(state: MasterState) -> list[do.Effect]:
     """The notice is put up anew when it says something else."""
     before, state.shown.notice = state.shown.notice, notice_of(state)
     return [do.PutUpNotice()] if state.shown.notice != before else []
@@ -112,3 +130,205 @@ def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
         )
         for pool, count in scaling.counts(sizes).items()
     )
+
+
+# Events: the lines of the log that people look for when they ask what has happened to a fleet, and the words of each
+
+Fields = Mapping[str, Any]
+
+MOST_CHARACTERS: Final = 300  # of a text, and of a field
+MOST_PARTS: Final = 10  # of a field that is a list
+_LEFT_OUT: Final = frozenset({"stack"})
+
+
+def _death(fields: Fields) -> str:
+    task = f", in task {fields['task']}" if "task" in fields else ""
+    return f"{who_died(fields)}{task}: {how_it_died(fields)}"
+
+
+def _starts(fields: Fields) -> str:
+    return f"pool {fields['pool']}" if "pool" in fields else f"the {fields['child']}"
+
+
+def _backoff(fields: Fields) -> str:
+    return f"starts of {_starts(fields)} are held back after {fields['failures']} failures: {fields['words']}"
+
+
+def _redis_lost(fields: Fields) -> str:
+    return f"Redis {'refuses' if fields['refused'] else 'does not answer'}: {fields['error']}"
+
+
+def _fatal(fields: Fields) -> str:
+    return f"{_starts(fields)} needs a person after {fields['failures']} failed starts: {fields['words']}"
+
+
+def _reloaded(fields: Fields) -> str:
+    return f"reloaded, generation {fields['generation']}: {', '.join(fields['changes']) or 'nothing changed'}"
+
+
+def _warned(fields: Fields) -> str:
+    return f"{fields['path']}: {fields['warning']}" if "path" in fields else str(fields["warning"])
+
+
+def _task(what: str) -> Callable[[Fields], str]:
+    return lambda fields: f"task {fields.get('task', '')} {fields['task_id']} of queue {fields['queue']} {what}"
+
+
+_WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
+    **dict.fromkeys(names.DEATHS, _death),
+    names.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
+    names.TASK_RETRIED: _task("was ended by its time limit, and is tried again"),
+    names.TASK_DEAD: lambda fields: f"{_task('is dead')(fields)}: {fields['reason']}",
+    names.ZYGOTE_FAILED: "{module} cannot be imported: {error}".format_map,
+    names.ZYGOTE_WARNING: "{warning}".format_map,
+    names.POOL_BACKOFF: _backoff,
+    names.POOL_FATAL: _fatal,
+    names.POOL_BACK: lambda fields: f"{_starts(fields)} starts again",
+    names.CONFIG_RELOADED: _reloaded,
+    names.CONFIG_REJECTED: "reload refused: {path}: {error}".format_map,
+    names.CONFIG_WARNING: _warned,
+    names.CONDITION_FAILED: "queue {queue} is closed: its condition {condition} fails: {error}".format_map,
+    names.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
+    names.REDIS_LOST: _redis_lost,
+    names.REDIS_BACK: "Redis answers again".format_map,
+    names.REDIS_EVICTS_KEYS: "Redis is set to drop keys when its memory is full: {policy}".format_map,
+    names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
+    names.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
+    names.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
+    names.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
+    names.FLEET_RESUMED: "resumed: workers claim again".format_map,
+    names.FLEET_REFUSED: "{request} refused: {error}".format_map,
+    names.FLEET_DRAINING: "the fleet drains, and has {seconds:g} s for it".format_map,
+    names.FLEET_WAITING: "the fleet waits for Redis before it leaves, for {seconds:g} s at most".format_map,
+    names.FLEET_CALL_FAILED: "{child} in slot {slot} could not be started: {error}".format_map,
+}
+
+
+def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
+    """Keep what these write to the log and people look for. Children that leave as they are told are no news: at a
+    reload each one does."""
+    known = state.events
+    for effect in effects:
+        if not isinstance(effect, do.WriteLog) or effect.event not in _WORDS:
+            continue
+        if effect.event in names.DEATHS and effect.level == "info":
+            continue
+        known.count += 1
+        text = _WORDS[effect.event](effect.fields)[:MOST_CHARACTERS]
+        known.last.append(FleetEvent(known.count, now, effect.level, effect.event, text, _bounded(effect.fields)))
+
+
+def _bounded(fields: Fields) -> dict[str, Any]:
+    """These as a page may show them."""
+    return {name: _short(value) for name, value in fields.items() if name not in _LEFT_OUT}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_short(each) for each in value[:MOST_PARTS]]
+    return value if value is None or isinstance(value, int | float) else str(value)[:MOST_CHARACTERS]
+
+
+# Pools whose starts are held back
+
+_GRAVITY: Final = list(PoolState)  # from RUNNING to FATAL
+_LOGGED: Final = {
+    PoolState.RUNNING: (do.info, names.POOL_BACK),
+    PoolState.BACKOFF: (do.warning, names.POOL_BACKOFF),
+    PoolState.FATAL: (do.error, names.POOL_FATAL),
+}
+_STATE_LABELS: Final = {
+    **dict.fromkeys(STARTING, "booting"),
+    ChildState.READY: "running",
+    ChildState.DRAINING: "draining",
+    ChildState.KILLED: "draining",
+}
+
+
+class _Pool(NamedTuple):
+    """A pool as it should be, and how its starts go."""
+
+    target: Target
+    backoff: StartBackoff
+    condition: PoolState
+
+
+def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
+    """What has changed of the pools since it was shown last; nothing is said of them while the fleet stops."""
+    pools = []
+    for target in targets:
+        backoff = state.backoff_of(target.key)
+        pools.append(_Pool(target, backoff, backoff.condition(target.role)))
+    wanted = [pool for pool in pools if pool.target.count and not state.stop.is_asked]
+    state.held = _held(wanted)
+    return [*_gauges(state, pools), *_log(state, wanted)]
+
+
+def _held(pools: Sequence[_Pool]) -> tuple[Held, ...]:
+    """The pools that are in back-off, those that need a person first."""
+    held = [
+        Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
+        for target, backoff, condition in pools
+        if condition is not PoolState.RUNNING
+    ]
+    return tuple(sorted(held, key=lambda row: row.state != PoolState.FATAL))
+
+
+def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+    """Say what has changed for a pool. Two zygotes, as there are while a reload loads, are one to people: the worse."""
+    worst: dict[tuple[Role, str], _Pool] = {}
+    for pool in pools:
+        name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
+        if name not in worst or _GRAVITY.index(pool.condition) > _GRAVITY.index(worst[name].condition):
+            worst[name] = pool
+    known, effects = state.shown.conditions, list[do.Effect]()
+    for name in known.keys() - worst.keys():
+        del known[name]  # nobody wants it any more
+    for name, (_, backoff, condition) in worst.items():
+        before = known.get(name, PoolState.RUNNING)
+        if condition is PoolState.RUNNING and not backoff.ever_ready:
+            continue  # a new generation of it: whether it is any better is to be seen
+        known[name] = condition
+        if condition is not before:
+            effects.append(_logged(*name, condition, backoff))
+    return effects
+
+
+def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) -> do.Effect:
+    say, event = _LOGGED[condition]
+    failed = {"failures": backoff.failures_in_a_row, "words": backoff.words} if event != names.POOL_BACK else {}
+    return say(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
+
+
+# Gauges
+
+
+def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+    """The numbers of workers, those of them that have changed; None for those of a pool that is gone."""
+    workers = [pool for pool in pools if pool.target.role is Role.WORKER]
+    counts = {pool.target.pool: pool.target.count for pool in workers}
+    states = _workers_by_state(state.children.of(Role.WORKER), workers)
+    if (counts, states) == state.shown.workers:  # nearly always
+        return []
+    state.shown.workers, before = (counts, states), state.shown.gauges
+    now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
+    now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
+    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in metric_labels.WORKER_STATES}
+    now |= {(m.WORKERS, name): number for name, number in states.items() if number}
+    state.shown.gauges = now
+    return [do.SetGauge(*key, value) for key, value in now.items() if key not in before or before[key] != value]
+
+
+def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
+    """How many workers each pool has; those that are missing and held back are counted by the state of their pool."""
+    states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
+    live = Counter(child.pool for child in children if child.state in LIVE)
+    for target, backoff, condition in pools:
+        if backoff.restrains:
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # after a first failure as well
+            states[target.pool, label.value] += max(0, target.count - live[target.pool])
+    return states
+
+
+def _label(child: Child) -> str:
+    return "quiet" if child.is_quiet and child.state is ChildState.READY else _STATE_LABELS[child.state]

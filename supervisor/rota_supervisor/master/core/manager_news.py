@@ -10,7 +10,6 @@ from typing import Final
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
-from rota_supervisor.master.core.manager_messages import MONOTONIC_US, status_message
 from rota_supervisor.master.core.state import MasterState, Picture
 from rota_supervisor.notice import PoolState
 
@@ -58,7 +57,7 @@ def news(before: Picture, after: Picture, pid: int) -> list[str]:
         # A manager takes a shell that started us for the master. As process 1 we do not know our number out there.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     asked = after.reloads > before.reloads
-    begun = [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}"] if asked else []
+    begun = ["RELOADING=1"] if asked else []
     is_over = not after.changing and (asked or before.changing)
     return [*begun, "READY=1"] if is_over else begun
 
@@ -77,7 +76,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
         messages.append(EXTEND)
     if now - shown.status_at >= STATUS_SECONDS:
         before, shown.status, shown.status_at = shown.status, in_words(state), now
-        messages += [status_message(shown.status)] if shown.status != before else []
+        messages += [f"STATUS={shown.status}"] if shown.status != before else []
     return [do.NotifyManager(message, can_wait=True) for message in messages]
 
 

@@ -35,8 +35,7 @@ from rota_supervisor.master.core.children import AT_WORK, ENDING, LIVE, STARTING
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM
-from rota_supervisor.master.core.stop_stages import Stage
-from rota_supervisor.master.core.targets import Desired, PoolName, Target
+from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
 RECYCLED_SHARE: Final = 8  # one in so many may be away
 HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # what a task gets beyond its hard limit

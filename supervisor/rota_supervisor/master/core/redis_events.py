@@ -22,8 +22,8 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import master_events
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.fleet_status import report_of
+from rota_supervisor.master.core.generations import Generation
 from rota_supervisor.master.core.master_events import ClosedSeen
-from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Declarations, MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 

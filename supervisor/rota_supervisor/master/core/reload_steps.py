@@ -16,13 +16,13 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import change as changes
 from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import generations as changes
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.death import Death
+from rota_supervisor.master.core.generations import Rollout
 from rota_supervisor.master.core.master_events import PlaceTaken
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.rollout import Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import Loading, MasterState, Reload
 from rota_supervisor.master.core.targets import Versions

@@ -7,22 +7,24 @@
    nothing changes, and the faults are told. Else it is taken in, or whoever asked is only shown what that would do.
 """
 
-from typing import assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, assert_never
 
 from rota.telemetry import log_events as names
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.schedules import without_queue
-from rota_supervisor.control.port import RequestKind, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reload_steps, stop_stages, targets
-from rota_supervisor.master.core.change import faults_of_change, oversized_pools
+from rota_supervisor.master.core import process_settings, reload_steps, targets
 from rota_supervisor.master.core.children import UNSEEN
+from rota_supervisor.master.core.generations import Generation, differences, faults_of_change, in_lines, oversized_pools
 from rota_supervisor.master.core.master_events import ConfigurationRead, PlacePrepared, Requested
-from rota_supervisor.master.core.preview import preview_of
-from rota_supervisor.master.core.state import MasterState, Quiet, Reload
+from rota_supervisor.master.core.state import Code, Loading, MasterState, Quiet, Reload
+from rota_supervisor.master.core.targets import Stop
 
 
 def requested(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
@@ -114,8 +116,8 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     """Drain and leave, or leave at once."""
     at_once, before = event.request is RequestKind.STOP_NOW, state.stop
     drain_seconds = state.config.limits.drain_seconds
-    state.stop = stop_stages.begin(before, now, drain_seconds, at_once=at_once)
-    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stop_stages.Stage.AT_ONCE})
+    state.stop = before.after_request(now, drain_seconds, at_once=at_once)
+    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
     state.leases.hurry()  # to know soon whether Redis answers
@@ -169,3 +171,103 @@ def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list
         return [do.DropPreparedPlace(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
     warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
     return [*warned, *reload_steps.take_in(state, reload, now)]
+
+
+# What a reload would do: a copy of the state goes through the reload (`reload_steps`), and what the fleet is to be
+# afterwards is compared with what it is to be now
+
+
+def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
+    """The answer to `reload --dry-run`: what differs, what would be done, and the faults for which it would not be."""
+    loaded = reload.read
+    changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
+    refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
+    if refused and not loaded.origins:  # it could not be read
+        changes = []
+    return {
+        "result": "failure" if refused else "success",
+        "faults": refused,
+        "warnings": list(loaded.warnings),
+        "changes": changes,
+        "plan": [*in_lines(changes), *steps],
+    }
+
+
+# What would be done
+
+
+class _Fleet(NamedTuple):
+    """What a fleet is to be by its latest generation."""
+
+    generation: Generation
+    targets: Mapping[tuple[Role, str], targets.Target]
+
+
+def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
+    """The faults for which the reload would be refused at once, and a line for each thing that would be done."""
+    copy = replace(state.detached(), loading=Loading(), last_reload=None)
+    if copy.rollout.candidate is not None:  # what is on its way comes first
+        copy.wanted.rollout = copy.rollout.promote().commit()
+    copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
+    before = _fleet_of(copy)
+    reload_steps.take_in(copy, reload, now)
+    copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
+    reload_steps.promote_when_loaded(copy, now)
+    if copy.last_reload is not None and "faults" in copy.last_reload:
+        return copy.last_reload["faults"], []
+    after, keys = _fleet_of(copy), [row["key"] for row in changes]
+    steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
+    return [], steps or ["no process is touched: the master takes notice" if keys else "nothing changes"]
+
+
+def _fleet_of(state: MasterState) -> _Fleet:
+    return _Fleet(state.rollout.latest, targets.desired_of(state.wanted, Stop(), {}).by_name)
+
+
+def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
+    has_new_code = before.generation.code != after.generation.code
+    if has_new_code:
+        modules = ", ".join(after.generation.config.imports) or "no modules"
+        yield f"a fresh process imports {modules}; if that fails, nothing else is done (it is not tried now)"
+    for old in (target for target in before.targets.values() if target.role is Role.WORKER):
+        new = after.targets.get(old.name)
+        if new is None:
+            yield f"pool {old.pool}: its {_workers(old.count)} drained, the pool is gone"
+            continue
+        if old.count != new.count:
+            grows = f"{new.count - old.count} started" if new.count > old.count else f"{old.count - new.count} drained"
+            yield f"pool {old.pool}: {old.count} -> {_workers(new.count)}, {grows}"
+        if old.generation != new.generation and old.count and new.count:
+            was, will_be = (fleet.generation.pools[old.pool].settings for fleet in (before, after))
+            reasons = (
+                ["new code"] if has_new_code else process_settings.keys_of_difference(was, will_be, keys, old.pool)
+            )
+            yield f"pool {old.pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
+    for name, new in after.targets.items():
+        if new.role is Role.WORKER and name not in before.targets:
+            yield f"pool {new.pool}: {_workers(new.count)} started, the pool is new"
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker" if count == 1 else f"{count} workers"
+
+
+def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
+    was, will_be = before.generation.config, after.generation.config
+    old, new = (fleet.targets[Role.POLLER, targets.POLLERS] for fleet in (before, after))
+    if old.count != new.count:
+        yield f"pollers: {old.count} -> {new.count}"
+    if old.generation != new.generation:
+        reasons = process_settings.keys_of_difference(
+            process_settings.poller_settings(was, 0), process_settings.poller_settings(will_be, 0), keys
+        )
+        yield f"pollers: each is replaced: {', '.join(reasons)}"
+    old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
+    if old.count != new.count:
+        yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
+    elif new.count and old.generation != new.generation:
+        moved = ["http.listen"] if was.http.listen != will_be.http.listen else []
+        reasons = process_settings.keys_of_difference(
+            process_settings.exporter_settings(was), process_settings.exporter_settings(will_be), keys
+        )
+        yield f"exporter: it is replaced: {', '.join(dict.fromkeys((*reasons, *moved)))}"

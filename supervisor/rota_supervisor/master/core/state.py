@@ -16,12 +16,11 @@ from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import taken_queues
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.child_settings import Surroundings, WorkersOfPool
 from rota_supervisor.master.core.children import Child, Children, PoolKey
-from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core.generations import Generation, Rollout
+from rota_supervisor.master.core.process_settings import Surroundings, WorkersOfPool
 from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
-from rota_supervisor.master.core.stop_stages import Stop
-from rota_supervisor.master.core.targets import WantedFleet
+from rota_supervisor.master.core.targets import Stop, WantedFleet
 from rota_supervisor.notice import Closed, FleetEvent, Held, Notice, PoolState
 
 MOST_EVENTS: Final = 100

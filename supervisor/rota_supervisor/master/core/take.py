@@ -6,7 +6,7 @@ from typing import Any, Final
 from rota_supervisor.master.core import (
     child_events,
     child_exit,
-    fleet_events,
+    fleet_status,
     master_events,
     redis_events,
     reload_steps,
@@ -14,7 +14,6 @@ from rota_supervisor.master.core import (
     tick,
 )
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.fleet_status import put_up_news
 from rota_supervisor.master.core.state import MasterState
 
 
@@ -24,8 +23,8 @@ def take(state: MasterState, event: master_events.Event, now: float) -> list[do.
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
     """
     effects = TRANSITIONS[type(event)](state, event, now)
-    fleet_events.note(state, effects, now)
-    return [*effects, *put_up_news(state)] if isinstance(event, master_events.Ticked) else effects
+    fleet_status.note_events(state, effects, now)
+    return [*effects, *fleet_status.put_up_notice(state)] if isinstance(event, master_events.Ticked) else effects
 
 
 TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {

@@ -1,5 +1,5 @@
-"""What the fleet is to be now, pool by pool: from what was asked for, operators' numbers and the stage of stopping to
-what `plan` is to bring about.
+"""What the fleet is to be now, pool by pool, for `plan` to bring about: from the generations, operators' numbers and
+the stage of stopping.
 
 An operator's number holds over reloads and restarts until the configuration's own number for that pool changes: the
 later one wins. While a reload is on its way two configurations may come into force, the new one and the one that is
@@ -8,7 +8,8 @@ gone back to when it fails; a number said then goes before that of both.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import cached_property
 from typing import Final
 
@@ -17,15 +18,107 @@ from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import MAX_WORKERS
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.children import PoolKey
-from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core.children import Child, Children, ChildState, PoolKey
+from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
-from rota_supervisor.master.core.stop_stages import Stage, Stop
 
 Sizes = Mapping[str, int]  # workers by pool, as a configuration has them
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
+
+
+# Stopping: workers leave first, then everything else, with one deadline for all of a stage. While Redis is away, the
+# fleet does not wait for processes that have nothing in hand: it is gone within 2 s, whatever hangs. Tasks that run and
+# outcomes that are not settled yet get the whole drain, and RETIRE_SECONDS to be given back.
+
+
+class Stage(Enum):
+    """RUNNING, then WORKERS leave, then the REST: pollers and exporter last, so that due tasks and numbers go
+    on as long as somebody works. AT_ONCE kills all."""
+
+    RUNNING = auto()
+    WORKERS = auto()
+    REST = auto()
+    AT_ONCE = auto()
+
+
+# What zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once.
+LEAVE_SECONDS: Final = 5.0
+RETIRE_SECONDS: Final = 3.0  # from the end of the drain on; with the rest, and some time to spare, 5 s
+AWAY_SECONDS: Final = 0.8  # so long without an answer that was asked for: Redis is away
+# How long a process with nothing in hand gets to leave while Redis is away.
+IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The stage of stopping, when it began, when who is still there is killed (CLOCK_BOOTTIME seconds), and whether
+    Redis is away meanwhile."""
+
+    stage: Stage = Stage.RUNNING
+    began: float = math.inf
+    leave_by: float = math.inf
+    is_without_redis: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the fleet was asked to stop."""
+        return self.stage is not Stage.RUNNING
+
+    @property
+    def idle_leave_by(self) -> float:
+        """When those that have nothing in hand are killed if that is sooner, while Redis is away."""
+        return self.began + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
+
+    def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":
+        """Return the stop after a request to stop; a second request never delays the first."""
+        if at_once:
+            return self if self.stage is Stage.AT_ONCE else Stop(Stage.AT_ONCE, now, now + LEAVE_SECONDS)
+        return self if self.is_asked else Stop(Stage.WORKERS, now, now + drain_seconds)
+
+    def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
+        """Note whether Redis is away, which owes an answer since `silent_since`; go on to the rest when no worker is
+        waited for any more."""
+        if not self.is_asked:
+            return self
+        stop = replace(self, is_without_redis=now - silent_since > AWAY_SECONDS)
+        if stop.stage is not Stage.WORKERS or any(stop.waits_for(child, now) for child in children.of(Role.WORKER)):
+            return stop
+        return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
+
+    def waits_for(self, worker: Child, now: float) -> bool:
+        """Whether a worker is still there, or its owner is to be retired. When Redis takes too long for that, the lease
+        expires by itself, and then what the worker held is given back."""
+        return _is_there(worker) or (self._retires(worker) and now <= self.leave_by + RETIRE_SECONDS)
+
+    def _retires(self, child: Child) -> bool:
+        return child.in_hand or not self.is_without_redis
+
+    def is_over(self, children: Children, now: float) -> bool:
+        """Whether nothing is left to wait for."""
+        if self.stage in (Stage.RUNNING, Stage.WORKERS) or any(map(_is_there, children)):
+            return False
+        return self.stage is Stage.REST or now > self.leave_by or not any(map(self._retires, children))
+
+    def ends_by(self, children: Children) -> float:
+        """When the fleet has left at the latest, as long as Redis is away."""
+        has_work = children.in_hand > 0
+        if self.stage is not Stage.WORKERS:
+            return self.leave_by if has_work else self.idle_leave_by
+        workers_by = self.leave_by + RETIRE_SECONDS if has_work else self.idle_leave_by
+        return workers_by + IDLE_SECONDS[Stage.REST]
+
+    def deadlines(self, silent_since: float) -> tuple[float, ...]:
+        """The instants after which `advance` and `is_over` may return something else, whatever the children do."""
+        return self.leave_by, self.leave_by + RETIRE_SECONDS, silent_since + AWAY_SECONDS
+
+
+def _is_there(child: Child) -> bool:
+    return child.state is not ChildState.EXITED
+
+
+# How many workers each pool is to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +200,9 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
             f"ask for {MAX_WORKERS - others} at most, or start a master on another node"
         )
     return pool, count
+
+
+# Targets
 
 
 PoolName = tuple[Role, str]

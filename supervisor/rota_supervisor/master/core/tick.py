@@ -9,13 +9,14 @@ from typing import Final
 from rota.telemetry import log_events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import manager_news, pool_states, redis_events, reload_steps, stop_stages
-from rota_supervisor.master.core.child_settings import first_settings
-from rota_supervisor.master.core.children import LIVE, Child, ChildState
+from rota_supervisor.master.core import fleet_status, manager_news, redis_events, reload_steps
+from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import Action, Start, TellBlocked, next_look, plan
+from rota_supervisor.master.core.process_settings import first_settings
+from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.targets import desired_of
+from rota_supervisor.master.core.targets import WantedFleet, desired_of
 
 _LATE_TICKS: Final = 3
 
@@ -28,7 +29,7 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
         # This process was stopped, or the machine slept: nobody else may have had time either.
         state.awake_since = now
     state.ticked_at, state.redis_silent_since = now, event.redis_silent_since
-    pool_states.calm_down(state, now)
+    calm_down(state, now)
     effects: list[do.Effect] = []
     while True:  # what was moved may let a candidate take over, and that may leave others to be moved
         effects += [] if state.stop.is_asked else reload_steps.settle(state, now)
@@ -41,22 +42,22 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
             break
         effects += [effect for action in actions for effect in perform(state, action, now)]
     effects = [*_registered_together(state, effects), *redis_events.renew_when_due(state, now)]
-    effects += [*pool_states.show(state, desired.targets), *manager_news.notify(state, now)]
+    effects += [*fleet_status.show_pools(state, desired.targets), *manager_news.notify(state, now)]
     state.next_look = next_look(state.children, desired, now)
-    state.has_ended = stop_stages.is_over(state.stop, state.children, now)
+    state.has_ended = state.stop.is_over(state.children, now)
     return [*effects, do.Leave()] if state.has_ended else effects
 
 
 def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
-    before, stop = state.stop, stop_stages.advance(state.stop, state.children, now, state.redis_silent_since)
+    before, stop = state.stop, state.stop.advance(state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
         state.leases.hurry()  # to know soon whether Redis answers
     if before.is_without_redis or not stop.is_without_redis:
         return []
-    seconds = round(max(0.0, stop_stages.ends_by(stop, state.children) - now), 1)
-    waiting = stop_stages.in_hand(state.children)
-    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=waiting)]
+    seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
+    in_hand = state.children.in_hand
+    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=in_hand)]
 
 
 def wake_at(state: MasterState) -> float:
@@ -66,7 +67,7 @@ def wake_at(state: MasterState) -> float:
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
-    times = [*backoffs, *stop_stages.deadlines(state.stop, state.redis_silent_since), state.next_look, leases]
+    times = [*backoffs, *state.stop.deadlines(state.redis_silent_since), state.next_look, leases]
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 
@@ -114,3 +115,38 @@ def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[d
     places = tuple(place for effect in effects if isinstance(effect, do.Register) for place in effect.places)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(places, state.config.lease.seconds)] if places else others
+
+
+# The back-offs between deaths
+
+
+def calm_down(state: MasterState, now: float) -> None:
+    """Drop back-offs of generations no longer used; in the others forget early deaths and relapses that are over."""
+    for key, backoff in list(state.backoffs.items()):
+        if _is_wanted(key, state.wanted):
+            state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
+        else:
+            del state.backoffs[key]
+
+
+def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
+    """Whether that generation of a pool is in force or may come into force."""
+    generations = wanted.rollout.generations
+    match key.role:
+        case Role.POLLER:
+            return key.generation == wanted.versions.pollers
+        case Role.EXPORTER:
+            return key.generation == wanted.versions.exporter
+        case Role.ZYGOTE:
+            return any(key.generation == each.code for each in generations)
+        case _:
+            return any(key.generation == each.of_pool(key.pool) for each in generations if key.pool in each.pools)
+
+
+def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
+    if not backoff.relapses:  # nearly always
+        return backoff
+    for child in state.children.of(key.role, ChildState.READY):
+        if child.key == key and child.has_worked:
+            backoff = backoff.after_work(child.asked_at)
+    return backoff

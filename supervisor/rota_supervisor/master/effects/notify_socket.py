@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Final
 
+from rota.printable import printable
 from rota_supervisor.exits import Failure
-from rota_supervisor.master.core.manager_messages import MONOTONIC_US, status_message
 
 if TYPE_CHECKING:
     from rota_supervisor.master.core.effects import NotifyManager
 
+_RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
 _MOST_WAITING: Final = 64  # messages for a manager that does not read: a later READY makes up for those before it
 
@@ -42,7 +43,7 @@ class NotifySocket:
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:
-            self.send(effect.message.replace(MONOTONIC_US, str(time.monotonic_ns() // 1000)))
+            self.send(effect.message)
 
     @property
     def has_room(self) -> bool:
@@ -50,14 +51,16 @@ class NotifySocket:
         return not self._waiting
 
     def send(self, message: str) -> None:
-        """Send it, after what waits already."""
+        """Send it, after what waits already. RELOADING goes with the time at which it is sent."""
         if self.is_there:
+            if message == _RELOADING:
+                message += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
             self._waiting.append(message.encode())
             self.flush()
 
     def send_status(self, text: str) -> None:
         """Send a line for people."""
-        self.send(status_message(text))
+        self.send(f"STATUS={printable(' '.join(text.split()))}")
 
     @contextlib.contextmanager
     def reported_failure(self) -> Iterator[None]:

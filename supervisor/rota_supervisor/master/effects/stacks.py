@@ -20,8 +20,8 @@ from rota.telemetry import log, log_events
 from rota_supervisor.layout import STACK_FILE
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildRef, ChildState
+from rota_supervisor.master.core.death import shortened
 from rota_supervisor.master.core.fleet_status import status
-from rota_supervisor.master.core.stack_text import shortened
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import members, moment, now_seconds

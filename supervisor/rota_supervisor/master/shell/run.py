@@ -25,10 +25,10 @@ from rota_supervisor.control.socket_server import serve_control
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.change import oversized_pools
-from rota_supervisor.master.core.child_settings import Surroundings
 from rota_supervisor.master.core.children import ChildState
+from rota_supervisor.master.core.generations import oversized_pools
 from rota_supervisor.master.core.master_events import ConfigurationRead
+from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects import master_log, slots, stacks
 from rota_supervisor.master.effects.background import Background
