@@ -15,7 +15,6 @@ import zlib
 from rota.child.child_settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
@@ -53,7 +52,7 @@ def settings_for(queues: int) -> ExporterSettings:
 def work(recorder: Recorder, queues: int, tasks: int) -> None:
     """What a worker records that runs each task of each queue once more."""
     for queue in (f"queue-{number}" for number in range(queues)):
-        for kind in metric_labels.KINDS[:2]:
+        for kind in m.KINDS[:2]:
             recorder.histogram(m.TASK_LAG, queue, kind).observe(0.01)
             recorder.histogram(m.QUEUE_WAIT, queue, kind).observe(0.01)
         for task in (f"task-{number}" for number in range(tasks)):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION
-from rota.server.durability import Durability
+from rota.server.session import Durability
 
 OLDEST_REDIS: Final = (7, 0)
 OLDEST_VALKEY: Final = (7, 2)

@@ -22,7 +22,7 @@ from typing import Final
 import rota
 import rota_supervisor
 from rota.errors import InvalidArguments
-from rota.protocol.scripts import load_script
+from rota.protocol.command import load_script
 from rota.tasks.registry import default_registry
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import give_memory_back

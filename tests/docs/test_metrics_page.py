@@ -8,7 +8,6 @@ import pytest
 import metrics_page
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import LAG_BUCKETS
 from rota_supervisor.exporter.observer import (
@@ -88,7 +87,7 @@ def test_the_page_says_what_a_process_costs() -> None:
 
 
 def test_the_page_says_what_a_task_and_a_pool_cost() -> None:
-    values = {"outcome": 6, "reason": 10, "state": len(metric_labels.WORKER_STATES)}
+    values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES)}
 
     def costs(label: str) -> int:
         found = 0

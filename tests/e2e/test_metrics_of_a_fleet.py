@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from rota import Call
-from rota.telemetry.metric_labels import RESTART_REASONS
-from rota.telemetry.metrics import PROCESS_RESTARTS
+from rota.telemetry.metrics import PROCESS_RESTARTS, RESTART_REASONS
 from support.fleet_readings import Scrape
 from support.fleets import Fleets, RunningFleet, running_fleet
 from support.prometheus import Prometheus, promtool, scrape_config

@@ -16,7 +16,7 @@ import redis
 
 import rota
 from rota.protocol.keys import Keys
-from rota.server.durability import Durability
+from rota.server.session import Durability
 from support.fleets import Measure, RunningFleet
 from support.following import after, check_followed, lines_by_group
 from support.sentinels import Sentinels

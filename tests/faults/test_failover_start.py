@@ -13,10 +13,9 @@ import redis
 import redis.sentinel
 
 import rota
-from rota.server.address import parse_address
+from rota.server.address import SENTINEL_SECONDS, parse_address
 from rota.server.aio_connection import AioConnection, Opener
 from rota.server.connection import ConnectionOptions, connect
-from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
 from support.fleet_process import rota as run_rota
 from support.fleets import RunningFleet

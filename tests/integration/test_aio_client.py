@@ -18,7 +18,7 @@ from rota.client.answers import Exchange, Unanswered
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import TaskState
-from rota.server.aio_endpoint import AioUrlEndpoint
+from rota.server.endpoint import UrlEndpoint
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
 from support.servers import Server
@@ -188,7 +188,7 @@ def test_commands_whose_packing_takes_all_the_time_have_an_answer_each(link: Fau
         yield third
 
     async def program() -> None:
-        pool = AioPool(AioUrlEndpoint(link.url), TIMEOUT_SECONDS)
+        pool = AioPool(UrlEndpoint(link.url), TIMEOUT_SECONDS)
         line = await pool.ready(Exchange([], None, time.monotonic() + TIMEOUT_SECONDS))
         link.silence(replies=True)
         answers = await pool.exchange(line, Exchange(slow(), None, time.monotonic() + 0.1))

@@ -7,8 +7,7 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.durations import utc_datetime
-from rota.protocol.ends import account_of, ran_by
-from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
+from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome, account_of, ran_by
 from rota.protocol.replies import CancelWord
 from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier

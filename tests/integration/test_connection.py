@@ -19,8 +19,7 @@ import pytest
 import redis
 
 import rota
-from rota.protocol.command import Command
-from rota.protocol.scripts import Script
+from rota.protocol.command import Command, Script
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import (

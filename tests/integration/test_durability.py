@@ -13,7 +13,7 @@ import redis
 import rota
 from rota.client.blocking.client import Client
 from rota.protocol.store import BATCH
-from rota.server.durability import Durability
+from rota.server.session import Durability
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
 from support.servers import Server

@@ -23,7 +23,7 @@ from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import WORKER_STATES
+from rota.telemetry.metrics import WORKER_STATES
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import Held, Notice
 from support.exporting import DEADLINE_SECONDS, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet

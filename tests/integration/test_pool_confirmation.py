@@ -10,8 +10,8 @@ import pytest
 from rota.client.answers import Answered, Exchange, Unanswered
 from rota.client.blocking.pool import ClientPool
 from rota.protocol.store import Store
-from rota.server.durability import Confirmation
 from rota.server.endpoint import UrlEndpoint
+from rota.server.session import Confirmation
 
 WAIT = Confirmation("wait", 1, 3.0)
 DONE = b":1\r\n"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from machine.picture import Picture
-from rota.protocol.ends import PURGED
+from rota.protocol.outcome import PURGED
 from rota.protocol.task_states import CREATED, ENDED, STATES, State
 
 _ENDING: Final = frozenset(

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rota.protocol.command import Command
-from rota.protocol.scripts import Script, sha1_of
+from rota.protocol.command import Command, Script, sha1_of
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.turns import Turn, TurnReply
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import Declared
     from rota.server.connection import Connection
-    from rota.telemetry.metric_labels import QueueLabels
+    from rota.telemetry.metrics import QueueLabels
     from rota.worker.attempt import Attempt
     from rota.worker.start_permission import Starting
     from rota_supervisor.config.model import Config

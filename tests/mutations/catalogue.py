@@ -51,7 +51,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "no allow-oom: a full server refuses the fleet's turns",
-        PythonFunction("rota.protocol.scripts", "load_script", bugs.turn_without_allow_oom),
+        PythonFunction("rota.protocol.command", "load_script", bugs.turn_without_allow_oom),
         Soak(14, ("fill_memory server 7 6",), _wrong(Wrong.WAITED)),
     ),
     Mutation(
@@ -252,7 +252,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "each queue of a pattern has series of its own, in every slot for ever",
-        PythonFunction("rota.telemetry.metric_labels", "QueueLabels._of", bugs.own_label),
+        PythonFunction("rota.telemetry.metrics", "QueueLabels._of", bugs.own_label),
         Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
     ),
     Mutation(

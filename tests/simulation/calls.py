@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.poller_report import PollerReport
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
-from rota.protocol.scripts import Script
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS, QueueCondition
 from rota.protocol.views import ClosedQueue

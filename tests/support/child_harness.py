@@ -15,8 +15,8 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
-from rota.protocol.ends import read_accounts
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.outcome import read_accounts
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of
 from rota.server.address import parse_address

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from rota.protocol.command import Command
-from rota.protocol.scripts import Script, sha1_of
+from rota.protocol.command import Command, Script, sha1_of
 from rota.protocol.wire import pack, text_of
 from rota.server.server_errors import UnknownScript, read_reply
 from support.protocol import Fleet

@@ -7,9 +7,18 @@ from typing import Any, TypeVar
 import redis
 
 from rota.protocol.command import Command
-from rota.protocol.ends import RunAccount, account_of, ran_by
 from rota.protocol.new_tasks import Enqueued, NewTask
-from rota.protocol.outcome import DONE, Outcome, Settlement, join_settlements, pack_settlement, plain_lines
+from rota.protocol.outcome import (
+    DONE,
+    Outcome,
+    RunAccount,
+    Settlement,
+    account_of,
+    join_settlements,
+    pack_settlement,
+    plain_lines,
+    ran_by,
+)
 from rota.protocol.replies import Promoted, Retired
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rota.child.slot_memory import SlotMemory
-from rota.telemetry.records import SlotRecord, series_of
+from rota.telemetry.recorder import SlotRecord, series_of
 from rota_supervisor.exporter.regions import RegionReader, Regions, Total
 from rota_supervisor.exporter.series import Series, SeriesBound
 

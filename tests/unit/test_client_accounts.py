@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rota.client.status import AttemptAccount, attempts_of, last_crash_in, status_of
-from rota.protocol.ends import FAILED, Account, read_accounts
+from rota.protocol.outcome import FAILED, Account, read_accounts
 from rota.protocol.views import TaskState
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

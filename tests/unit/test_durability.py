@@ -3,7 +3,7 @@
 import pytest
 
 from rota.protocol.wire import command, pack
-from rota.server.durability import Confirmation, confirmation, level_of
+from rota.server.session import Confirmation, confirmation, level_of
 
 
 def made(durability: str, *, failover: bool = False) -> Confirmation:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.ends import RunAccount, account_of, parse_ended, ran_by
+from rota.protocol.outcome import RunAccount, account_of, parse_ended, ran_by
 
 ENTRY = b"id-1 mail i 1 2 0 1 0 0 C"
 _names = st.from_regex(r"[A-Za-z0-9_.:-]{1,128}", fullmatch=True).filter(lambda name: name != "-")

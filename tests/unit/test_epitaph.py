@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from rota.protocol.ends import Account, error_line, traceback_text
+from rota.protocol.outcome import Account, error_line, traceback_text
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -6,8 +6,7 @@ import pytest
 
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota.telemetry.metric_labels import QueueLabels
-from rota.telemetry.metrics import TASK_LAG
+from rota.telemetry.metrics import TASK_LAG, QueueLabels
 from rota_supervisor.exporter.exposition import Exemplars
 from rota_supervisor.fleet_members import Member, MemberTask
 from rota_supervisor.layout import Role

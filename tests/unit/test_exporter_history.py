@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import HistogramDefinition
 from rota.telemetry.recorder import Recorder
@@ -53,10 +52,10 @@ class Node:
     def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
         """Starts with these lags in seconds; all are done."""
         for number, lag in enumerate(lags):
-            kind = metric_labels.KINDS[number % 2]
+            kind = m.KINDS[number % 2]
             self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)
             self._recorder.counter(m.TASKS_PROCESSED, queue, "send", "done").add()
-        self._recorder.counter(m.TASK_LAG_OBJECTIVE_MISSES, queue, metric_labels.KINDS[0]).add(late)
+        self._recorder.counter(m.TASK_LAG_OBJECTIVE_MISSES, queue, m.KINDS[0]).add(late)
 
     def read(self) -> Samples:
         return regions_of(self._memory).read(())

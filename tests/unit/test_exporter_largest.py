@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rota.protocol.views import QueueState
-from rota.telemetry.metric_labels import OTHER
+from rota.telemetry.metrics import OTHER
 from rota_supervisor.exporter.queue_reading import MOST_STRANGE, Largest
 
 

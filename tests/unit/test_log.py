@@ -24,8 +24,7 @@ from rota.child.child_settings import Format, LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.telemetry import log_events
-from rota.telemetry.log import OnceAMinute
-from rota.telemetry.log_foreign import ForeignHandler, PrintedLines
+from rota.telemetry.log import ForeignHandler, OnceAMinute, PrintedLines
 from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, Form, JsonLines
 
 
@@ -123,13 +122,12 @@ def test_a_reader_that_left_is_not_our_problem() -> None:
 _FOREIGN = """
 import logging, sys
 import rota.telemetry.log as rota_log
-from rota.telemetry import log_foreign
 from rota.child.child_settings import Format, LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
 settings = LogSettings(format=sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] != "basic" else "auto")
 rota_log.configure(settings, slot=1)
-log_foreign.adopt(settings)
+rota_log.adopt(settings)
 logging.getLogger("shop.db").warning("slow %s %d%%", "query", 50)
 print(*(name in sys.modules for name in ("asyncio.events", "rich", "structlog")))
 import asyncio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.telemetry.metric_labels import OTHER
+from rota.telemetry.metrics import OTHER
 from rota_supervisor.exporter.http_connection import json_answer
 from rota_supervisor.exporter.series import queues_with_room
 from rota_supervisor.top.summary import plain

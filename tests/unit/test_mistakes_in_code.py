@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.client import default_clients
-from rota.protocol.ends import traceback_text
+from rota.protocol.outcome import traceback_text
 from rota.tasks.registry import default_registry
 
 SHOP = """

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
@@ -18,7 +17,9 @@ from rota.protocol.outcome import (
     Release,
     RetryOutcome,
     Settlement,
+    account_of,
     plain_lines,
+    ran_by,
     settlement_args,
 )
 from rota.protocol.wire import Arg, command

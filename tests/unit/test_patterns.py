@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.names import fits, is_pattern, served_as
+from rota.protocol.keys import fits, is_pattern, served_as
 from rota.protocol.tiers import Domain, QueueShare, domain_of, settings_of_domain
 
 _BEGINNINGS = st.text("ab-", max_size=4)

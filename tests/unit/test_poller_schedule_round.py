@@ -19,7 +19,7 @@ from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
-from rota.telemetry import metric_labels, metrics
+from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.series import Series
 from support.child_settings import poller_settings
@@ -110,7 +110,7 @@ def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(pol
     poller.sweep(0)
     poller.until_idle()
     found = [labels for definition, labels, _ in poller.series() if definition is metrics.SCHEDULE_OCCURRENCES]
-    assert found == [("a", outcome) for outcome in metric_labels.OCCURRENCE_OUTCOMES]
+    assert found == [("a", outcome) for outcome in metrics.OCCURRENCE_OUTCOMES]
 
 
 def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> None:

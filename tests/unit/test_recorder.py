@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 from rota.child.slot_layout import METRICS_AT, METRICS_END, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import QueueLabels
-from rota.telemetry.metrics import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition
-from rota.telemetry.recorder import Recorder
-from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
+from rota.telemetry.metrics import CounterDefinition, GaugeDefinition, HistogramDefinition, PeakDefinition, QueueLabels
+from rota.telemetry.recorder import FIRST_WORD, Recorder, SlotRecord, encode_key, scan, series_of, used_words
 from rota_supervisor.exporter.regions import Total
 from rota_supervisor.exporter.series import Series
 from support.region_reading import read_region, reader_of

@@ -11,8 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
-from rota.telemetry.recorder import Recorder
-from rota.telemetry.records import PEAK_NS, recent_peak
+from rota.telemetry.recorder import PEAK_NS, Recorder, recent_peak
 from rota_supervisor.exporter.regions import Regions, touched
 from rota_supervisor.exporter.series import SeriesBound, exposed_series
 from support.region_reading import read_region, regions_of
@@ -270,7 +269,7 @@ def test_a_key_that_is_none_is_left_alone() -> None:
     writer = recorder(memory, 1)
     for name in ('"', "[" * 5000, "1"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rota.telemetry.records.encode_key", lambda *_, name=name: name.encode())
+            patch.setattr("rota.telemetry.recorder.encode_key", lambda *_, name=name: name.encode())
             writer.counter(CounterDefinition(name, "", (), ())).add()
     writer.counter(m.CLAIMS, "q").add()
     assert regions_of(memory).read(()).value(m.CLAIMS, "q") == 1

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.server.address import Address, parse_address
-from rota.server.sentinel import Answer, Question, search
+from rota.server.address import Address, Answer, Question, parse_address, search
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 
 URL = "redis+sentinel://me:secret@one:1,two:2,three:3/shop/4?sentinel_username=guard&sentinel_password=open"

@@ -19,8 +19,7 @@ from rota.child.child_signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import boottime_ns
 from rota.errors import Cancelled, TimeLimit
 from rota.soft_limit import SoftLimit, soft_limit, time_limit_deferred
-from rota.telemetry.log import Logger
-from rota.telemetry.log_foreign import ForeignHandler
+from rota.telemetry.log import ForeignHandler, Logger
 
 MILLISECOND_NS = 1_000_000
 _LATER_NS = 3600 * 10**9

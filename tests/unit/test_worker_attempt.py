@@ -20,9 +20,17 @@ from rota.client.task import Task
 from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
-from rota.protocol.ends import read_accounts
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
+from rota.protocol.outcome import (
+    DONE,
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Expired,
+    Outcome,
+    RetryOutcome,
+    read_accounts,
+)
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit

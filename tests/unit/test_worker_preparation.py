@@ -5,7 +5,7 @@ import pytest
 from rota.child.child_settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.client.task import Task
-from rota.protocol.ends import NotRunnable
+from rota.protocol.outcome import NotRunnable
 from rota.tasks.options import TaskOptions, check_options
 from rota.tasks.registry import Registry
 from rota.worker.preparation import Preparer, Runnable, Unfit

@@ -15,7 +15,6 @@ from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.telemetry import log
-from rota.telemetry.metric_labels import QueueLabels
 from rota.telemetry.metrics import (
     CLAIMS,
     CLAIMS_EMPTY,
@@ -23,9 +22,9 @@ from rota.telemetry.metrics import (
     TASK_LAG_OBJECTIVE_MISSES,
     TASK_LAG_WORST,
     TASKS_PROCESSED,
+    QueueLabels,
 )
-from rota.telemetry.recorder import Recorder
-from rota.telemetry.records import recent_peak
+from rota.telemetry.recorder import Recorder, recent_peak
 from rota.worker.attempt import Attempt
 from rota.worker.redis_times import Times
 from rota.worker.worker_report import Report

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from rota.protocol.names import is_pattern
+from rota.protocol.keys import is_pattern
 from rota_supervisor import task_modules
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.ends import read_epitaph
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.names import served_as
+from rota.protocol.keys import served_as
+from rota.protocol.outcome import read_epitaph
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import DeadTask
 from rota.protocol.wire import shown

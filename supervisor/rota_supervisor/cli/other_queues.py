@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.protocol.command import follow
-from rota.protocol.keys import Keys, fault_of_lane
-from rota.protocol.names import is_pattern, served_as
+from rota.protocol.keys import Keys, fault_of_lane, is_pattern, served_as
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further

@@ -11,7 +11,7 @@ from rota.client.explanation import explain as explaining
 from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
-from rota.protocol.names import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
+from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
 from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further

@@ -18,7 +18,7 @@ from rota.client.queues import DEFAULT_LIMIT, QueuedTask, TasksFound, WantedTask
 from rota.client.status import TaskStatus, status_of
 from rota.durations import in_words
 from rota.protocol.command import follow
-from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.task_states import LISTED, State
 from rota.protocol.walks import find_task

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from rota.protocol.names import is_name
+from rota.protocol.keys import is_name
 from rota.redaction import redact
 from rota_supervisor.config import layers
 from rota_supervisor.config.conversion import convert_config

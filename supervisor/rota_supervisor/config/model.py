@@ -20,7 +20,7 @@ from rota.protocol.tiers import (
     MOST_ENDED_KEEP,
 )
 from rota.schedules.schedule import Missed, Overlap
-from rota.server.durability import Durability
+from rota.server.session import Durability
 from rota.tasks.fleet_settings import (
     DEFAULT_DURABILITY,
     DEFAULT_MAX_PAYLOAD_KB,

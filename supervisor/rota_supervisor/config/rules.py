@@ -7,7 +7,7 @@ them has a fault already, and so holds its default, the rule is left out, and on
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from rota.protocol.names import STAR, fault_in_name, fault_in_pattern, fault_in_queue_name, served_as
+from rota.protocol.keys import STAR, fault_in_name, fault_in_pattern, fault_in_queue_name, served_as
 from rota.server.address import TlsFiles, parse_address
 from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL

@@ -5,7 +5,7 @@ from typing import Any
 
 from rota.durations import microseconds, unix_microseconds
 from rota.errors import InvalidArguments
-from rota.protocol.names import served_as
+from rota.protocol.keys import served_as
 from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule
 from rota.tasks.arguments import check_arguments
 from rota_supervisor.config.faults import Fault, suggestion

@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 from rota.printable import printable
 from rota.protocol.entry import MICROSECONDS, parse_entry
-from rota.protocol.names import is_name
+from rota.protocol.keys import is_name
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import TASK_LAG, CounterDefinition, Definition, HistogramDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples

@@ -12,13 +12,10 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.keys import PROTOCOL_VERSION
-from rota.protocol.names import is_name
+from rota.protocol.keys import PROTOCOL_VERSION, is_name
 from rota.protocol.views import QueueState
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import OTHER, QueueLabels
-from rota.telemetry.metrics import Definition, Writer
+from rota.telemetry.metrics import OTHER, Definition, QueueLabels, Writer
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
@@ -270,7 +267,7 @@ def put_held(samples: Samples, held: Iterable[Held]) -> None:
     """Put whether starts are held back, by the master's notice: of the pools that there are, and of the
     other roles, for which it does not matter which generation they are of."""
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
-    names += [(role, "") for role in metric_labels.CHILD_ROLES if role != Role.WORKER]
+    names += [(role, "") for role in m.CHILD_ROLES if role != Role.WORKER]
     are_held = {(row.role, row.pool if row.role == Role.WORKER else "") for row in held}
     for name in names:
         samples.put(m.STARTS_HELD, name, name in are_held)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from rota.client.queues import queued
 from rota.client.status import TaskStatus, status_of
 from rota.protocol.command import Command, RunCommand, Steps, ask, follow
-from rota.protocol.names import fault_in_name
+from rota.protocol.keys import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
 from rota.protocol.task_states import State

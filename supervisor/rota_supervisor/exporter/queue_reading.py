@@ -20,11 +20,11 @@ from rota.protocol import store, views
 from rota.protocol.command import RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import Groups
-from rota.protocol.names import is_pattern
+from rota.protocol.keys import is_pattern
 from rota.protocol.schedule_store import Page, ScheduleStore
 from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further
-from rota.telemetry.metric_labels import OTHER, QueueLabels
+from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
 

@@ -21,7 +21,7 @@ from typing import Final
 from rota.child import slot_layout, slot_memory
 from rota.child.slots import boottime_ns
 from rota.telemetry import metrics as m
-from rota.telemetry import records
+from rota.telemetry import recorder
 from rota.telemetry.metrics import Definition, GaugeDefinition, PeakDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, SeriesBound
 
@@ -55,9 +55,9 @@ class Total:
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
-        if min(grown) >= 0.0 and sum(now) <= records.MOST:  # nearly always; never when one of them is no number
+        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # nearly always; never when one of them is no number
             return grown
-        if not records.is_sound(self.definition, before, now):
+        if not recorder.is_sound(self.definition, before, now):
             return None
         return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # both infinite
 
@@ -73,7 +73,7 @@ class RegionReader:
     `total_of`: the series that a record belongs to, None for none.
     """
 
-    def __init__(self, region: memoryview, total_of: Callable[[records.SlotRecord], Total | None]) -> None:
+    def __init__(self, region: memoryview, total_of: Callable[[recorder.SlotRecord], Total | None]) -> None:
         self._region = region
         self._words = region.cast("q")
         self._total_of = total_of
@@ -81,7 +81,7 @@ class RegionReader:
 
     def _begin(self, stamp: int) -> None:
         self._stamp = stamp
-        self._parsed = records.FIRST_WORD
+        self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
         self._begins, self._ends = array("I"), array("I")  # of the numbers of each, in bytes
         self._gauges: list[int] = []  # their places
@@ -89,10 +89,10 @@ class RegionReader:
 
     def add_up(self) -> int:
         """Add to the totals what was counted here since the last call; return how many records had changed."""
-        stamp = records.stamp_of(self._words)
+        stamp = recorder.stamp_of(self._words)
         if stamp not in (0, self._stamp):
             self._begin(stamp)  # what stood there before is in the totals
-        used = records.used_words(self._words)
+        used = recorder.used_words(self._words)
         if not stamp or used < self._parsed:
             return 0
         self._parse_up_to(used)
@@ -120,7 +120,7 @@ class RegionReader:
                 yield total.definition, total.labels, self._numbers(place, self._believed)
 
     def _parse_up_to(self, used: int) -> None:
-        for record in records.scan(self._region, self._words, self._parsed, used):
+        for record in recorder.scan(self._region, self._words, self._parsed, used):
             self._parsed = record.at + record.numbers
             if (total := self._total_of(record)) is not None:
                 if not total.is_summed:
@@ -217,11 +217,11 @@ class Regions:
             reader = self._readers[number] = RegionReader(self._memory.slot(number).metrics, self._total_of)
         return reader
 
-    def _total_of(self, record: records.SlotRecord) -> Total | None:
+    def _total_of(self, record: recorder.SlotRecord) -> Total | None:
         key = (record.key, record.numbers)
         if key in self._by_key:
             return self._by_key[key]
-        series = records.series_of(record)
+        series = recorder.series_of(record)
         total = None if series is None else self._total(*series)
         if len(self._by_key) < _MOST_KEYS:
             self._by_key[key] = total
@@ -236,7 +236,7 @@ class Regions:
 def _put_gauge(samples: Samples, series: Series, now_ns: int, *, living: bool) -> None:
     definition, labels, numbers = series
     if isinstance(definition, PeakDefinition):
-        samples.raise_to(definition, labels, records.recent_peak(numbers, now_ns))
+        samples.raise_to(definition, labels, recorder.recent_peak(numbers, now_ns))
     elif isinstance(definition, GaugeDefinition) and living and not math.isnan(numbers[0]):
         merge = samples.raise_to if definition.takes_highest else samples.add
         merge(definition, labels, numbers)

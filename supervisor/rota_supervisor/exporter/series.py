@@ -13,11 +13,10 @@ from itertools import product
 from operator import add
 from typing import Final, NamedTuple
 
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import OTHER
 from rota.telemetry.metrics import (
     OPEN_LABELS,
+    OTHER,
     CounterDefinition,
     Definition,
     GaugeDefinition,
@@ -69,9 +68,9 @@ _MOST_OF_THE_FLEET: Final = 5000
 _MOST_VALUES: Final = 32  # of a label that is not open, as `kind` is, in one metric
 # The values of labels that are fixed sets; `reason` means something else in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    m.TASKS_RECOVERED.name: {"reason": metric_labels.RECOVERY_REASONS},
-    m.PROCESS_RESTARTS.name: {"role": metric_labels.CHILD_ROLES, "reason": metric_labels.RESTART_REASONS},
-    m.CONFIG_RELOADS.name: {"result": metric_labels.RELOAD_RESULTS},
+    m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
+    m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
+    m.CONFIG_RELOADS.name: {"result": m.RELOAD_RESULTS},
 }
 
 
@@ -84,7 +83,7 @@ def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
     """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
     counter whose label values are known beforehand, as each queue and each kind are. A histogram is some 20 series, and
     begins with its first observation (ADR 38)."""
-    known = {"queue": tuple(queues), "kind": metric_labels.KINDS}
+    known = {"queue": tuple(queues), "kind": m.KINDS}
     for definition in m.ALL:
         values = known | _FIXED.get(definition.name, {})
         if _begins_at_zero(definition) and values.keys() >= set(definition.labels):
@@ -143,7 +142,7 @@ class SeriesBound:
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
         """Return the labels; of one that is not open at most `_MOST_VALUES` different values."""
         return tuple(
-            value if name in OPEN_LABELS or self._is_known(definition, name, value) else metric_labels.OTHER
+            value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
             for name, value in zip(definition.labels, labels, strict=True)
         )
 

@@ -8,10 +8,10 @@ from operator import add, attrgetter
 from typing import Final, NamedTuple
 
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.names import is_pattern
+from rota.protocol.keys import is_pattern
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import OTHER, QueueLabels
+from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.history import Recent, quantile
 from rota_supervisor.exporter.observer import Observation

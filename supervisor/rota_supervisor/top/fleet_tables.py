@@ -7,7 +7,7 @@ from typing import Final
 
 from rota.client.queues import QueuedTask
 from rota.durations import in_words
-from rota.protocol.names import is_pattern
+from rota.protocol.keys import is_pattern
 from rota.protocol.progress import progress_words
 from rota.protocol.task_states import State
 from rota_supervisor.exporter.queue_headlines import lateness

@@ -5,9 +5,19 @@ from collections.abc import Sequence
 import pytest
 
 from rota.protocol.command import follow
-from rota.protocol.ends import Ended, RunAccount
 from rota.protocol.nodes import Announced
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.outcome import (
+    DONE,
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Ended,
+    Expired,
+    Outcome,
+    Release,
+    RetryOutcome,
+    RunAccount,
+)
 from rota.protocol.store import Blame
 from rota.protocol.views import TaskState
 from rota.protocol.walks import find_task

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rota.protocol.names import is_name
+from rota.protocol.keys import is_name
 
 UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 

@@ -12,9 +12,9 @@ from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 from rota.client.failures import Uncertain, is_denial, unavailable
 from rota.errors import ServerFull, Unavailable
 from rota.protocol.command import Command
-from rota.server.durability import Confirmation
 from rota.server.endpoint import URL_SETTING
 from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
+from rota.server.session import Confirmation
 
 T = TypeVar("T")
 

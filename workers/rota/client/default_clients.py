@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rota.client.status import TaskStatus
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
-    from rota.server.durability import Durability
     from rota.server.endpoint import RedisClient
+    from rota.server.session import Durability
     from rota.tasks.call import Call
 
 R = TypeVar("R")

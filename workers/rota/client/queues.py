@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from rota.client.status import AttemptAccount, attempts_of
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.command import Steps, ask
-from rota.protocol.ends import read_epitaph
+from rota.protocol.outcome import read_epitaph
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import LISTED, State

@@ -16,7 +16,7 @@ from rota.client.failures import Uncertain
 from rota.client.interception import Interceptor
 from rota.errors import Unavailable
 from rota.protocol.command import Command
-from rota.server.durability import Confirmation
+from rota.server.session import Confirmation
 
 
 class WithId(Protocol):

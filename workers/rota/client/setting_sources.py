@@ -17,7 +17,7 @@ from rota.client.enqueue_options import OnCommit
 from rota.client.interception import NO_SERVER, interception
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
-from rota.server.durability import Durability, level_of
+from rota.server.session import Durability, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.fleet_settings import ClientSettings
 

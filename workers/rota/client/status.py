@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from rota.durations import utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
-from rota.protocol.ends import AT_MOST_ONCE, CRASHED, LOST, PURGED, TIME_LIMIT, Ended, read_accounts
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.outcome import AT_MOST_ONCE, CRASHED, LOST, PURGED, TIME_LIMIT, Ended, read_accounts
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import STATES, State
 from rota.protocol.views import TaskState

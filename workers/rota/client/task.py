@@ -11,7 +11,7 @@ from rota.client.enqueue_options import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidName, RotaError
 from rota.foreign_names import KnowsForeignNames
-from rota.protocol.names import fault_in_name
+from rota.protocol.keys import fault_in_name
 from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.tasks.declaration import fault_in_rate_key, showing, why_no_task
 from rota.tasks.definition import TaskDefinition, signature_of

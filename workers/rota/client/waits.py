@@ -19,8 +19,8 @@ from rota.client.answers import Answer, Answered, NotAccepted
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command, Raw
-from rota.protocol.ends import PURGED
 from rota.protocol.groups import Room
+from rota.protocol.outcome import PURGED
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import WAITING, State
 from rota.protocol.views import TaskState

@@ -11,8 +11,7 @@ from rota.child.child_settings import PollerSettings
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import Duty, Round
 from rota.protocol.command import Command
-from rota.protocol.keys import fault_of_lane, pattern_of_lists
-from rota.protocol.names import DELAYED_SUFFIX
+from rota.protocol.keys import DELAYED_SUFFIX, fault_of_lane, pattern_of_lists
 from rota.protocol.store import BATCH, Store
 from rota.protocol.walks import Sketch, Walk, find_unplaced
 from rota.protocol.wire import text_of

@@ -25,8 +25,8 @@ from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
-from rota.telemetry import log, log_events, log_foreign
-from rota.telemetry.metric_labels import QueueLabels
+from rota.telemetry import log, log_events
+from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 
 CALL_SECONDS: Final = 0.001  # what a call of the rounds may take
@@ -65,7 +65,7 @@ class Rounds:
 def run_poller(settings: PollerSettings, life: lives.Life) -> int:
     """Live one life as a poller in this process, in its main thread; returns the exit code."""
     log.configure(settings.log, **log.of_process("poller", settings.server.namespace, life.node, slot=life.slot_number))
-    log_foreign.adopt(settings.log)
+    log.adopt(settings.log)
     signals = StopSignals()
     signals.install()
     try:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.child.slot_texts import Board
-from rota.protocol.ends import AT_MOST_ONCE
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.outcome import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
-from rota.telemetry import log, log_events, metric_labels, metrics
+from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
@@ -113,7 +113,7 @@ class PollerReport:
             log.logger().warning(log_events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
 
     def _count_occurrences(self, name: str, **counts: int) -> None:
-        for outcome in metric_labels.OCCURRENCE_OUTCOMES:
+        for outcome in metrics.OCCURRENCE_OUTCOMES:
             self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
 
     def schedule_removed(self, name: str) -> None:

@@ -20,8 +20,8 @@ from rota.child.child_settings import PollerSettings
 from rota.poller.poller_bell import KeyTracking, Listening
 from rota.poller.poller_report import PollerReport
 from rota.poller.promotion import NextDue
-from rota.protocol.ends import LOST, Account
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.outcome import LOST, Account
 from rota.protocol.replies import AdoptedClassic, Swept
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection

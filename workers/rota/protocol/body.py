@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.scanner import make_scanner
 from typing import Any, Final, NoReturn
 
-from rota.protocol.names import MOST_CHARACTERS, fault_in_name, is_name
+from rota.protocol.keys import MOST_CHARACTERS, fault_in_name, is_name
 
 MAX_DEPTH = 64
 

@@ -11,9 +11,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import Command, Raw
+from rota.protocol.command import Command, Raw, load_script
 from rota.protocol.keys import Keys
-from rota.protocol.scripts import load_script
 from rota.protocol.wire import Arg, pack, text_of
 
 T = TypeVar("T")

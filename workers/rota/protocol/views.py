@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from rota.protocol.command import Raw, reply
-from rota.protocol.ends import Ended, parse_ended
 from rota.protocol.entry import Kind
+from rota.protocol.outcome import Ended, parse_ended
 from rota.protocol.wire import shown, text_of
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NoReturn, get_args
 
 from rota.durations import MAX_SECONDS, MICROSECONDS
 from rota.protocol.body import encode_json
-from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.protocol.keys import fault_in_name, fault_in_queue_name
 
 Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]

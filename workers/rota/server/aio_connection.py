@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import Address
-from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
+from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Question, search
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 

@@ -1,11 +1,14 @@
-"""Endpoints of an application's client: a server named by a URL, or the one that a redis-py or valkey-py client of
+"""Endpoints of an application's clients: a server named by a URL, or the one that a redis-py or valkey-py client of
 the application talks to (`rota.server.borrowed`)."""
 
-from typing import Any, Final, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
 from rota.redaction import redact
 from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
 from rota.server.connection import Connection, ConnectionOptions, connect
+
+if TYPE_CHECKING:
+    from rota.server.aio_connection import StreamOpener
 
 URL_SETTING: Final = "redis_url"
 
@@ -35,8 +38,8 @@ RedisClient = HasConnectionPool | LendsConnections | HasNodes
 """What an application may give as `redis=`."""
 
 
-class Endpoint(Protocol):
-    """An opener of the blocking connections of a client."""
+class NamedServer(Protocol):
+    """The server of a client, for messages."""
 
     @property
     def shown(self) -> str:
@@ -58,6 +61,10 @@ class Endpoint(Protocol):
         """Whether another server may take over."""
         ...
 
+
+class Endpoint(NamedServer, Protocol):
+    """An opener of the blocking connections of a client."""
+
     @property
     def keeps(self) -> bool:
         """Whether a client keeps connections between calls; if not, it gives them back."""
@@ -65,6 +72,18 @@ class Endpoint(Protocol):
 
     def connect(self, options: ConnectionOptions) -> Connection:
         """Return a connection for commands that write. Raises ServerError."""
+        ...
+
+
+class AioEndpoint(NamedServer, Protocol):
+    """An opener of the asyncio connections of a client."""
+
+    def opener(self, name: str) -> "StreamOpener":
+        """Return the opener of connections of this name for commands that write."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until connections that were closed are where they came from."""
         ...
 
 
@@ -85,6 +104,18 @@ class UrlEndpoint:
         """Return a new connection. Raises ServerError."""
         return connect(self._address, options)
 
+    def opener(self, name: str) -> "StreamOpener":
+        """Return the opener of connections of this name over asyncio."""
+        from rota.server.aio_connection import Opener  # noqa: PLC0415 - asyncio, for those alone who use it
+
+        return Opener(self._address, name)
+
+    async def settle(self) -> None:
+        """Wait for the transports' last callbacks."""
+        import asyncio  # noqa: PLC0415 - likewise
+
+        await asyncio.sleep(0)
+
 
 def endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None, key: str) -> Endpoint:
     """Return the endpoint of a URL or of a client of the application. `key` is one of the namespace.
@@ -96,6 +127,15 @@ def endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None,
     from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - for those alone who give a client
 
     return RedisEndpoint(redis, key)
+
+
+def aio_endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None, key: str) -> AioEndpoint:
+    """Return the endpoint of a URL or of an asyncio client of the application: see `endpoint_of`."""
+    if is_url(url, tls_files, redis):
+        return UrlEndpoint(url, tls_files)
+    from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - for those alone who give a client
+
+    return AioRedisEndpoint(redis, key)
 
 
 def is_url(url: str | None, tls_files: TlsFiles, redis: RedisClient | None) -> TypeGuard[str]:

@@ -6,9 +6,14 @@ The blocking connection and that of asyncio both drive this, and differ only in 
 2. It hands over what it read, and takes out the replies. An error reply is raised, as what there is to do about it.
 3. It repeats nothing behind its caller's back: a claim sent twice by a helpful client is a task held by nobody. The one
    exception is NOSCRIPT (`UnknownScript`), which says that nothing was executed: then the script goes out as text.
+
+An enqueue may wait beyond the server's answer, for a replica or a disk (`Confirmation`). The promise of each level is
+in docs/reliability.md. The command that waits goes behind the scripts on the same connection, in the same round trip:
+WAIT and WAITAOF speak of what their own connection has written.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address, TlsFiles
@@ -132,3 +137,67 @@ def _what_to_set(verify_code: int) -> str:
     if verify_code in _OTHER_NAME:
         return "have redis_url name a host that it is for"
     return "name a file with its authority's certificate in redis_tls_ca (ROTA_REDIS_TLS_CA)"
+
+
+Durability = Literal["none", "wait", "waitaof"]
+# Of the time an answer may take, since servers look at their timers each tenth of a second and we want their word.
+_WAITING_SHARE: Final = 0.75
+_NO_MATTER_SECONDS: Final = 0.01
+
+
+def level_of(text: str) -> Durability:
+    """The text as a level. Raises ValueError naming all."""
+    if text not in get_args(Durability):
+        expected = ", ".join(f'"{level}"' for level in get_args(Durability))
+        raise ValueError(f"durability: expected one of {expected}, got {text!r}")
+    return cast("Durability", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What is asked behind enqueues.
+
+    `waiting` in wire form, for at most `seconds`; `trial` likewise, refused by a server that can never confirm.
+    """
+
+    durability: Durability
+    replicas: int
+    seconds: float
+
+    @property
+    def waiting(self) -> bytes:
+        """The command to send behind the scripts."""
+        # A timeout of 0 would be for ever.
+        return self._command(max(1, round(self.seconds * 1000)))
+
+    @property
+    def trial(self) -> bytes:
+        """The command on a connection that wrote nothing: answered at once, unless the server knows no such thing."""
+        return self._command(1)
+
+    def within(self, seconds: float) -> "Confirmation":
+        """The same, to be over when no more than so many seconds are left."""
+        share = round(seconds * _WAITING_SHARE, 3)
+        return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
+
+    def lack(self, reply: Any) -> str:
+        """What is missing by the server's answer; "" when all is confirmed."""
+        on_disk, replicas = (1, reply) if self.durability == "wait" else reply
+        missing = []
+        if not on_disk:
+            missing.append("the server has not written them to its disk")
+        if replicas < self.replicas:
+            missing.append(f"no replica has {'them' if self.durability == 'wait' else 'them on its disk'}")
+        return " and ".join(missing)
+
+    def _command(self, milliseconds: int) -> bytes:
+        words = ("WAIT",) if self.durability == "wait" else ("WAITAOF", 1)
+        return command((pack((*words, self.replicas, milliseconds)),))
+
+
+def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
+    """What to ask for; None when the server's answer is enough. `failover`: whether another server may take over."""
+    if durability == "none":
+        return None
+    replicas = 1 if durability == "wait" or failover else 0
+    return Confirmation(durability, replicas, timeout_seconds * _WAITING_SHARE)

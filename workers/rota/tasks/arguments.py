@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol
 
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
-from rota.protocol.ends import error_line
-from rota.protocol.outcome import Done
+from rota.protocol.outcome import Done, error_line
 
 _KIBIBYTE = 1024
 _MILLISECONDS_A_SECOND = 1000

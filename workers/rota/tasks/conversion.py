@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rota.protocol.body import encode_json
-from rota.protocol.ends import error_line
+from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # of a fault that msgspec finds

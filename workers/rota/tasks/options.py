@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
-from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.tiers import MOST_CRASHES
 from rota.redaction import quoted
 

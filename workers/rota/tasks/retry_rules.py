@@ -13,8 +13,7 @@ from typing import Final
 from rota.backoff import doubled
 from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
-from rota.protocol.ends import error_line
-from rota.protocol.outcome import RetryOutcome
+from rota.protocol.outcome import RetryOutcome, error_line
 from rota.tasks.options import TaskOptions
 
 _NO_TERMINAL: Final = (

@@ -28,7 +28,7 @@ from typing import (
 )
 
 from rota.errors import InvalidArguments
-from rota.protocol.ends import error_line
+from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, require_collections, step
 
 if TYPE_CHECKING:

@@ -5,20 +5,57 @@ A process counts with a `recorder.Recorder` over its own slot; the exporter read
 * WORKER and POLLER write the definitions marked so into their own slot;
 * MASTER writes its own into slot 0, the fleet's gauges among them;
 * EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
+
+Series of label values that are fixed in advance are there from the start, at 0. The queues of a pattern come and go
+without end, and series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rota.telemetry.metric_labels import OTHER
+from rota.protocol.entry import Kind
+from rota.protocol.keys import STAR, is_pattern
 
+OTHER: Final = "_other"  # the value of every label of a series that found no room
+# Without those that most queues never have.
+KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
+WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
+RESTART_REASONS: Final = (
+    *("crash", "signal", "oom", "hung", "timeout", "cancelled"),
+    *("max_tasks", "max_rss", "reload", "boot"),
+)
+CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
+RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
+RELOAD_RESULTS: Final = ("success", "failure")
+# All begin with the first, so that the next one counts in an `increase()`.
+OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
     2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
-# Labels whose values nobody knows beforehand. A metric without any of them has a number of series that is fixed.
+# Labels whose values are not known in advance. A metric with none of them has a fixed number of series.
 OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
+
+
+class QueueLabels:
+    """The labels of queues, by the names and patterns that tiers have: a name of its own first, then the longest
+    pattern (as `rota.protocol.keys.served_as`, for who asks with each task)."""
+
+    def __init__(self, served: Iterable[str] = ()) -> None:
+        names = frozenset(served)
+        patterns = sorted(filter(is_pattern, names), key=len, reverse=True)
+        self._beginnings = tuple((pattern.removesuffix(STAR), pattern) for pattern in patterns)
+        self._names = names
+        self.of: Callable[[str], str] = self._of if patterns else str
+        """Returns the label of a queue: with each task, so without a function of Python's where it is the queue."""
+
+    def _of(self, queue: str) -> str:
+        for beginning, pattern in self._beginnings:
+            if queue.startswith(beginning) and queue not in self._names:
+                return pattern
+        return queue
 
 
 class Writer(StrEnum):

@@ -1,26 +1,138 @@
 """The writing side of metrics: append-only records in a slot, numbers that only their slot's process writes.
 
-`records` says where they stand.
+The region, in 8-byte words: `used` (in words, these two included), the stamp of when the records began, with
+its checksum (0 while nothing was ever written), and then records. A record: length in words | count of numbers |
+length of the key in bytes | checksum | key, padded to words | numbers. The key is the JSON array
+`[metric, label value, ...]`.
+
+A record is written whole, its numbers zeroed, before `used` is published, so what a killed writer left
+beyond `used` is garbage and is overwritten. Nothing is moved or removed ever: the next process of the slot
+finds the records and goes on counting, and a reader may look at any time. Numbers are only written as
+aligned doubles through `memoryview.cast("d")`, which a reader never sees half of.
+
+A task can write over all of it. The next process that finds nonsense begins anew, with another stamp: whoever reads
+keeps what he had read before, and adds what comes.
 
 Measured with CPython 3.11: `observe` on a kept child 0.26 us, `add` 0.10 us, `set` 0.06 us; finding the
 child by its labels first adds 0.3 us. One process, one thread: two threads adding at once may lose one.
 """
 
+import json
 import math
+import os
+import zlib
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import le
 from typing import Final, TypeVar
 
 from rota.child.slot_layout import WORD
 from rota.telemetry import metrics as m
-from rota.telemetry import records
 from rota.telemetry.metrics import (
+    BY_NAME,
     CounterDefinition,
     Definition,
     GaugeDefinition,
     HistogramDefinition,
     PeakDefinition,
 )
+
+USED, STAMP = range(2)
+FIRST_WORD: Final = 2
+HEAD_WORDS: Final = 4  # length, count of numbers, length of the key, checksum
+PEAK_NS: Final = 30 * 10**9  # half of what a peak remembers
+_STAMP_BYTES: Final = 4
+MOST: Final = float(1 << 53)  # no counter or sum comes near it
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRecord:
+    """One record: its key, and where its numbers stand in the region, in words."""
+
+    key: bytes
+    at: int
+    numbers: int
+
+
+def new_stamp() -> int:
+    """Return a stamp that no other records have."""
+    raw = os.urandom(_STAMP_BYTES)
+    return int.from_bytes(raw + zlib.crc32(raw).to_bytes(_STAMP_BYTES), signed=True)
+
+
+def stamp_of(words: memoryview) -> int:
+    """Return which records stand there, a number for each time they were begun anew; 0 for none, or nonsense."""
+    stamp: int = words[STAMP]
+    raw = stamp.to_bytes(WORD, signed=True)
+    return stamp if zlib.crc32(raw[:_STAMP_BYTES]) == int.from_bytes(raw[_STAMP_BYTES:]) else 0
+
+
+def used_words(words: memoryview) -> int:
+    """Return how far the region is written; clamped, so that nonsense in it is not followed."""
+    used: int = words[USED]
+    return min(max(used, FIRST_WORD), len(words))
+
+
+def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterator[SlotRecord]:
+    """Yield the records from word `start` to word `end`, up to the first that its head or checksum disowns.
+
+    `words` is the region cast to "q". Safe while another process writes: what stands below `used`
+    never changes but for the numbers.
+    """
+    at = start
+    while at + HEAD_WORDS <= end:
+        length, numbers, key_bytes, checksum = words[at : at + HEAD_WORDS]
+        if min(key_bytes, numbers) < 1 or length != record_words(key_bytes, numbers) or at + length > end:
+            return
+        key_at = (at + HEAD_WORDS) * WORD
+        key = bytes(region[key_at : key_at + key_bytes])
+        if checksum != checksum_of(numbers, key):
+            return
+        yield SlotRecord(key, at + length - numbers, numbers)
+        at += length
+
+
+def encode_key(name: str, labels: tuple[str, ...]) -> bytes:
+    return json.dumps([name, *labels], separators=(",", ":")).encode()
+
+
+def series_of(record: SlotRecord) -> tuple[Definition, tuple[str, ...]] | None:
+    """Return the metric and the label values of a record; None for one of another version of Rota, or that Rota did not
+    write: any process may write into its slot what it likes, checksum included."""
+    try:
+        name, *labels = json.loads(record.key)
+        "".join(labels).encode()  # what is no text could not be shown
+        definition = BY_NAME.get(name)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if definition is None or (definition.numbers, len(definition.labels)) != (record.numbers, len(labels)):
+        return None
+    return definition, tuple(labels)
+
+
+def is_sound(definition: Definition, before: Iterable[float], now: Sequence[float]) -> bool:
+    """Whether these can be the numbers of a series that had those before. Of a gauge and a peak anything can."""
+    if isinstance(definition, GaugeDefinition | PeakDefinition):
+        return True
+    return all(map(le, before, now)) and all(0.0 <= number <= MOST or number == math.inf for number in now)
+
+
+def recent_peak(numbers: Sequence[float], now_ns: int) -> tuple[float]:
+    """Return the highest value of a peak's half minutes that are this one or the one before; 0 for nonsense too."""
+    recent = (now_ns // PEAK_NS - 1, now_ns // PEAK_NS)
+    values = [value for half, value in zip(numbers[::2], numbers[1::2], strict=True) if half in recent]
+    return (max((value for value in values if 0.0 <= value <= MOST), default=0.0),)
+
+
+def record_words(key_bytes: int, numbers: int) -> int:
+    """Return the length of a record in words."""
+    return HEAD_WORDS + -(-key_bytes // WORD) + numbers
+
+
+def checksum_of(numbers: int, key: bytes) -> int:
+    return zlib.crc32(key, numbers)
+
 
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
 _QUEUE: Final = "queue"  # where a metric has this label it is the first
@@ -91,7 +203,7 @@ class Peak(_Number):
     def observe(self, value: float, at_ns: int) -> None:
         """Take note of a value, seen at `at_ns` of CLOCK_BOOTTIME."""
         if at_ns >= self.until_ns:
-            self._begin(at_ns // records.PEAK_NS)
+            self._begin(at_ns // PEAK_NS)
         if value > self.highest:
             self._numbers[self._value_at] = self.highest = value
 
@@ -101,7 +213,7 @@ class Peak(_Number):
         if numbers[at] != half:
             numbers[at + 1] = 0.0
             numbers[at] = half
-        self.highest, self.until_ns, self._value_at = numbers[at + 1], (half + 1) * records.PEAK_NS, at + 1
+        self.highest, self.until_ns, self._value_at = numbers[at + 1], (half + 1) * PEAK_NS, at + 1
 
 
 _Together = tuple[str, ...]
@@ -161,26 +273,26 @@ class Recorder:
             kept = self._kept_records()
         except ValueError:  # there are none, or something wrote over them
             kept = []
-            self._words[records.USED] = records.FIRST_WORD
-            self._words[records.STAMP] = records.new_stamp()
+            self._words[USED] = FIRST_WORD
+            self._words[STAMP] = new_stamp()
         for definition, labels, record in kept:
             self._places[record.key] = record.at
             self._begun.add(_together(definition, labels))
             if isinstance(definition, GaugeDefinition):
                 self._numbers[record.at] = math.nan
 
-    def _kept_records(self) -> list[tuple[Definition, tuple[str, ...], records.SlotRecord]]:
+    def _kept_records(self) -> list[tuple[Definition, tuple[str, ...], SlotRecord]]:
         """Return the records of metrics that this version knows. Raises ValueError when anything there is nonsense."""
-        if not records.stamp_of(self._words):
+        if not stamp_of(self._words):
             raise ValueError("no stamp")
-        kept, end = [], records.FIRST_WORD
-        for record in records.scan(self._region, self._words, end, records.used_words(self._words)):
+        kept, end = [], FIRST_WORD
+        for record in scan(self._region, self._words, end, used_words(self._words)):
             end = record.at + record.numbers
-            if series := records.series_of(record):
-                if not records.is_sound(series[0], (), self._numbers[record.at : end].tolist()):
+            if series := series_of(record):
+                if not is_sound(series[0], (), self._numbers[record.at : end].tolist()):
                     raise ValueError("no numbers")
                 kept.append((*series, record))
-        if end != self._words[records.USED]:
+        if end != self._words[USED]:
             raise ValueError("a record that its head or checksum disowns")
         return kept
 
@@ -197,7 +309,7 @@ class Recorder:
             # Found under its pattern's name, and not kept under its own: of such names there is no end.
             labels = (label, *labels[1:])
             return kept.get((definition.name, *labels)) or self._make(make, kept, definition, labels)
-        key = records.encode_key(definition.name, labels)
+        key = encode_key(definition.name, labels)
         if key in self._places or self._has_room(definition, labels, key):
             child = kept[(definition.name, *labels)] = make(
                 self._numbers, self._place(definition, labels, key), definition
@@ -206,15 +318,13 @@ class Recorder:
         # A child of `_other` is not kept under the labels it stands for: those have no bound.
         self._dropped.add()
         other = self._other(definition, labels)
-        return make(
-            self._numbers, self._place(definition, other, records.encode_key(definition.name, other)), definition
-        )
+        return make(self._numbers, self._place(definition, other, encode_key(definition.name, other)), definition)
 
     def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:
         if not labels:
             return True
-        used = self._words[records.USED]
-        fits = used + records.record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
+        used = self._words[USED]
+        fits = used + record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
         # However long the record: a counter must not be the first of what has no room for a histogram.
         may_begin = used <= self._room_of_new or _together(definition, labels) in self._begun
         return max(map(len, labels)) <= MAX_LABEL and fits and may_begin
@@ -222,7 +332,7 @@ class Recorder:
     def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the labels under which these are counted: as another task of the queue, if there is room for it."""
         of_queue = definition.tasks_as_other(labels)
-        key = records.encode_key(definition.name, of_queue)
+        key = encode_key(definition.name, of_queue)
         has_room = of_queue != labels and (key in self._places or self._has_room(definition, of_queue, key))
         return of_queue if has_room else definition.as_other(labels)
 
@@ -236,19 +346,19 @@ class Recorder:
 
     def _append(self, definition: Definition, key: bytes) -> int:
         """Write a record beyond `used`, zeroes included, and only then publish it."""
-        start: int = self._words[records.USED]
-        length = records.record_words(len(key), definition.numbers)
+        start: int = self._words[USED]
+        length = record_words(len(key), definition.numbers)
         at = start + length - definition.numbers
-        for word in range(start + records.HEAD_WORDS, start + length):
+        for word in range(start + HEAD_WORDS, start + length):
             self._words[word] = 0
         if isinstance(definition, GaugeDefinition):
             self._numbers[at] = math.nan
-        key_at = (start + records.HEAD_WORDS) * WORD
+        key_at = (start + HEAD_WORDS) * WORD
         self._region[key_at : key_at + len(key)] = key
-        head = (length, definition.numbers, len(key), records.checksum_of(definition.numbers, key))
+        head = (length, definition.numbers, len(key), checksum_of(definition.numbers, key))
         for word, value in enumerate(head, start):
             self._words[word] = value
-        self._words[records.USED] = start + length
+        self._words[USED] = start + length
         return at
 
 

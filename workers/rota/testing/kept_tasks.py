@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, assert_never
 from rota.child.slot_record import TaskRecord
 from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body
-from rota.protocol.ends import parse_ended, ran_by
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.new_tasks import FRONT, Enqueued, NewTask
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
+from rota.protocol.outcome import (
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Expired,
+    Release,
+    RetryOutcome,
+    parse_ended,
+    ran_by,
+)
 from rota.protocol.replies import CancelWord
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState

@@ -13,9 +13,20 @@ from rota.child.slots import boottime_ns
 from rota.durations import utc_datetime
 from rota.errors import Retry
 from rota.protocol.body import texts_in
-from rota.protocol.ends import FAILED, Account, account_of, error_line, traceback_text
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.outcome import DONE, DeadOutcome, Done, Outcome, RetryOutcome, Settlement
+from rota.protocol.outcome import (
+    DONE,
+    FAILED,
+    Account,
+    DeadOutcome,
+    Done,
+    Outcome,
+    RetryOutcome,
+    Settlement,
+    account_of,
+    error_line,
+    traceback_text,
+)
 from rota.protocol.progress import progress_text
 from rota.soft_limit import soft_limit
 from rota.tasks.hooks import AttemptFailure, CurrentTask

@@ -15,9 +15,8 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.errors import Cancelled, TimeLimit
-from rota.protocol.ends import NotRunnable, error_line, ran_by
 from rota.protocol.entry import Entry
-from rota.protocol.outcome import DONE, CancelledOutcome, Expired, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, Expired, NotRunnable, RetryOutcome, error_line, ran_by
 from rota.tasks.arguments import kept_result
 from rota.tasks.hooks import Hooks
 from rota.tasks.options import TaskOptions

@@ -12,7 +12,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.ends import NotRunnable, ran_by
+from rota.protocol.outcome import NotRunnable, ran_by
 from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import Registry
 

@@ -16,8 +16,8 @@ from rota.soft_limit import soft_limit
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
 from rota.tasks.hooks import current_task, default_hooks
 from rota.tasks.registry import default_registry
-from rota.telemetry import log, log_foreign
-from rota.telemetry.metric_labels import QueueLabels
+from rota.telemetry import log
+from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.attempt_maker import AttemptMaker, ShortLimits
@@ -74,7 +74,7 @@ def _configure_log(settings: WorkerSettings, life: Life) -> None:
     place = {"pool": settings.pool, "slot": life.slot_number}
     bound = log.of_process("worker", settings.server.namespace, life.node, **place)
     log.configure(settings.log, held=life.slot.held_lines, **bound)
-    log_foreign.adopt(settings.log, _fields_of_task)
+    log.adopt(settings.log, _fields_of_task)
 
 
 def _fields_of_task() -> dict[str, Any]:

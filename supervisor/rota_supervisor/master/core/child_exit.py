@@ -5,9 +5,17 @@ from dataclasses import replace
 from typing import Final
 
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
-from rota.protocol.ends import AT_MOST_ONCE, CRASHED, TIME_LIMIT
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
-from rota.protocol.outcome import DeadOutcome, RetryOutcome, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import (
+    AT_MOST_ONCE,
+    CRASHED,
+    TIME_LIMIT,
+    DeadOutcome,
+    RetryOutcome,
+    Settlement,
+    join_settlements,
+    pack_settlement,
+)
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import log_events as names

@@ -12,7 +12,7 @@ import rota_supervisor
 from rota.child import life
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
-from rota.protocol.ends import CRASHED
+from rota.protocol.outcome import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import LAST_WORDS, Role
 from rota_supervisor.master.core.children import Child, ChildState, ToldCancel

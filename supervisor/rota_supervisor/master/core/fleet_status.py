@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from rota.protocol.nodes import NodeReport
 from rota.telemetry import log_events as names
-from rota.telemetry import metric_labels
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import classic_sources, pool_sizes
@@ -313,7 +312,7 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     state.shown.workers, before = (counts, states), state.shown.gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
-    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in metric_labels.WORKER_STATES}
+    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in m.WORKER_STATES}
     now |= {(m.WORKERS, name): number for name, number in states.items() if number}
     state.shown.gauges = now
     return [do.SetGauge(*key, value) for key, value in now.items() if key not in before or before[key] != value]

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from rota.child.child_settings import settings_to_json
-from rota.protocol.names import served_as
-from rota.telemetry.metric_labels import QueueLabels
+from rota.protocol.keys import served_as
+from rota.telemetry.metrics import QueueLabels
 from rota_supervisor.config import loader, resolution, schedules
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.loader import Loaded

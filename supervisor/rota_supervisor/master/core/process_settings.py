@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rota.child.child_settings import PollerSettings, TaskOverride, WorkerSettings, settings_to_json
-from rota.protocol.names import is_pattern
+from rota.protocol.keys import is_pattern
 from rota.protocol.tiers import QueueShare, pack_tiers
 from rota.protocol.wire import Packed
 from rota_supervisor import messages

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from rota.protocol.scripts import load_script
+from rota.protocol.command import load_script
 from rota.protocol.store import Store
 from rota.protocol.views import Overview
 from rota.server.address import address_of

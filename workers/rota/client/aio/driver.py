@@ -24,8 +24,7 @@ from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
 from rota.protocol.store import Store
 from rota.server.address import TlsFiles
-from rota.server.aio_endpoint import AioEndpoint, aio_endpoint_of
-from rota.server.endpoint import RedisClient
+from rota.server.endpoint import AioEndpoint, RedisClient, aio_endpoint_of
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer

@@ -11,7 +11,7 @@ from rota.errors import EventsOff, Unavailable
 from rota.protocol.store import Store
 from rota.protocol.task_events import TaskEvent
 from rota.server.aio_connection import AioConnection
-from rota.server.aio_endpoint import AioEndpoint
+from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import ServerError
 
 

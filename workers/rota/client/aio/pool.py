@@ -9,9 +9,9 @@ from rota.client.aio.line import Line
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.waits import CLOSED
 from rota.protocol.command import Command
-from rota.server.aio_endpoint import AioEndpoint
-from rota.server.durability import Confirmation
+from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
+from rota.server.session import Confirmation
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import text_of
 from rota.server.aio_connection import AioConnection
-from rota.server.aio_endpoint import AioEndpoint
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
+from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import ServerError
 
 _NAME: Final = "rota:waiting"

@@ -28,8 +28,8 @@ from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
 from rota.server.address import TlsFiles
-from rota.server.durability import Durability, confirmation, level_of
 from rota.server.endpoint import RedisClient
+from rota.server.session import Durability, confirmation, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
 from rota.tasks.options import check_queue, require_name

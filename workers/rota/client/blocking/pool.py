@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.blocking.timed_connection import TimedConnection
 from rota.protocol.command import Command
-from rota.server.durability import Confirmation
 from rota.server.endpoint import Endpoint
 from rota.server.server_errors import REASON_NETWORK, ConnectionLost, ServerError, UnknownScript
+from rota.server.session import Confirmation
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from rota.client.failures import Uncertain
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable
 from rota.protocol.command import RunCommand
-from rota.protocol.ends import error_line
+from rota.protocol.outcome import error_line
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed

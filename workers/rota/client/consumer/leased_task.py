@@ -14,18 +14,24 @@ from rota.client.consumer.lease import LOG
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, InvalidArguments, LeaseLost, Retry
 from rota.protocol.body import Body, BodyError, decode_body, texts_in
-from rota.protocol.ends import FAILED, Account, NotRunnable, account_of, error_line, ran_by, traceback_text
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import (
     DONE,
+    FAILED,
+    Account,
     CancelledOutcome,
     DeadOutcome,
     Done,
     Expired,
+    NotRunnable,
     Outcome,
     Release,
     RetryOutcome,
     Settlement,
+    account_of,
+    error_line,
+    ran_by,
+    traceback_text,
 )
 from rota.protocol.turns import Claim, RateAsked
 from rota.tasks.arguments import kept_result

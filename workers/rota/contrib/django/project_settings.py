@@ -15,7 +15,7 @@ from rota.contrib.django.databases import on_commit
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.address import parse_address
-from rota.server.durability import level_of
+from rota.server.session import level_of
 from rota.tasks.fleet_settings import ClientSettings
 from rota.tasks.options import check_boolean, require_name
 

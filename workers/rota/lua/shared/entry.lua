@@ -1,5 +1,5 @@
 -- Entries (see rota/protocol/entry.py). A text that could not have been written here is none, whoever put it where
--- entries stand: names have the letters of rota/protocol/names.py, times 16 digits at most, four counters 18 together
+-- entries stand: names have the letters of rota/protocol/keys.py, times 16 digits at most, four counters 18 together
 -- (no double is too coarse for such ones). The patterns are whole texts, as each call of a script would put together
 -- what is written in parts. Only an entry in an in-flight list can have begun (`b`, see begin.lua).
 local ENTRY =

@@ -1,4 +1,4 @@
--- Which queue is meant by a name of the tiers, as in rota/protocol/names.py: its own name, else the longest pattern
+-- Which queue is meant by a name of the tiers, as in rota/protocol/keys.py: its own name, else the longest pattern
 -- that it fits. Settings are a text, ` NAME=VALUE` for each; of a domain with patterns they name all that it serves,
 -- and those it does not serve though they fit, with the value `-`.
 local function is_pattern(name) return string.sub(name, -1) == '*' end

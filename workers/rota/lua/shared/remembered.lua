@@ -44,7 +44,7 @@ local function block_of(text, place)
   return about, tonumber(at) or 0
 end
 
--- A record, as in rota/protocol/ends.py.
+-- A record, as in rota/protocol/outcome.py.
 local function record_at(text, place, since)
   local about, at = block_of(text, place)
   local entry, account = string.match(text, '^([^\n]+)\n( [^\n]*)', place)

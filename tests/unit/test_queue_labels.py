@@ -4,9 +4,9 @@ import pytest
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
-from rota.protocol.names import served_as
+from rota.protocol.keys import served_as
 from rota.telemetry import metrics as m
-from rota.telemetry.metric_labels import QueueLabels
+from rota.telemetry.metrics import QueueLabels
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter
 from rota_supervisor.master.effects.slots import Display

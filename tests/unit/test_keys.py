@@ -4,31 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol import names
+from rota.protocol import keys
 
 
 @pytest.mark.parametrize("text", ["a", "sold-email", "shop.tasks:send_1", "A" * 128, "-delayed-x"])
 def test_usable_names_are_accepted(text: str) -> None:
-    assert names.is_name(text)
-    assert names.fault_in_name("task name", text) is None
-    assert names.fault_in_queue_name(text) is None
+    assert keys.is_name(text)
+    assert keys.fault_in_name("task name", text) is None
+    assert keys.fault_in_queue_name(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "A" * 129, "with space", "{tag}", "a\n", "naïve", "a%b", "a/b", "٣"])
 def test_names_that_would_break_a_key_or_an_entry_are_refused(text: str) -> None:
-    assert not names.is_name(text)
-    assert names.fault_in_queue_name(text) is not None
+    assert not keys.is_name(text)
+    assert keys.fault_in_queue_name(text) is not None
 
 
 def test_a_queue_may_not_be_taken_for_the_delayed_lane_of_another() -> None:
-    assert names.is_name("mail-delayed")
-    fault = names.fault_in_queue_name("mail-delayed")
+    assert keys.is_name("mail-delayed")
+    fault = keys.fault_in_queue_name("mail-delayed")
     assert fault is not None
     assert "delayed lane" in fault
 
 
 def test_the_message_names_what_was_given_and_the_rule() -> None:
-    fault = names.fault_in_name("task name", "send mail")
+    fault = keys.fault_in_name("task name", "send mail")
     assert fault is not None
     assert fault.startswith("task name 'send mail' is not usable")
     assert "names are 1 to 128 of the characters" in fault
@@ -36,12 +36,12 @@ def test_the_message_names_what_was_given_and_the_rule() -> None:
 
 @given(st.text(max_size=140))
 def test_a_fault_is_told_exactly_when_the_name_is_refused(text: str) -> None:
-    assert (names.fault_in_name("id", text) is None) == names.is_name(text)
-    usable = names.is_name(text) and not text.endswith(names.DELAYED_SUFFIX)
-    assert (names.fault_in_queue_name(text) is None) == usable
+    assert (keys.fault_in_name("id", text) is None) == keys.is_name(text)
+    usable = keys.is_name(text) and not text.endswith(keys.DELAYED_SUFFIX)
+    assert (keys.fault_in_queue_name(text) is None) == usable
 
 
 @given(st.text(st.characters(max_codepoint=0x2FF), min_size=1, max_size=3))
 def test_a_name_never_holds_what_separates_fields_or_tags(text: str) -> None:
-    assert not (names.is_name(text) and set(text) & set(" {}%\r\n\0"))
-    assert text.isascii() or not names.is_name(text)
+    assert not (keys.is_name(text) and set(text) & set(" {}%\r\n\0"))
+    assert text.isascii() or not keys.is_name(text)
