@@ -58,13 +58,13 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "chain",
         "group",
         "map",
-        "client.flow.map_steps.MapOptions",
+        "client.flow_sending.MapOptions",
         "Chain",
         "Group",
         "ChainHandle",
         "GroupHandle",
         "GroupStatus",
-        "client.flow.group_status.GroupStanding",
+        "client.status.GroupStanding",
     ),
     "Looking": (
         "QueueCounts",
@@ -77,7 +77,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "QueuedTask",
         "Explanation",
         "TaskEvent",
-        "client.blocking.event_stream.TaskEvents",
+        "client.event_stream.TaskEvents",
         "client.blocking.schedules.Schedules",
         "ScheduleStatus",
     ),
@@ -144,8 +144,8 @@ def page() -> str:
     return _HIDDEN.sub(lambda found: _SHOWN_AS[found[0]], "\n".join(parts))
 
 
-def _errors_named(name: str) -> tuple[str, str]:
-    return f"rota.errors.{name}", f"rota.client.failures.{name}"
+def _errors_named(name: str) -> tuple[str, ...]:
+    return f"rota.errors.{name}", f"rota.client.answers.{name}", f"rota.client.inquiries.{name}"
 
 
 @cache

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rota.backoff import doubled
+from rota.durations import doubled
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ServerError

@@ -4,7 +4,7 @@ import sys
 from enum import IntEnum
 from types import TracebackType
 
-from rota.printable import printable_lines
+from rota.display_text import printable_lines
 
 
 class ExitCode(IntEnum):

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from rota.client.status import AttemptAccount, TaskStatus
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CRASHED, FAILED, LOST
 from rota.protocol.progress import progress_row, progress_words

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rota.display_text import redact
 from rota.protocol.command import read_script, read_sources
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
-from rota.redaction import redact
 from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault

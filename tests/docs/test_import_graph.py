@@ -47,6 +47,17 @@ def _packages(graph: Graph) -> dict[str, set[str]]:
     return folded
 
 
+def _client_folders(graph: Graph) -> dict[str, set[str]]:
+    """Return which folders next below `rota.client` import which others. The modules beside them are left out."""
+    of_module = {name: name.rpartition(".")[0] for name in graph if name.startswith("rota.client.")}
+    folder_of = {name: folder for name, folder in of_module.items() if folder != "rota.client"}
+    folders: dict[str, set[str]] = {folder: set() for folder in folder_of.values()}
+    for name, folder in folder_of.items():
+        imported = {folder_of.get(each, each) for each in graph[name]}
+        folders[folder] |= imported & set(folders) - {folder}
+    return folders
+
+
 def cycles_in(graph: Graph) -> set[frozenset[str]]:
     """The strongly connected components of more than one member."""
     reached = {name: _reached_from(name, graph) for name in graph}
@@ -69,6 +80,12 @@ def test_modules_import_each_other_in_one_direction() -> None:
 
 def test_packages_import_each_other_in_one_direction() -> None:
     assert cycles_in(_packages(_graph())) == set()
+
+
+def test_folders_of_the_client_import_each_other_in_one_direction() -> None:
+    folders = _client_folders(_graph())
+    assert {"rota.client.aio", "rota.client.blocking", "rota.client.consumer"} <= set(folders)
+    assert cycles_in(folders) == set()
 
 
 def test_a_cycle_is_found_however_long_it_is() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import rota
-from rota.client.setting_sources import resolve
+from rota.client.default_clients import resolve
 from rota.tasks.fleet_settings import ClientSettings
 from support.certificates import Certificate, certificate
 from support.fleet_process import rota as run_rota

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rota.display_text import printable
 from rota.durations import in_words
-from rota.printable import printable
 from support.browser import Tab, TabOpener
 from support.exporting import Exporter, small_fleet
 from support.hostile import HOSTILE, UNFIT, unfit_in

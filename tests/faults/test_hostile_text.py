@@ -5,7 +5,7 @@ import json
 import pytest
 import redis
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.keys import Keys
 from support.fleets import Fleets, RunningFleet
 from support.hostile import HOSTILE, VALID, unfit_in

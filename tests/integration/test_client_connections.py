@@ -14,8 +14,7 @@ import redis
 import rota
 from rota.client.answers import Answer, Answered, Exchange, Unanswered
 from rota.client.blocking.client import Client
-from rota.client.blocking.pool import ClientPool
-from rota.client.blocking.timed_connection import TimedConnection
+from rota.client.timed_connections import ClientPool, TimedConnection
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.store import BATCH, Store

@@ -6,8 +6,7 @@ import pytest
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.explanation import UnknownPool
-from rota.client.outlook import Outlook
+from rota.client.explanation import Outlook, UnknownPool
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers

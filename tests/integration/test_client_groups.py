@@ -13,7 +13,7 @@ import pytest
 import rota
 from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.blocking.client import Client
-from rota.client.flow.transfer import PORTION
+from rota.client.flow_sending import PORTION
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet

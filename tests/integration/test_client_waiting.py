@@ -14,7 +14,7 @@ import pytest
 
 from rota.client import waits
 from rota.client.blocking.client import Client
-from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
+from rota.client.inquiries import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rota.client.answers import Answered, Exchange, Unanswered
-from rota.client.blocking.pool import ClientPool
+from rota.client.timed_connections import ClientPool
 from rota.protocol.store import Store
 from rota.server.endpoint import UrlEndpoint
 from rota.server.session import Confirmation

@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from rota.backoff import Backoff
 from rota.child.child_settings import poller_settings_from_json
 from rota.child.life import EXIT_DRAINED
+from rota.durations import Backoff
 from rota.poller.poller_bell import Listening
 from rota.poller.rounds import Duty, Sweeping
 from rota.server.server_errors import ConnectionLost, ServerError

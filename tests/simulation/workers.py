@@ -5,10 +5,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from rota.backoff import Backoff
 from rota.child.child_settings import WorkerSettings, worker_settings_from_json
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.slots import Phase, RecycleReason, boottime_ns
+from rota.durations import Backoff
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
 from rota.server.server_errors import ServerError

@@ -69,7 +69,7 @@ _WORDS: Final = (
     (re.compile(r"\basync (?=def |with |for )"), ""),
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\b__a(enter|exit)__\b"), r"__\1__"),
-    (re.compile(r"\brota\.client\.aio\.consumer\b"), "rota.client.consumer"),
+    (re.compile(r"\brota\.client\.aio\.(consumer|event_stream)\b"), r"rota.client.\1"),
     (re.compile(r"\brota\.client\.aio\b"), "rota.client.blocking"),
     (re.compile(r"\bAsync(?=[A-Z])"), ""),
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.redaction import redact
+from rota.display_text import redact
 from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.backoff import Backoff
+from rota.durations import Backoff
 
 
 def _shortest(low: float, _high: float) -> float:

@@ -9,8 +9,7 @@ import redis.asyncio
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.default_clients import DefaultClient, default_client
-from rota.client.setting_sources import resolve
+from rota.client.default_clients import DefaultClient, default_client, resolve
 from rota.tasks.fleet_settings import DEFAULT_NAMESPACE, ClientSettings, own_fleet
 from rota_supervisor.config.loader import Sources, load_config
 

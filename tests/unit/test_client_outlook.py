@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, about_scheduled, about_shut, outlook_of
+from rota.client.explanation import (
+    Outlook,
+    PoolOutlook,
+    about_queue,
+    about_ready,
+    about_scheduled,
+    about_shut,
+    outlook_of,
+)
 from rota.client.status import TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry

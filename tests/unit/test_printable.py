@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import rota.telemetry.log as rota_log
 from rota.child.child_settings import Format, LogSettings
-from rota.printable import printable, printable_json, printable_lines
+from rota.display_text import printable, printable_json, printable_lines
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.command import CliState

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.redaction import HIDDEN, redact
+from rota.display_text import HIDDEN, redact
 from rota.server.address import parse_address
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Sources, as_toml, load_config

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.client.answers import Answer, Answered, NotAccepted, Unanswered, Unconfirmed
-from rota.client.failures import Uncertain
+from rota.client.answers import Answer, Answered, NotAccepted, Unanswered, Uncertain, Unconfirmed
 from rota.client.sender import Batch, Cut, Sender, Sending
 from rota.errors import Unavailable
 from rota.protocol.command import Command

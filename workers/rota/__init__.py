@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
     from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.answers import Uncertain
     from rota.client.blocking.client import Client
     from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle
     from rota.client.chains import Chain, Group, amap, chain, group, map  # noqa: A004 - `rota.map`, as the built-in one
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
         status,
     )
     from rota.client.explanation import Explanation
-    from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Uncertain
-    from rota.client.flow.group_status import GroupStatus
+    from rota.client.inquiries import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
     from rota.client.queues import QueueCounts, QueuedTask
-    from rota.client.status import AttemptAccount, TaskStatus
+    from rota.client.status import AttemptAccount, GroupStatus, TaskStatus
     from rota.client.task import Task, task
     from rota.errors import (
         BlockingCall,
@@ -190,12 +190,12 @@ _HOMES = {
         "status",
     ),
     "client.explanation": ("Explanation",),
-    "client.failures": (
+    "client.answers": ("Uncertain",),
+    "client.inquiries": (
         "ResultNotStored",
         "TaskCancelled",
         "TaskDead",
         "TaskExpired",
-        "Uncertain",
     ),
     "client.chains": (
         "amap",
@@ -205,13 +205,13 @@ _HOMES = {
         "group",
         "map",
     ),
-    "client.flow.group_status": ("GroupStatus",),
     "client.queues": (
         "QueueCounts",
         "QueuedTask",
     ),
     "client.status": (
         "AttemptAccount",
+        "GroupStatus",
         "TaskStatus",
     ),
     "client.task": (

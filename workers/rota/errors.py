@@ -1,5 +1,5 @@
 """The exceptions and warnings of Rota that a caller or a task meets. Those that carry a handle or the status of a task
-are in `rota.client.failures`.
+are in `rota.client.answers`.
 
 Errors derive from RotaError and from the built-in class a caller would expect. `Retry` and `Dead` are raised
 by tasks to choose their own end; `TimeLimit` and `Cancelled` are raised inside tasks and are BaseExceptions,

@@ -18,7 +18,7 @@ import click
 import psutil
 
 import rota
-from rota.printable import printable
+from rota.display_text import printable
 from rota_supervisor.cli import command, output
 from rota_supervisor.demo.proof import FOLDER_VARIABLE, Check
 from rota_supervisor.demo.scenario import NAMESPACE, SETTINGS, Demo, ended_by_itself

@@ -13,7 +13,7 @@ from rota_supervisor.config.resolution import tls_options
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from rota.client.blocking.event_stream import TaskEvents
+    from rota.client.event_stream import TaskEvents
     from rota.protocol.task_events import TaskEvent
 
 _NOW: Final = "now"

@@ -6,13 +6,8 @@ from typing import Final
 
 import click
 
-from rota.client.flow.group_status import (
-    GroupStanding,
-    GroupStatus,
-    cancelling_group,
-    group_status_of,
-    looking_at_group,
-)
+from rota.client.inquiries import cancelling_group, looking_at_group
+from rota.client.status import GroupStanding, GroupStatus, group_status_of
 from rota.protocol.command import follow
 from rota.protocol.progress import progress_words
 from rota.protocol.store import BATCH, Store

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from rota.printable import printable, printable_lines
+from rota.display_text import printable, printable_lines
 from rota_supervisor.exits import ExitCode, Failure
 
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"

@@ -6,9 +6,16 @@ from typing import Final
 
 import click
 
-from rota.client.explanation import Explanation, UnknownPool, WantedClaims
+from rota.client.explanation import (
+    NOBODY,
+    ExpectedClaim,
+    Explanation,
+    PoolOutlook,
+    QueueOutlook,
+    UnknownPool,
+    WantedClaims,
+)
 from rota.client.explanation import explain as explaining
-from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as

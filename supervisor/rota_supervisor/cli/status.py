@@ -16,8 +16,8 @@ from typing import Any, Final
 import click
 import psutil
 
+from rota.display_text import printable
 from rota.durations import in_seconds, in_words
-from rota.printable import printable
 from rota.protocol.progress import progress_words
 from rota.protocol.schedule_store import ScheduleStore
 from rota.protocol.store import Store

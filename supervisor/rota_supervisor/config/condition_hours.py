@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.tiers import Interval
 from rota_supervisor.config.faults import suggestion
 

@@ -9,7 +9,7 @@ means there. It is sent without its comments, line for line, so that errors name
 import re
 from typing import Final, NamedTuple
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.tiers import MOST_CONDITION_CHARACTERS
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")

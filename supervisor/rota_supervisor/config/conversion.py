@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from rota.display_text import HIDDEN, may_hold_credentials
 from rota.durations import MAX_SECONDS
-from rota.redaction import HIDDEN, may_hold_credentials
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 
-from rota.redaction import quoted
+from rota.display_text import quoted
 from rota_supervisor.config.model import Config
 
 SHOWN_CHARACTERS = 60

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from rota.redaction import may_hold_credentials
+from rota.display_text import may_hold_credentials
 from rota.tasks.fleet_settings import read_settings_file
 from rota_supervisor.config.conversion import SECRET_PATHS, expectation, fields_of, schema, without_none
 from rota_supervisor.config.faults import Fault, shown, suggestion

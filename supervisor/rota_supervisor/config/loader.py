@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from rota.display_text import redact
 from rota.protocol.keys import is_name
-from rota.redaction import redact
 from rota_supervisor.config import layers
 from rota_supervisor.config.conversion import convert_config
 from rota_supervisor.config.faults import ConfigError, Fault, suggestion

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.telemetry import log, log_events
 from rota.telemetry.log import OnceAMinute
 from rota_supervisor.exporter.exporter_settings import ExporterSettings

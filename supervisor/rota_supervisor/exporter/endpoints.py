@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from prometheus_client.exposition import choose_encoder
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.telemetry import log, log_events
 from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.exporter_settings import ExporterSettings

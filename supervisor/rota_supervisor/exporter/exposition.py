@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from prometheus_client import core as prometheus
 from prometheus_client.exposition import choose_encoder
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.keys import is_name
 from rota.telemetry import metrics as m

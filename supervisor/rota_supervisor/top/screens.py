@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Footer, Static
 
 import rota
 from rota.client.queues import QueuedTask
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.task_states import LISTED
 from rota_supervisor.facts import fields_of
 from rota_supervisor.top import fleet_tables, summary

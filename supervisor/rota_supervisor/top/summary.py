@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rota.display_text import printable
 from rota.durations import in_words
-from rota.printable import printable
 from rota_supervisor.exporter.queue_headlines import workers_of
 from rota_supervisor.top.fleet_tables import TABLES, rate_of, step_of
 from rota_supervisor.top.tables import Cell, Row, Table, spark

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from rota.display_text import printable
 from rota.durations import in_words
-from rota.printable import printable
 
 NONE: Final = "-"
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"

@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 import rota
 from rota.client.queues import QueuedTask
-from rota.printable import printable
+from rota.display_text import printable
 from rota.protocol.task_states import State
 from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NodeSilent

@@ -1,20 +1,208 @@
-"""What became of a command, and in which words it is told: the same of connections that block and of
-asyncio's. Pure.
+"""What became of a command, and what its caller gets: a value, an error or a warning. For blocking clients and asyncio.
 
-Three things are told apart for each command, because a caller must do three things: it was answered, it was refused (so
-not carried out), or it was sent and nothing came back.
+There are three cases for each command, because a caller must do three things: it was answered, it was refused (so not
+carried out), or it was sent and no answer came.
 """
 
-from collections.abc import Iterable, Sequence
+import inspect
+import warnings
+from asyncio.events import _get_running_loop
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar, assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, assert_never
 
-from rota.client.failures import Uncertain, is_denial, unavailable
-from rota.errors import ServerFull, Unavailable
-from rota.protocol.command import Command
+from rota.errors import (
+    BlockingCall,
+    RotaError,
+    RotaWarning,
+    ServerFull,
+    Unavailable,
+    UnknownTask,
+    UnseenNamespace,
+    UnservedQueue,
+)
+from rota.foreign_names import nearest
+from rota.protocol.command import Command, Steps, ask
+from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.store import Store
 from rota.server.endpoint import URL_SETTING
 from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
 from rota.server.session import Confirmation
+
+if TYPE_CHECKING:
+    from rota.client.aio.handles import AsyncHandle
+    from rota.client.blocking.handles import Handle
+
+_DENIALS: Final = ("noperm", "noauth", "wrongpass")
+_IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")  # Valkey and Redis
+_NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
+
+
+class Denied(Unavailable):
+    """The server does not let this user do it, nor will it until a person changes that: waiting does not help."""
+
+
+def unavailable(message: str, error: Exception) -> Unavailable:
+    """What callers are told in these words, when this is what went wrong."""
+    return Denied(message) if is_denial(error) else Unavailable(message)
+
+
+def is_denial(error: Exception) -> bool:
+    """Whether it is for want of a permission or a password."""
+    if isinstance(error, Denied) or (isinstance(error, ServerError) and error.reason in _DENIALS):
+        return True
+    return any(words in str(error) for words in _IN_SCRIPTS)
+
+
+class Uncertain(RotaError, TimeoutError):
+    """The call was sent and no answer came: it may have been carried out. Or it was, and what the client's durability
+    asks for was not confirmed in time: the message says what is missing.
+
+    `ids` are the tasks in doubt, and `id` the first of them. `accepted`: ids of an `enqueue_many` that the server
+    has certainly taken; those in neither were not sent. `repeat` sends an enqueue again, exactly; a new enqueue
+    with the same id adds nothing while the first copy lives, but a second copy when that has ended meanwhile.
+
+    An await of `AsyncClient` that is cancelled goes on as CancelledError, and has this as its cause if the call was
+    sent, or Unavailable if it was not: see `behind`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        ids: Sequence[str] = (),
+        accepted: Sequence[str] = (),
+        again: "Callable[[], list[Handle[Any]]] | None" = None,
+        aagain: "Callable[[], Awaitable[list[AsyncHandle[Any]]]] | None" = None,
+    ) -> None:
+        super().__init__(message)
+        self.ids = tuple(ids)
+        self.accepted = tuple(accepted)
+        self._again = again
+        self._aagain = aagain
+
+    def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        # What `repeat` needs holds connections, which stay in their process.
+        return type(self), (str(self), self.ids, self.accepted)
+
+    def repeat(self) -> "list[Handle[Any]]":
+        """Send the enqueue of `ids` again; whatever the server took the first time, it does not take again.
+
+        Returns their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
+        the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
+        """
+        if self._again is None:
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: `await error.arepeat()`")
+        return self._again()
+
+    async def arepeat(self) -> "list[AsyncHandle[Any]]":
+        """As `repeat`, of an enqueue of `AsyncClient`, and in the event loop that made it."""
+        if self._aagain is None:
+            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: error.repeat()")
+        return await self._aagain()
+
+    @classmethod
+    def behind(cls, error: BaseException | None) -> "Uncertain | None":
+        """The Uncertain that a CancelledError, or a TimeoutError of `asyncio.timeout`, comes from. None when nothing is
+        in doubt: nothing was sent."""
+        while error is not None and not isinstance(error, cls):
+            error = error.__cause__
+        return error
+
+    @property
+    def id(self) -> str:
+        """The first id in doubt, "" when the call named none."""
+        return self.ids[0] if self.ids else ""
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class ClientWarnings:
+    """The warnings of one client, of the server at `place`. `to_check`: names that were noted, and not checked yet."""
+
+    def __init__(self, namespace: str, place: str) -> None:
+        self._namespace = namespace
+        self._place = place
+        self._given: set[tuple[type[RotaWarning], str]] = set()
+        self._names: set[str] = set()
+        self.to_check: list[str] = []
+
+    def of_answer(self, task: NewTask, word: Enqueued) -> None:
+        """Warn of what the server said of a task that it took."""
+        if word.unserved and self._is_new(UnservedQueue, task.queue):
+            self._warn(
+                UnservedQueue,
+                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
+                "(is it in `tiers` of rota.toml, and the fleet running?)",
+                task.queue,
+            )
+        elif word.unseen and self._is_new(UnseenNamespace):
+            self._warn(
+                UnseenNamespace,
+                f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
+                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
+            )
+
+    def note(self, task: NewTask) -> None:
+        """Have the name of a task that was taken checked, unless it was before."""
+        if task.foreign and task.foreign not in self._names:
+            self._names.add(task.foreign)
+            self.to_check.append(task.foreign)
+
+    def names_to_check(self) -> list[str]:
+        """The names that were noted since the last call."""
+        names, self.to_check = self.to_check, []
+        return names
+
+    def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
+        """Warn of names that are not `known` to the fleets; None: nobody can say."""
+        for name in names:
+            if known is not None and name not in known:
+                near = nearest(name, known)
+                self._warn(
+                    UnknownTask,
+                    f"no running fleet has a task named {name!r}{near or ':'} its calls will be dead when workers take "
+                    "them (is the module that declares it in `imports` of rota.toml?)",
+                    name,
+                )
+
+    def of_blocking(self) -> None:
+        """Warn when this thread runs an event loop, which a call that blocks holds up."""
+        if _get_running_loop() is not None and self._is_new(BlockingCall):
+            self._warn(
+                BlockingCall,
+                "a call of rota.Client waits for the server, and holds up the event loop that runs in this thread: "
+                "`await task.aenqueue(...)` and `rota.AsyncClient` do not",
+            )
+
+    def _is_new(self, category: type[RotaWarning], of: str = "") -> bool:
+        return (category, of) not in self._given
+
+    def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
+        warnings.warn(message, category, stacklevel=_frames_of_ours())
+        self._given.add((category, of))  # not where it was made an error: that is raised each time
+
+
+def known_names(store: Store) -> Steps[frozenset[str] | None]:
+    """The names of the tasks that fleets declare; None if no fleet runs, one does not say, or a consumer runs, which
+    may take any task."""
+    nodes = [node.tasks for node in (yield from ask(store.nodes())) if node.is_alive]
+    named = [tasks for tasks in nodes if tasks is not None]
+    if not nodes or len(named) < len(nodes) or (yield from ask(store.consumers())).total:
+        return None
+    return frozenset().union(*named)
+
+
+def _frames_of_ours() -> int:
+    # A warning should name the application's line, however many of our frames the call went through.
+    level = 0
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return level
+
 
 T = TypeVar("T")
 

@@ -1,31 +1,301 @@
-"""What is claimed next, and why: asked of the server, pool by pool."""
+"""The next claims of each pool and the reasons in words, and what the server is asked for them.
 
+`outlook_of` and the functions about one queue or task are pure. `explain` makes the questions.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
-from rota.client.outlook import (
-    NOBODY,
-    PoolOutlook,
-    about_delayed,
-    about_gone,
-    about_queue,
-    about_ready,
-    about_scheduled,
-    about_shut,
-    outlook_of,
-)
 from rota.client.status import TaskStatus, status_of
-from rota.durations import utc_datetime
+from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.command import Steps, ask
+from rota.protocol.entry import Entry, Kind
 from rota.protocol.nodes import Node
 from rota.protocol.store import BATCH, Store
-from rota.protocol.task_states import State
-from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
+from rota.protocol.task_states import STATES, State
+from rota.protocol.tiers import VIRTUAL_UNIT
+from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS, ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.views import Overview, QueueState
 from rota.protocol.walks import find_task, look_further
 from rota.protocol.wire import Packed
+
+DELAYED_LANE: Final = "delayed"
+READY_LANE: Final = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedClaim:
+    """A claim as it would be made. `place`: its number, from 1. `tier`: the highest is 1. `lane`: `delayed` or `ready`.
+
+    `id` is "" where the claim will make one, and `name` where none can be read. `running`: how many of its queue run
+    with it, for which there is a `cap` (0: none). `why`: why it is this one.
+    """
+
+    place: int
+    id: str
+    queue: str
+    name: str
+    tier: int
+    weight: float
+    lane: str
+    due_at: datetime
+    attempt: int
+    crashes: int
+    losses: int
+    running: int
+    cap: int
+    why: str
+
+
+class Outlook(StrEnum):
+    """How it is with a queue behind the claims that are explained: there is nothing left in it; it is open, and some
+    of it is among them or others come first; or it is shut."""
+
+    EMPTY = "empty"
+    AMONG = "among"
+    BEHIND = "behind"
+    PAUSED = "paused"
+    CONDITION = "condition"
+    CAP = "cap"
+    RATE = "rate"
+    UNSERVED = "unserved"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOutlook:
+    """A queue, as a pool serves it. `ready`: how many of its tasks are; `claims`: how many of these are among those
+    explained. `opens_at`: when its rate or its condition lets the next one start, None when they do not hold it back,
+    or when that is not known. `why`: why no more of them are, and when that could be."""
+
+    queue: str
+    outlook: Outlook
+    tier: int
+    weight: float
+    ready: int
+    claims: int
+    running: int
+    cap: int
+    opens_at: datetime | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOutlook:
+    """The next claims of the workers of a pool on these nodes, and its queues that have something ready. `is_whole`:
+    these are all claims that were asked for, or all that can be made; looking further would have been too much work."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    claims: tuple[ExpectedClaim, ...]
+    queues: tuple[QueueOutlook, ...]
+    is_whole: bool
+
+    def of_queue(self, queue: str) -> QueueOutlook:
+        """How it is with a queue that has something ready, or was asked about."""
+        return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
+
+    def of_task(self, task_id: str) -> ExpectedClaim | None:
+        """The claim of this task, if it is among these."""
+        return next((each for each in self.claims if each.id == task_id), None)
+
+
+def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
+    """What the script told, in words. `closed_since`: of queues from which nobody may claim, where it is known."""
+    taken = Counter(claim.entry.queue for claim in order.claims)
+    queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
+    return PoolOutlook(pool, tuple(nodes), tuple(_claims(order)), queues, order.is_whole)
+
+
+def unserved_by(pool: str, queue: str) -> QueueOutlook:
+    """A queue that a pool does not serve."""
+    return QueueOutlook(queue, Outlook.UNSERVED, 0, 0.0, 0, 0, 0, 0, None, f"pool {pool} does not serve it")
+
+
+# Claims
+
+
+def _claims(order: ClaimOrder) -> Iterator[ExpectedClaim]:
+    known = {each.queue: each for each in order.queues}
+    so_far: Counter[str] = Counter()
+    for place, claim in enumerate(order.claims, 1):
+        queue = known[claim.entry.queue]
+        yield _claim(place, claim, queue, order, so_far[queue.queue])
+        so_far[queue.queue] += 1
+
+
+def _claim(place: int, claim: EntryInOrder, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
+    entry = claim.entry
+    running = max(0, queue.running) + before + 1
+    return ExpectedClaim(
+        place=place,
+        id="" if entry.id.startswith(f"adopted-{order.now_us}-") else entry.id,
+        queue=entry.queue,
+        name=claim.name,
+        tier=queue.tier,
+        weight=_weight(queue),
+        lane=READY_LANE if entry.kind is Kind.IMMEDIATE else DELAYED_LANE,
+        due_at=utc_datetime(entry.due_us),
+        attempt=entry.attempt,
+        crashes=entry.crashes,
+        losses=entry.losses,
+        running=running,
+        cap=queue.cap,
+        why=", ".join(_reasons(entry, queue, order, before)),
+    )
+
+
+def _reasons(entry: Entry, queue: QueueInOrder, order: ClaimOrder, before: int) -> Iterator[str]:
+    if queue.tier > 1:
+        yield f"tier {queue.tier}: {_tiers_above(queue, order)}"
+    yield _turn(queue, order, before)
+    if entry.kind is not Kind.IMMEDIATE:
+        yield "the delayed lane goes first"
+    if queue.cap:
+        yield f"{max(0, queue.running) + before + 1} of {queue.cap} running"
+    if queue.interval_us:
+        yield "its rate lets it"
+    if entry.crashes or entry.losses:
+        yield "claimed alone, for a crash or a loss on record"
+
+
+def _tiers_above(queue: QueueInOrder, order: ClaimOrder) -> str:
+    above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
+    named = ", ".join(each.queue for each in above[:_MOST_NAMED])
+    more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
+    return f"all is shut above it ({named}{more})" if above else "nothing is ready above it"
+
+
+def _turn(queue: QueueInOrder, order: ClaimOrder, before: int) -> str:
+    if sum(each.tier == queue.tier for each in order.queues) == 1:
+        return "no other queue of its tier has anything ready"
+    if queue.time is None and not before:
+        return "never served before"
+    return f"had the least for its weight of {_weight(queue):g}"
+
+
+def _weight(queue: QueueInOrder) -> float:
+    return round(VIRTUAL_UNIT / queue.cost, 3)
+
+
+# Queues
+
+
+_MOST_NAMED: Final = 3
+
+
+def _queue_outlook(
+    queue: QueueInOrder, order: ClaimOrder, claims: int, closed_since: Mapping[str, datetime]
+) -> QueueOutlook:
+    running = max(0, queue.running) + claims
+    opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
+    since = closed_since.get(queue.queue)
+    if shut := dict(_shut_by(queue, running, since)) if _is_shut(queue, claims) else {}:
+        outlook, why = next(iter(shut)), "; ".join(shut.values())
+    else:
+        outlook, why = _unshut(queue, order, claims)
+    fields = queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap
+    return QueueOutlook(*fields, _time(opens_us), why)
+
+
+def _is_shut(queue: QueueInOrder, claims: int) -> bool:
+    """Whether something keeps it shut; of a queue in which nothing is ready what would do so."""
+    return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
+
+
+def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
+    """What keeps a turn from claiming of this queue. That something does is said by the turn itself."""
+    since = f" since {_told(closed_since)}" if closed_since else ""
+    if queue.paused:
+        yield Outlook.PAUSED, f"it is paused{since}, until `rota queue resume {queue.queue}`"
+    if queue.closed:
+        opens = f", until {_told(utc_datetime(queue.opens_us))}" if queue.opens_us else ""
+        fault = f": {queue.fault}" if queue.fault else ""
+        yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{since}{opens}{fault}"
+    if queue.cap and running >= queue.cap:
+        yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
+    if queue.wait_us:
+        yield Outlook.RATE, f"its rate lets the next one start in {queue.wait_us / MICROSECONDS:.3f} s"
+
+
+def _time(unix_us: int) -> datetime | None:
+    return utc_datetime(unix_us) if unix_us else None
+
+
+def _told(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _unshut(queue: QueueInOrder, order: ClaimOrder, claims: int) -> tuple[Outlook, str]:
+    if not queue.left:
+        return Outlook.EMPTY, "all of it is among these" if claims else "nothing in it is ready"
+    if claims:
+        return Outlook.AMONG, "the rest of it comes behind these"
+    return Outlook.BEHIND, f"others come first: {_who_is_first(queue, order)}"
+
+
+def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
+    above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
+    if above:
+        return f"{above} more in the tiers above"
+    return f"in tier {queue.tier} they have had less for their weights"
+
+
+# What was asked of a queue or a task
+
+NOBODY: Final = "no master announces any, so nobody claims"
+
+
+def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
+    """How it is with a queue, in each pool."""
+    for pool in pools:
+        found = pool.of_queue(queue)
+        among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
+        yield f"queue {queue} in pool {pool.pool}: {among if found.ready else ''}{found.why}"
+
+
+def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
+    """What will keep tasks of a queue waiting when they are ready."""
+    shut = (Outlook.PAUSED, Outlook.CONDITION, Outlook.UNSERVED)
+    yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
+
+
+def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | None) -> Iterator[str]:
+    """When a task that waits in its lane is claimed."""
+    claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
+    for pool, claim in claims:
+        yield f"it is claim {claim.place} of pool {pool}: {claim.why}"
+    if not claims:
+        before = "behind more than are looked through" if ahead is None else f"{ahead} of its queue come before it"
+        yield f"it is ready, and not among these claims: {before}"
+        yield from about_queue(task.queue, pools)
+
+
+def about_scheduled(task: TaskStatus, at: datetime) -> str:
+    """When a task that waits for its time can be claimed."""
+    return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
+
+
+def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
+    """When there is something ready in a queue of which all waits for its time."""
+    return f"{state.scheduled} wait for their due times, the next one is ready {_when(due_at, at)}"
+
+
+def about_gone(task: TaskStatus) -> str:
+    """Why a task is not claimed any more."""
+    return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
+
+
+def _when(due_at: datetime | None, at: datetime) -> str:
+    if due_at is None:
+        return "later than the next 500 of the fleet"
+    left = (due_at - at).total_seconds()
+    return f"at {_told(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
+
 
 _MOST_LOOKED_AT: Final = 10_000  # of a lane, for the place of one task
 

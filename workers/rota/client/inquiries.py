@@ -1,16 +1,14 @@
-"""What the clients ask about tasks and queues, and how they read the answers, for clients that block and those that do
-not."""
+"""What clients ask the server about tasks, queues and groups, and the errors of tasks that have no result."""
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from rota.client.event_pages import WantedEvents
-from rota.client.failures import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
+from rota.client.event_stream import WantedEvents
 from rota.client.queues import QueuedTask, WantedTasks, find, listed_state
-from rota.client.status import TaskStatus, status_of
+from rota.client.status import GroupStatus, TaskStatus, group_status_of, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
-from rota.protocol.command import Command, Steps
+from rota.protocol.command import Command, Steps, ask
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
@@ -21,6 +19,41 @@ from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.explanation import Explanation
+
+
+class _NoResult(RotaError):
+    # A task has ended in this way, and there is no result.
+
+    def __init__(self, message: str, status: TaskStatus | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.status.id if self.status is not None else ""
+
+
+class TaskDead(_NoResult, RuntimeError):
+    """The task whose result was asked for is dead. `status` says all that is known of it."""
+
+    @property
+    def epitaph(self) -> dict[str, Any]:
+        """What is known of its end."""
+        return (self.status.epitaph if self.status is not None else None) or {}
+
+
+class TaskCancelled(_NoResult, RuntimeError):
+    """The task whose result was asked for was cancelled, or purged with its queue. `status` as of TaskDead."""
+
+
+class TaskExpired(_NoResult, RuntimeError):
+    """The task whose result was asked for was not started in time, before its `expires`. `status` as of TaskDead."""
+
+
+class ResultNotStored(_NoResult, LookupError):
+    """The task is done and its result is not there, or nothing is known of the task: the message says why. `status` as
+    of TaskDead."""
 
 
 def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
@@ -109,3 +142,20 @@ def _why_not(status: TaskStatus) -> str:
     if status.result_refused:
         return f"it was refused: {status.result_refused}"
     return "the task keeps none (see result_ttl of @rota.task), or its time is over"
+
+
+def looking_at_group(store: Store, group_id: str) -> Steps[GroupStatus]:
+    """How it is with a group."""
+    return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))
+
+
+def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
+    """Cancel a group, and each of its members; False when it has ended, or never was."""
+    cursor, is_known = "0", False
+    while True:
+        portion = yield from ask(store.cancel_group(group_id, cursor))
+        cursor, is_known = portion.cursor, is_known or portion.is_known
+        for task_id in portion.ids:
+            yield store.cancel(task_id)
+        if cursor == "0":
+            return is_known

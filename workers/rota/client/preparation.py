@@ -7,15 +7,18 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.foreign_names import nearest
 from rota.protocol.body import Body, encode_body
-from rota.protocol.new_tasks import FRONT, NewTask
+from rota.protocol.groups import Opening
+from rota.protocol.new_tasks import FRONT, NewMember, NewTask, follow_text
 from rota.tasks.arguments import check_arguments, check_key
 from rota.tasks.call import Call, why_no_call
+from rota.tasks.call_flows import CallChain, CallGroup
 from rota.tasks.options import (
     TaskOptions,
     Unique,
@@ -185,3 +188,51 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     check_key(name, what)
     text = json.dumps([queue, name, what], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """By what calls are checked."""
+
+    registry: Registry
+    max_payload_kb: int
+
+    def member(self, member: Call[Any] | CallChain) -> NewMember:
+        """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
+        first, *rest = self._tasks(member)
+        return NewMember(first, follow_text(rest))
+
+    def _tasks(self, member: Call[Any] | CallChain) -> Iterable[NewTask]:
+        if isinstance(member, CallChain):
+            return prepare_each(member.calls, self.registry, self.max_payload_kb)
+        return [prepare(member, self.registry, self.max_payload_kb)]
+
+    def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
+        """Members of a group. Raises as `member`, with the number of the one that is at fault."""
+        for at, member in enumerate(members):
+            try:
+                yield self.member(member)
+            except (RotaError, TypeError, ValueError) as error:
+                error.args = (f"members[{at}]: {error}",)
+                raise
+
+    def all_of(self, what: Any) -> Iterator[NewMember]:
+        """A chain, or the members of a group. Raises as `members`, and TypeError for what is neither."""
+        if isinstance(what, CallChain):
+            return iter([self.member(what)])
+        if isinstance(what, CallGroup):
+            return self.members(what.members)
+        raise TypeError(why_no_call(what))
+
+    def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
+        """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
+        return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
+
+    def _last(self, word: str, last: Call[Any] | CallChain | None) -> bytes:
+        if last is None:
+            return b""
+        try:
+            return follow_text(self._tasks(last))
+        except (RotaError, TypeError, ValueError) as error:
+            error.args = (f"{word}: {error}",)
+            raise

@@ -18,7 +18,7 @@ from rota.tasks.periodic_declarations import dumped
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
-    from rota.tasks.definition import TaskDefinition
+    from rota.tasks.registry import TaskDefinition
 
 _TRIES: Final = 20  # while pollers change a record between our look at it and our call
 _RANDOM_BYTES: Final = 8

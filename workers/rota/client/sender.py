@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
-from rota.client.failures import Uncertain
+from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Uncertain, Unconfirmed
 from rota.client.interception import Interceptor
 from rota.errors import Unavailable
 from rota.protocol.command import Command

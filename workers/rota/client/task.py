@@ -14,9 +14,8 @@ from rota.foreign_names import KnowsForeignNames
 from rota.protocol.keys import fault_in_name
 from rota.tasks.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.tasks.declaration import fault_in_rate_key, showing, why_no_task
-from rota.tasks.definition import TaskDefinition, signature_of
 from rota.tasks.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
-from rota.tasks.registry import default_registry, written_at
+from rota.tasks.registry import TaskDefinition, default_registry, signature_of, written_at
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle

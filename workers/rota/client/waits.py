@@ -14,9 +14,8 @@ from itertools import islice, takewhile
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol
 
-from rota.backoff import Backoff
 from rota.client.answers import Answer, Answered, NotAccepted
-from rota.durations import Duration, seconds
+from rota.durations import Backoff, Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command, Raw
 from rota.protocol.groups import Room

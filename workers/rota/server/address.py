@@ -17,9 +17,9 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from rota.child.child_settings import ServerSettings
+from rota.display_text import HIDDEN, redact
+from rota.display_text import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.protocol.wire import Arg
-from rota.redaction import HIDDEN, redact
-from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 DEFAULT_PORT: Final = 6379

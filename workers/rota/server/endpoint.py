@@ -3,7 +3,7 @@ the application talks to (`rota.server.borrowed`)."""
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
-from rota.redaction import redact
+from rota.display_text import redact
 from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
 from rota.server.connection import Connection, ConnectionOptions, connect
 

@@ -4,8 +4,8 @@ them, whoever has the connection."""
 import time
 from typing import Any, Generic, TypeVar
 
-from rota.backoff import Backoff
 from rota.child.slots import boottime_ns
+from rota.durations import Backoff
 from rota.protocol.command import Command
 from rota.server.address import Address
 from rota.server.connection import Connection, ConnectionOptions, connect

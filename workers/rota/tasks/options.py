@@ -8,12 +8,12 @@ from datetime import timedelta
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
 
+from rota.display_text import quoted
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.tiers import MOST_CRASHES
-from rota.redaction import quoted
 
 if TYPE_CHECKING:
     from rota.child.child_settings import TaskOverride

@@ -10,9 +10,9 @@ from typing import Any
 from rota.errors import DuplicateTask, InvalidArguments
 from rota.schedules.schedule import Schedule
 from rota.tasks.arguments import check_arguments
-from rota.tasks.definition import TaskDefinition
 from rota.tasks.options import ScheduleArguments
 from rota.tasks.periodic import UTC, Cron, Every, Periodic
+from rota.tasks.registry import TaskDefinition
 
 
 def declared(given: ScheduleArguments) -> tuple[Periodic, ...]:

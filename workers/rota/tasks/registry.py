@@ -1,11 +1,161 @@
-"""The tasks a process knows, by name. A worker runs these and nothing else: no name is ever imported."""
+"""The tasks that a process knows by name: functions with options. A worker runs these, and imports no other."""
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from rota.errors import DuplicateTask
-from rota.tasks.definition import TaskDefinition
+from rota.errors import DuplicateTask, InvalidArguments
+from rota.protocol.command import sha1_of
+from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.turns import RateAsked
+from rota.soft_limit import time_limit_deferred
+from rota.tasks.call import Call, advice_on_options, plain_call
+from rota.tasks.options import TaskOptions, key_of
+
+if TYPE_CHECKING:
+    from rota.schedules.schedule import Schedule
+    from rota.tasks.typed_arguments import TypedArguments
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC: Final = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+class TaskDefinition(Generic[P, R]):
+    """A function with a name and options under which workers run it. Calling it calls the function."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
+        self.function = function
+        self.name = name
+        self.options = options
+        self.schedules: tuple[Schedule, ...] = ()
+        functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, in this process, now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where the function is: its module and qualified name."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine, to be awaited in an event loop."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call of this task, for `enqueue_many` and `Client.enqueue`."""
+        return plain_call(self.name, args, kwargs)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Fit arguments to the function's signature without calling it; returns them as it would take them.
+
+        Raises InvalidArguments naming the task and what does not fit.
+        """
+        if not kwargs and len(args) in self._fitting_counts:
+            return tuple(args), {}
+        if self._signature is None:
+            return tuple(args), dict(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            advice = advice_on_options(self.name, kwargs.keys() - self._signature.parameters.keys())
+            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
+        return bound.args, bound.kwargs
+
+    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
+
+        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
+        """
+        bound = self.bind(args, kwargs)
+        return bound if self.typed is None else self.typed.load(*bound)
+
+    @functools.cached_property
+    def typed(self) -> "TypedArguments | None":
+        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
+        ModuleNotFoundError when `pydantic=True` cannot be done."""
+        return self.read_annotations()
+
+    def read_annotations(self) -> "TypedArguments | None":
+        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
+        with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
+            from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+
+            return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
+
+    def described(self, place: int | str) -> tuple[str, str]:
+        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
+        from rota.tasks.typed_arguments import described  # noqa: PLC0415 - as above
+
+        return described(self.function, self._signature, place)
+
+    def rate_asked(
+        self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> RateAsked | None:
+        """What is to be asked before a call with these arguments starts, under the options in force; None without a
+        rate. Arguments that do not fit are counted as none."""
+        if options.rate is None:
+            return None
+        latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
+        name = sha1_of(f"{self.name} {self._rate_key_of(args, kwargs)}".encode(errors="surrogatepass"))
+        return RateAsked(entry.text, name, *options.rate, latest_us)
+
+    def _rate_key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        if not self.options.rate_key or self._signature is None:
+            return ""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            return ""
+        bound.apply_defaults()
+        return key_of(self.options.rate_key, bound.arguments)
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        return signature_of(self.function)
+
+    @functools.cached_property
+    def _fitting_counts(self) -> range:
+        # How many positional arguments fit when there are no others: `Signature.bind` then returns them unchanged.
+        least = most = 0
+        for parameter in self._signature.parameters.values() if self._signature else ():
+            needed = parameter.default is parameter.empty
+            if parameter.kind in _POSITIONAL:
+                most += 1
+                least = most if needed else least
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                most = sys.maxsize - 1
+            elif parameter.kind is parameter.KEYWORD_ONLY and needed:
+                return range(0)
+        return range(least, sys.maxsize if self._signature is None else most + 1)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """What a function takes; of a wrapper what that takes, and not what it wraps: it may add arguments. Only a bare
+    `(*args, **kwargs)` passes them on."""
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # some functions written in C tell nothing of their parameters
+        own = None
+    wrapped = getattr(function, "__wrapped__", None)
+    if callable(wrapped) and isinstance(function, MethodType):
+        wrapped = MethodType(wrapped, function.__self__)
+    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _VARIADIC
+    return signature_of(wrapped) if passes_on and callable(wrapped) else own
+
 
 AnyTask = TaskDefinition[..., Any]
 

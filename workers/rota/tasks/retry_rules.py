@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rota.backoff import doubled
-from rota.durations import MICROSECONDS, Duration, seconds
+from rota.durations import MICROSECONDS, Duration, doubled, seconds
 from rota.errors import Dead, Retry
 from rota.protocol.outcome import RetryOutcome, error_line
 from rota.tasks.options import TaskOptions

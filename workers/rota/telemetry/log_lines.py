@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from rota.child.slot_layout import LOG_BYTES
-from rota.printable import printable_json
+from rota.display_text import printable_json
 
 LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import structlog
 
-from rota.printable import printable, printable_lines
+from rota.display_text import printable, printable_lines
 from rota.telemetry import log_lines as lines
 from rota.telemetry.log_lines import EXCEPTION, Fields
 

@@ -19,8 +19,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns
-from rota.client.failures import ResultNotStored, TaskDead
-from rota.client.inquiries import result_of
+from rota.client.inquiries import ResultNotStored, TaskDead, result_of
 from rota.client.status import status_of
 from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body

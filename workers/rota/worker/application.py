@@ -16,7 +16,7 @@ from rota.telemetry import log, log_events
 if TYPE_CHECKING:
     import asyncio
 
-    from rota.tasks.definition import TaskDefinition
+    from rota.tasks.registry import TaskDefinition
 
 _EXIT_RAISED: Final = 1
 _MADV_WIPEONFORK: Final = 18  # of Linux since 4.14; mmap has no name for it

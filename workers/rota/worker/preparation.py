@@ -17,7 +17,7 @@ from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    from rota.tasks.definition import TaskDefinition
+    from rota.tasks.registry import TaskDefinition
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rota.backoff import doubled
+from rota.durations import doubled
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import PoolState

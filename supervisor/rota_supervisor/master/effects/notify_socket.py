@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Final
 
-from rota.printable import printable
+from rota.display_text import printable
 from rota_supervisor.exits import Failure
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import boottime_ns
+from rota.durations import Backoff
 from rota.protocol.command import Command
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore

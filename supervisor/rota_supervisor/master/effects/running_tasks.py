@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
+from rota.durations import Backoff
 from rota.protocol.replies import CancelOrder, parse_cancel_order
 from rota.protocol.store import PROGRESS_BATCH
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
+from rota.display_text import redact
 from rota.protocol.schedule_store import ScheduleStore
-from rota.redaction import redact
 from rota.telemetry import log, log_events
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded

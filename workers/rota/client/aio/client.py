@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
     from rota.client.explanation import Explanation
-    from rota.client.flow.map_steps import MapOptions
+    from rota.client.flow_sending import MapOptions
     from rota.tasks.call_flows import CallChain, CallGroup
 
 R = TypeVar("R")
@@ -299,7 +299,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     @cached_property
     def _flows(self) -> "AsyncFlows":
         from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - as above
-        from rota.client.flow.transfer import terms_of  # noqa: PLC0415
+        from rota.client.flow_sending import terms_of  # noqa: PLC0415
 
         terms = terms_of(self._driver.store, self._sender, self._max_payload_kb, self._driver.warned)
         return AsyncFlows(self, self._driver, terms, self._on_commit)

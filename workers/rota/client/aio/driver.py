@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rota.client.aio.pool import AioPool
 from rota.client.aio.waiting_task import AioWaiting
-from rota.client.answers import Exchange, value_of
+from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.driver import Driver
-from rota.client.client_warnings import ClientWarnings, known_names
 from rota.client.enqueue_options import AWAITED_NOW, OnCommit, check_nothing_waits
-from rota.client.failures import Uncertain
 from rota.client.interception import Interceptor, interception
 from rota.client.sender import Cut, Sending, WithId, intercepted
 from rota.client.waits import GroupQuestion, Question, WaitAnswer

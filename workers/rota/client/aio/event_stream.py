@@ -5,8 +5,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Self
 
-from rota.client.event_pages import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
-from rota.client.failures import Denied
+from rota.client.answers import Denied
+from rota.client.event_stream import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
 from rota.errors import EventsOff, Unavailable
 from rota.protocol.store import Store
 from rota.protocol.task_events import TaskEvent

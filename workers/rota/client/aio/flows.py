@@ -6,11 +6,27 @@ from typing import Any
 
 from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_portions, once_committed
 from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
+from rota.client.answers import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
-from rota.client.failures import Uncertain
-from rota.client.flow.group_status import GroupStatus, cancelling_group, looking_at_group
-from rota.client.flow.map_steps import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.flow.transfer import AddSending, FlowSending, FlowTerms, flow_of, going_on, group_ended, ids_of
+from rota.client.flow_sending import (
+    AddSending,
+    FlowSending,
+    FlowTerms,
+    Items,
+    MapOptions,
+    MapSteps,
+    caller_of,
+    count_of,
+    filled,
+    filling_of,
+    flow_of,
+    going_on,
+    group_ended,
+    ids_of,
+    plan_of,
+)
+from rota.client.inquiries import cancelling_group, looking_at_group
+from rota.client.status import GroupStatus
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from rota.client.flow.group_status import GroupStatus
-from rota.client.status import TaskStatus
+from rota.client.status import GroupStatus, TaskStatus
 from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord

@@ -7,8 +7,8 @@ from rota.client.aio.handles import AsyncHandle, AsyncTaskAccess
 from rota.client.schedule_steps import ScheduleSteps
 from rota.protocol.schedule_store import PutWord
 from rota.schedules.schedule_status import ScheduleStatus, Times
-from rota.tasks.definition import TaskDefinition
 from rota.tasks.periodic import Periodic
+from rota.tasks.registry import TaskDefinition
 
 
 class AsyncSchedules:

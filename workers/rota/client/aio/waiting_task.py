@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from rota.client.aio.pool import AioPool
-from rota.client.answers import Exchange
-from rota.client.failures import Denied, unavailable
+from rota.client.answers import Denied, Exchange, unavailable
 from rota.client.waits import CLOSED, Question, WaitAnswer, WaitRounds, answered, given_up, limit_of, too_late
 from rota.durations import Duration
 from rota.errors import Unavailable

@@ -6,9 +6,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from rota.client.blocking.driver import REPEATS, Driver, Lifecycle, in_portions, once_committed
-from rota.client.blocking.event_stream import TaskEvents
 from rota.client.blocking.handles import Handle
 from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit, tell_all, telling
+from rota.client.event_stream import TaskEvents
 from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
 from rota.client.interception import interception
 from rota.client.preparation import KIB, in_sending_order, prepare, prepare_each
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.schedules import Schedules
     from rota.client.consumer import Consumer
     from rota.client.explanation import Explanation
-    from rota.client.flow.map_steps import MapOptions
+    from rota.client.flow_sending import MapOptions
     from rota.tasks.call_flows import CallChain, CallGroup
 
 R = TypeVar("R")
@@ -300,7 +300,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     @cached_property
     def _flows(self) -> "Flows":
         from rota.client.blocking.flows import Flows  # noqa: PLC0415 - as above
-        from rota.client.flow.transfer import terms_of  # noqa: PLC0415
+        from rota.client.flow_sending import terms_of  # noqa: PLC0415
 
         terms = terms_of(self._driver.store, self._sender, self._max_payload_kb, self._driver.warned)
         return Flows(self, self._driver, terms, self._on_commit)

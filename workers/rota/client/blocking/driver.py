@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from rota.client.answers import Exchange, value_of
-from rota.client.blocking.pool import ClientPool
+from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.waiting_thread import Access, Waiting
-from rota.client.client_warnings import ClientWarnings, known_names
 from rota.client.enqueue_options import MAP_WAITS_NOT, OnceSent, OnCommit, check_on_commit
-from rota.client.failures import Uncertain
 from rota.client.interception import Interceptor, interception
 from rota.client.sender import Sending, WithId, intercepted
+from rota.client.timed_connections import ClientPool
 from rota.client.waits import GroupQuestion, Question, WaitAnswer
 from rota.durations import Duration
 from rota.errors import RotaError, Unavailable

@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Final
 
-from rota.client.answers import Exchange
-from rota.client.blocking.pool import ClientPool
-from rota.client.blocking.reply_list import ReplyList
-from rota.client.failures import Denied
+from rota.client.answers import Denied, Exchange
+from rota.client.timed_connections import ClientPool, ReplyList
 from rota.client.waits import (
     CLOSED,
     Answers,

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Self, TypeVar
 
-from rota.backoff import Backoff
+from rota.client.answers import Denied, Uncertain, is_denial
 from rota.client.consumer.holds import HeldTask, Holds
 from rota.client.consumer.lease import LOG, Lease, Lines, Terms
 from rota.client.consumer.leased_task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
-from rota.client.failures import Denied, Uncertain, is_denial
+from rota.durations import Backoff
 from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rota.backoff import Backoff
+from rota.client.answers import Uncertain, is_denial
 from rota.client.consumer.lease import OwnerLife
 from rota.client.consumer.leased_task import Fate
-from rota.client.failures import Uncertain, is_denial
+from rota.durations import Backoff
 from rota.errors import LeaseLost, Unavailable
 from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import Entry

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rota.client.blocking.reply_list import ReplyList
+from rota.client.answers import Uncertain
 from rota.client.consumer.wakeup import Wakeup
-from rota.client.failures import Uncertain
+from rota.client.timed_connections import ReplyList
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable
 from rota.protocol.command import RunCommand

@@ -41,7 +41,7 @@ from rota.tasks.registry import Registry
 from rota.tasks.retry_rules import GiveUp, decide
 
 if TYPE_CHECKING:
-    from rota.tasks.definition import TaskDefinition
+    from rota.tasks.registry import TaskDefinition
     from rota.tasks.typed_arguments import TypedArguments
 
 _UNDECLARED: Final = TaskOptions()

@@ -1,14 +1,120 @@
-"""What Django does with the application as it starts, in web processes and in workers alike."""
+"""Rota as an application of a Django project: what it does as the project starts, and the setting `ROTA`."""
 
+import os
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from django.apps import AppConfig, apps
-from django.core import checks
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - as Django names it
 from django.utils.module_loading import module_has_submodule
 
-from rota.contrib.django import databases, project_settings
+import rota
+from rota.client.default_clients import resolve
+from rota.contrib.django.databases import on_commit, with_fresh_connections
+from rota.durations import positive_seconds
+from rota.errors import NotConfigured
+from rota.server.address import parse_address
+from rota.server.session import level_of
+from rota.tasks.fleet_settings import ClientSettings
 from rota.tasks.hooks import around_task
+from rota.tasks.options import check_boolean, require_name
+
+
+def _check_text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got a value of type {type(value).__name__}")
+    return value
+
+
+def _check_kib(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of KiB, 1 or more, got {value!r}")
+    return value
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any, str], object]]] = {
+    "redis_url": lambda value, name: parse_address(_check_text(value, name)),
+    "namespace": lambda value, name: require_name(name, value),
+    "max_payload_kb": _check_kib,
+    "durability": lambda value, name: level_of(_check_text(value, name)),
+    "timeout_seconds": positive_seconds,
+    "redis_tls_ca": _check_text,
+    "redis_tls_cert": _check_text,
+    "redis_tls_key": _check_text,
+    "on_commit": check_boolean,
+}
+VARIABLES: Final = {
+    "redis_url": "ROTA_REDIS_URL",
+    "redis_tls_ca": "ROTA_REDIS_TLS_CA",
+    "redis_tls_cert": "ROTA_REDIS_TLS_CERT",
+    "redis_tls_key": "ROTA_REDIS_TLS_KEY",
+    "namespace": "ROTA_NAMESPACE",
+    "max_payload_kb": "ROTA_LIMITS__MAX_PAYLOAD_KB",
+    "durability": "ROTA_DURABILITY",
+}
+"""The variables by which a fleet is told the same."""
+
+
+def of_project() -> dict[str, Any]:
+    """What `ROTA` says, {} where it is missing or no dict; known names alone."""
+    given = getattr(settings, "ROTA", {})
+    return {name: given[name] for name in _CHECKS if name in given} if isinstance(given, dict) else {}
+
+
+def configure_client() -> None:
+    """Have the default client go by `ROTA`. What is wrong there is raised when a task is enqueued; `check` tells it."""
+    given = of_project()
+    waits = given.pop("on_commit", True)
+    if _fault_in("timeout_seconds", given.get("timeout_seconds", 1)):  # that would be raised now, before any check
+        del given["timeout_seconds"]
+    rota.configure(**given, on_commit=on_commit if waits else None)
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """The system check: every fault of `ROTA`, and whether anything says which server."""
+    given = getattr(settings, "ROTA", {})
+    if not isinstance(given, dict):
+        hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
+        return [Error(f"ROTA must be a dict, got {type(given).__name__}.", hint=hint, id="rota.E001")]
+    return [*_unknown(given), *_wrong(given)] or list(_without_server())
+
+
+def _unknown(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
+    for name in given:
+        if name not in _CHECKS:
+            close = get_close_matches(str(name), _CHECKS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Its settings are {', '.join(_CHECKS)}."
+            yield Error(f"ROTA has no setting {name!r}.", hint=hint, id="rota.E002")
+
+
+def _wrong(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
+    for name in _CHECKS:
+        if name in given and (fault := _fault_in(name, given[name])):
+            yield Error(f'ROTA["{name}"]: {fault}.', hint=f'Correct ROTA["{name}"] in your settings.', id="rota.E003")
+
+
+def _fault_in(name: str, value: Any) -> str:
+    try:
+        _CHECKS[name](value, name)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _without_server() -> Iterator[CheckMessage]:
+    try:
+        found = resolve(ClientSettings(of_project().get("redis_url")), os.environ, Path.cwd())
+    except NotConfigured as error:
+        yield Error(f"{error}.", hint='Correct it, or give ROTA["redis_url"].', id="rota.E004")
+        return
+    if found.redis_url is None:
+        hint = 'Give ROTA["redis_url"] in your settings, or the environment variable ROTA_REDIS_URL.'
+        yield Warning("Nothing says which server tasks go to: enqueueing will fail.", hint=hint, id="rota.W001")
+
 
 TASKS_MODULE: Final = "tasks"
 
@@ -22,9 +128,9 @@ class RotaConfig(AppConfig):
 
     def ready(self) -> None:
         """Called once, when the models of all applications are loaded."""
-        checks.register(project_settings.check_settings, "rota")
-        project_settings.configure_client()
-        around_task(databases.with_fresh_connections)
+        register(check_settings, "rota")
+        configure_client()
+        around_task(with_fresh_connections)
         import_tasks()
 
 

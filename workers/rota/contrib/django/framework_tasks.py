@@ -1,4 +1,7 @@
-"""The tasks of Django's Tasks framework as a worker runs them, and their results as the framework has them."""
+"""The tasks of Django's Tasks framework as a worker runs them, and their results as the framework has them.
+
+The framework is part of Django from 6.0 on. Before that it is the package django-tasks.
+"""
 
 import builtins
 import dataclasses
@@ -7,26 +10,51 @@ import inspect
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django.utils import timezone
 
 from rota.client.status import TaskStatus
 from rota.client.task import Task as RotaTask
-from rota.contrib.django.tasks_framework import (
-    AnyResult,
-    AnyTask,
-    BaseTaskBackend,
-    TaskContext,
-    TaskError,
-    TaskResult,
-    TaskResultStatus,
-    task_finished,
-    task_started,
-)
 from rota.protocol.task_states import STATES, Phase, State
 from rota.tasks.hooks import CurrentTask, current_task, on_dead
 from rota.tasks.options import TaskOptions
+
+if TYPE_CHECKING or find_spec("django.tasks"):
+    from django.tasks import DEFAULT_TASK_QUEUE_NAME
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+else:
+    from django_tasks import DEFAULT_TASK_QUEUE_NAME
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_enqueued, task_finished, task_started
+
+if TYPE_CHECKING:  # only there can they be told what they take and return
+    AnyTask: TypeAlias = Task[..., Any]
+    AnyResult: TypeAlias = TaskResult[..., Any]
+else:
+    AnyTask, AnyResult = Task, TaskResult
+
+__all__ = [
+    "DEFAULT_TASK_QUEUE_NAME",
+    "AnyResult",
+    "AnyTask",
+    "BaseTaskBackend",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]
+
 
 _STATUSES: Final = {
     Phase.WAITING: TaskResultStatus.READY,

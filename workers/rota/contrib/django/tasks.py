@@ -13,14 +13,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from rota.client.default_clients import default_client
-from rota.client.failures import ResultNotStored
-from rota.contrib.django.framework_tasks import declared, new_result, result_of, rota_task
-from rota.contrib.django.tasks_framework import (
+from rota.client.inquiries import ResultNotStored
+from rota.contrib.django.framework_tasks import (
     DEFAULT_TASK_QUEUE_NAME,
     AnyResult,
     AnyTask,
     BaseTaskBackend,
     TaskResultDoesNotExist,
+    declared,
+    new_result,
+    result_of,
+    rota_task,
     task_enqueued,
 )
 from rota.errors import Unavailable

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from rota.contrib.django import project_settings
+from rota.contrib.django.apps import VARIABLES, of_project
 
 WORKER_MODULE: Final = "rota.contrib.django.worker"
 
@@ -47,8 +47,8 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
-    said = project_settings.of_project()
-    variables = {key: str(said[name]) for name, key in project_settings.VARIABLES.items() if name in said}
+    said = of_project()
+    variables = {key: str(said[name]) for name, key in VARIABLES.items() if name in said}
     environment = {**os.environ, **variables}
     if sys.path[0] != str(Path.cwd()):  # of manage.py; the fleet finds what is in the current folder by itself
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))

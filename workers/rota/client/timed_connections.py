@@ -1,20 +1,152 @@
-"""The client's blocking connections, as many as threads use at a time: no command is ever repeated behind our back.
+"""The blocking connections of a client, on which each wait ends by a deadline: one connection, a parked one, a pool.
 
-A connection on which all was answered is kept for the next exchange; any other is closed, and with one that was lost
-all that are idle. A list needs no lock to give one out (ADR 20).
+The pool has as many connections as threads use at a time. No command is repeated behind the caller's back: a connection
+on which all was answered is kept for the next exchange, any other is closed, and with one that was lost all that are
+idle. A list needs no lock to give one out (ADR 20).
 """
 
+import math
+import os
+import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from rota.client.answers import Answer, Exchange, Judge
-from rota.client.blocking.timed_connection import TimedConnection
+from rota.client.answers import Answer, Exchange, Judge, unavailable
+from rota.errors import Unavailable
 from rota.protocol.command import Command
+from rota.protocol.store import BATCH
+from rota.protocol.wire import command, pack, text_of
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, ConnectionOptions, unanswered, wait_for
 from rota.server.endpoint import Endpoint
-from rota.server.server_errors import REASON_NETWORK, ConnectionLost, ServerError, UnknownScript
-from rota.server.session import Confirmation
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
+from rota.server.session import NO_REPLY, Confirmation
+
+_NAME: Final = "rota:client"
+
+
+class TimedConnection:
+    """A connection for commands that write. Each step of what is said on it ends by the deadline (monotonic): each
+    address that is tried, what sentinels are asked, the handshakes, the greeting, and each answer. The look-up of a
+    host's name alone is bound by resolv.conf. `is_known`: there was an exchange by it already."""
+
+    def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
+        """Connect; no step takes more than so many seconds. Raises ServerError."""
+        self.is_known = False
+        self._pid = os.getpid()
+        self._deadline = _Deadline(deadline)
+        self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
+        if time.monotonic() >= deadline:  # of an application's pool, which has timeouts of its own
+            self._connection.give_back()
+            raise ConnectionLost("there was a connection only when the time was over", REASON_SILENT)
+        self.send = self._connection.send
+        self.receive = self._connection.receive
+        self.try_receive = self._connection.try_receive
+        self.fileno = self._connection.fileno
+        self._news = select.poll()
+        self._news.register(self, select.POLLIN)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it never came to a connection
+            self._connection.close()  # nobody is to be warned of a client that was not closed
+
+    def allow(self, deadline: float) -> None:
+        """Have what follows end by then."""
+        self._deadline.at = deadline
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is of this process, and there is nothing to read that nobody asked for: no answer that was left
+        unread, and no end."""
+        return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
+
+    def ask(self, data: bytes) -> Any:
+        """Send a command and wait for its reply. Raises ServerError: error replies too."""
+        self.send(data)
+        return self.receive()
+
+    def give_back(self) -> None:
+        """Return the connection to the pool that lent it: all that was sent on it is answered."""
+        self._connection.give_back()
+
+    def close(self) -> None:
+        """Close it, whoever waits on it; of the parent of a fork this process's copy alone. May be repeated."""
+        self._connection.close(everywhere=self._pid == os.getpid())
+
+
+class _Deadline:
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def wait(self, fd: int, events: int, seconds: float) -> bool:
+        """The `Wait` of a connection, which ends by then."""
+        if fd < 0:
+            raise ConnectionLost("another thread closed the client", REASON_NETWORK)
+        return wait_for(fd, events, min(seconds, self.at - time.monotonic()))
+
+
+class ReplyList:
+    """The list `key`, listened to for PARK_SECONDS at a time: so a connection that is dead is found.
+
+    `silent_at`: when an answer is overdue (monotonic); inf when it is not parked.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float, key: str) -> None:
+        """Connects when it is first parked."""
+        self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._connection: TimedConnection | None = None
+        # The LPOP is answered with the BLPOP: whatever came at once is told at once.
+        self._parking = command((pack(("BLPOP", key, PARK_SECONDS)),)) + command((pack(("LPOP", key, BATCH)),))
+        self.silent_at = math.inf
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether an answer is to come."""
+        return self.silent_at < math.inf
+
+    def park(self) -> None:
+        """Begin to listen. Raises Unavailable."""
+        try:
+            if self._connection is None:
+                self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
+            self._connection.send(self._parking)
+        except ServerError as error:
+            raise self._lost(error) from error
+        self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
+
+    def fileno(self) -> int:
+        """The descriptor to wait on, while it is parked."""
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def words(self) -> list[str] | None:
+        """What was pushed; nothing when the time was over; None when no answer has come. Raises Unavailable."""
+        if self._connection is None or not self.is_parked:
+            return None
+        try:
+            first: Any = self._connection.try_receive()
+            if first is NO_REPLY:
+                if time.monotonic() > self.silent_at:
+                    raise unanswered(PARK_SECONDS)
+                return None
+            rest: Any = self._connection.receive()
+        except ServerError as error:
+            raise self._lost(error) from error
+        self.silent_at = math.inf
+        return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
+
+    def close(self) -> None:
+        """Close the connection; the next `park` makes another."""
+        self.silent_at = math.inf
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _lost(self, error: Exception) -> Unavailable:
+        self.close()
+        return unavailable(str(error), error)
+
 
 T = TypeVar("T")
 
