@@ -2,7 +2,7 @@
 
 A child writes its stack file when it is asked by STACK_SIGNAL or ends by a fatal error: where its threads are. That is
 done by faulthandler's handlers in C, so also while C code holds the interpreter or an import hangs. The file is the
-master's memfd, and read there (`rota_supervisor.master.effects.stacks`).
+master's memfd, and read there (`rota_supervisor.master.effects.processes`).
 """
 
 import atexit

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rota_supervisor.master.core.master_events import Died
     from rota_supervisor.master.core.plan import Action
     from rota_supervisor.master.core.state import MasterState
-    from rota_supervisor.master.effects.redis_calls import ScheduleDeclarer
+    from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
 
 def ask_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:

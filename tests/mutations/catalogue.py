@@ -356,7 +356,7 @@ MUTATIONS: Final = (
     Mutation(
         "a schedule goes at once when one node drops it, though another still declares it",
         PythonFunction(
-            "rota_supervisor.master.effects.redis_calls", "ScheduleDeclarer.withdraw", bugs.withdraw_as_if_alone
+            "rota_supervisor.master.effects.master_redis", "ScheduleDeclarer.withdraw", bugs.withdraw_as_if_alone
         ),
         Tests(_FLEETS, "becomes_whole", "is removed, and . declares it"),
     ),

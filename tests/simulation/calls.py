@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from rota.child.life import boottime_seconds
 from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
@@ -18,7 +19,6 @@ from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
-from rota_supervisor.master.effects.slots import now_seconds
 from simulation.network import Caller, Network
 from simulation.server import MICROSECONDS, Server
 
@@ -147,7 +147,7 @@ class MasterConnection(AioConnection):
                 self.silent_since = math.inf
                 answer.set_result(heard)
 
-        self.silent_since = min(self.silent_since, now_seconds())
+        self.silent_since = min(self.silent_since, boottime_seconds())
         self._network.call(self._caller, lambda _: command.execute(self._server), hear)
         return await answer
 

@@ -29,9 +29,9 @@ from rota_supervisor.master.core.master_events import ConfigurationRead, Event, 
 from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.master_log import write_log
-from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
-from rota_supervisor.master.effects.running_tasks import Orders
+from rota_supervisor.master.effects.master_output import write_log
+from rota_supervisor.master.effects.master_redis import RedisCalls, ScheduleDeclarer
+from rota_supervisor.master.effects.task_watch import Orders
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop
 from simulation.calls import CALLS, SCHEDULE_CALLS, MasterConnection
 from simulation.cancels import OrdersLine

@@ -9,7 +9,7 @@ from typing import Any
 
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.take import take
-from rota_supervisor.master.shell.run_record import as_json
+from rota_supervisor.master.shell.loop import as_json
 
 
 def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:

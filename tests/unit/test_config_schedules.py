@@ -12,7 +12,7 @@ from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded, Sources, as_toml, load_config
 from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
 from rota_supervisor.master.core.generations import change_between
-from rota_supervisor.master.shell.run_record import as_json
+from rota_supervisor.master.shell.loop import as_json
 from support.replaying import value_of
 
 FULL = """

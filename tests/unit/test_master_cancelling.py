@@ -34,8 +34,8 @@ from rota_supervisor.master.core.plan import DUMP_SECONDS, next_look
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
-from rota_supervisor.master.effects.running_tasks import Orders, cancelled_in
+from rota_supervisor.master.effects.master_redis import RedisCalls, ScheduleDeclarer
+from rota_supervisor.master.effects.task_watch import Orders, cancelled_in
 from support.cores import Core
 
 SLOT, OWNER = 8, "node:8:1"

@@ -14,7 +14,7 @@ from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.master_events import Looked
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.tick import perform
-from rota_supervisor.master.effects.slots import SlotReader
+from rota_supervisor.master.shell.loop import SlotReader
 from support.cores import Core, drain
 
 SLOT = 8

@@ -7,7 +7,7 @@ from rota.protocol.store import PROGRESS_BATCH
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
-from rota_supervisor.master.effects.running_tasks import ProgressCarrier, Told
+from rota_supervisor.master.effects.task_watch import ProgressCarrier, Told
 from support.cores import Core
 
 FIRST = 8

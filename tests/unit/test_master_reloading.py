@@ -27,7 +27,7 @@ from rota_supervisor.master.core.master_events import Died, LeasesRenewed, Proce
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.effects.listen_socket import ListenSocket
-from rota_supervisor.master.effects.master_log import change_log
+from rota_supervisor.master.effects.master_output import change_log
 from support.cores import Asked, Core
 from support.servers import free_port
 

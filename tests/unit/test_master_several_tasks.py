@@ -30,8 +30,8 @@ from rota_supervisor.master.core.master_events import (
 )
 from rota_supervisor.master.core.plan import DUMP_SECONDS
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.effects.running_tasks import cancelled_in
-from rota_supervisor.master.effects.slots import SlotReader
+from rota_supervisor.master.effects.task_watch import cancelled_in
+from rota_supervisor.master.shell.loop import SlotReader
 from support.cores import Core
 
 SLOT, PLACES = 8, 4

@@ -9,7 +9,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.effects.stacks import FILE_BYTES, SPARE_DESCRIPTORS, Stacks
+from rota_supervisor.master.effects.processes import FILE_BYTES, SPARE_DESCRIPTORS, Stacks
 
 NONCE = 7
 

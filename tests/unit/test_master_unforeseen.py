@@ -8,7 +8,7 @@ SCENE = """
 import asyncio, logging, threading, warnings
 from rota.child.child_settings import LogSettings
 from rota.telemetry import log
-from rota_supervisor.master.effects import master_log
+from rota_supervisor.master.effects import master_output
 
 class Leaves:
     def __del__(self):
@@ -18,12 +18,12 @@ def fail():
     raise ValueError("somewhere")
 
 async def scene():
-    master_log.tell_of_loop(asyncio.get_running_loop())
+    master_output.tell_of_loop(asyncio.get_running_loop())
     asyncio.get_running_loop().call_soon(fail)
     await asyncio.sleep(0.01)
 
 log.configure(LogSettings())
-master_log.tell_in_log()
+master_output.tell_in_log()
 warnings.warn("old ways")
 logging.getLogger("asyncio").warning("slow %s", "callback")
 logging.getLogger("shop").error("wrong %d", "number")

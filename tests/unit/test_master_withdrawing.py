@@ -10,7 +10,7 @@ from rota.protocol.command import Command
 from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
-from rota_supervisor.master.effects.redis_calls import ScheduleDeclarer
+from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
 TICK, NIGHTLY = Declared("tick", b"{}"), Declared("nightly", b"{}")
 

@@ -9,7 +9,7 @@ from rota.telemetry import metrics as m
 from rota.telemetry.metrics import QueueLabels
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.effects import AddToCounter
-from rota_supervisor.master.effects.slots import Display
+from rota_supervisor.master.effects.master_output import Display
 from support.cores import Core
 from support.region_reading import read_region
 

@@ -12,7 +12,7 @@ from rota.protocol.command import load_script, script_names
 from rota.protocol.store import Blame
 from rota.protocol.wire import NOTHING
 from rota_supervisor.config.model import Config
-from rota_supervisor.master.effects.redis_watch import RedisWatch
+from rota_supervisor.master.effects.master_redis import RedisWatch
 from support.cores import Core
 
 

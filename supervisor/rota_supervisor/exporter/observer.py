@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rota import __version__
+from rota.child.life import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT, Phase, Slot
@@ -20,7 +21,7 @@ from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.history import History, Recent
-from rota_supervisor.exporter.probe import Probe, now_seconds
+from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
@@ -164,7 +165,7 @@ class Observer:
         if self._settings.ask_redis:
             samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
         return Observation(
-            Moment(now_seconds(), time.time()),
+            Moment(boottime_seconds(), time.time()),
             fleet,
             samples,
             self._history.recent(samples, began),
@@ -185,7 +186,7 @@ class Observer:
             samples = self._regions.read((MASTER_SLOT,))
             self._history.note(samples, now)
             self._troubles.note(samples)
-            self._board.put_up(pace_of(self._history.recent(samples, now), now_seconds()).to_json())
+            self._board.put_up(pace_of(self._history.recent(samples, now), boottime_seconds()).to_json())
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()

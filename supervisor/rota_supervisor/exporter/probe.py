@@ -6,7 +6,7 @@ Whether the fleet is alive and ready follows from that alone: health is answered
 import json
 from collections.abc import Iterable
 
-from rota.child.life import NANOSECONDS
+from rota.child.life import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import MASTER_SLOT, boottime_ns
@@ -32,7 +32,7 @@ class Probe:
         return liveness(self._members((MASTER_SLOT,)), self._settings.tick_seconds)
 
     def ready(self) -> Health:
-        return readiness(self.fleet(), self.notice(), now_seconds(), self._settings.patience)
+        return readiness(self.fleet(), self.notice(), boottime_seconds(), self._settings.patience)
 
     def fleet(self) -> tuple[Member, ...]:
         """Return the living processes among the slots that were ever written to, by slot."""
@@ -53,8 +53,3 @@ class Probe:
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (Board(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
-
-
-def now_seconds() -> float:
-    """Return the time by the clock of the slots and of the notice."""
-    return boottime_ns() / NANOSECONDS

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rota.child import child_signals, life
+from rota.child.life import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_texts import Board
 from rota.child.slots import Phase, Slot
@@ -92,7 +93,7 @@ def _in_place_of_a_master(read: Reader, namespace: str, slot: Slot, own: Recorde
     after what time."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
-    board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=probe.now_seconds())
+    board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=boottime_seconds())
 
     def read_and_tell() -> queue_reading.QueueReading | None:
         reading = read()

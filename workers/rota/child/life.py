@@ -6,10 +6,15 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.slots import Slot
+from rota.child.slots import Slot, boottime_ns
 
 NANOSECONDS: Final = 1_000_000_000
 _MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task
+
+
+def boottime_seconds() -> float:
+    """Return the time by the clock of the slots, which all processes of a machine share."""
+    return boottime_ns() / NANOSECONDS
 
 
 @dataclass(frozen=True, slots=True)

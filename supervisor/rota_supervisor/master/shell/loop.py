@@ -4,42 +4,51 @@ A step takes in what zygotes said, who died and what slots show, in the order in
 """
 
 import asyncio
+import contextlib
+import dataclasses
+import json
+import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum
 from itertools import count
 from typing import Any, Final
 
+import msgspec
+
+from rota.child.life import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
+from rota_supervisor.config.loader import Loaded
 from rota_supervisor.control.port import Answer, ControlPort, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.core.children import Child
+from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
 from rota_supervisor.master.core.effects import Effect, Leave, Respond
-from rota_supervisor.master.core.fleet_status import status
-from rota_supervisor.master.core.master_events import Event, LeasesRenewed, Looked, Requested, Ticked, ZygoteGone
+from rota_supervisor.master.core.master_events import Event, LeasesRenewed, Look, Looked, Requested, Ticked, ZygoteGone
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
-from rota_supervisor.master.effects.slots import SlotReader, members, moment, now_seconds
+from rota_supervisor.master.effects.master_output import current_status
 
 _AFTER_SECONDS: Final = 0.001  # the grain of epoll; and whatever is due is so only after its time
 
-Recorder = Callable[[Event, float, list[Effect]], None]
+Recording = Callable[[Event, float, list[Effect]], None]
 
 
 class Inbox:
     """Takes events one after another. One that comes of an effect waits until all before it are carried out.
 
     `handlers`: who carries out which effect. `wake`: set when something has happened that a tick has not seen.
-    `recorder` is called with each event, its time and its effects. `has_left`, `failure`: the master is to end.
+    `record` is called with each event, its time and its effects. `has_left`, `failure`: the master is to end.
     """
 
-    def __init__(self, state: MasterState, recorder: Recorder | None = None) -> None:
+    def __init__(self, state: MasterState, record: Recording | None = None) -> None:
         self.state = state
         self.handlers: dict[type, Callable[[Any], None]] = {Leave: self._leave}
         self.wake = asyncio.Event()
-        self._recorder = recorder
+        self._record = record
         self.has_left = False
         self.failure: Failure | None = None
         self._waiting: deque[Event] = deque()
@@ -48,7 +57,7 @@ class Inbox:
     def happened(self, event: Event) -> None:
         """Take it in, and carry out what follows. A renewal wakes nobody whose next tick is soon enough."""
         self._take(event)
-        if not isinstance(event, LeasesRenewed) or wake_at(self.state) < now_seconds() + TICK_SECONDS:
+        if not isinstance(event, LeasesRenewed) or wake_at(self.state) < boottime_seconds() + TICK_SECONDS:
             self.wake.set()
 
     def tick(self, redis_silent_since: float) -> None:
@@ -63,10 +72,10 @@ class Inbox:
         self._is_taking = True
         try:
             while self._waiting:
-                event, now = self._waiting.popleft(), now_seconds()
+                event, now = self._waiting.popleft(), boottime_seconds()
                 effects = take(self.state, event, now)
-                if self._recorder is not None:
-                    self._recorder(event, now, effects)
+                if self._record is not None:
+                    self._record(event, now, effects)
                 self._carry_out(effects)
         finally:
             self._is_taking = False
@@ -123,7 +132,7 @@ class MasterLoop:
     def step(self) -> None:
         """Take in what has happened, tick, and show that the master lives."""
         self._listen(None)
-        self._reap(now_seconds(), self._listen)
+        self._reap(boottime_seconds(), self._listen)
         looks = self._reader.look(self._state.children)
         self._listen(None)  # what a zygote imported was sent before it showed itself ready
         if looks:
@@ -147,7 +156,43 @@ class MasterLoop:
 
     def seconds_to_wait(self) -> float:
         """Until the next step, if nothing happens before."""
-        return min(TICK_SECONDS, max(0.0, wake_at(self._state) - now_seconds()) + _AFTER_SECONDS)
+        return min(TICK_SECONDS, max(0.0, wake_at(self._state) - boottime_seconds()) + _AFTER_SECONDS)
+
+
+class SlotReader:
+    """Looks at slots, and remembers by slot what they showed, and in which state the child was then."""
+
+    def __init__(self, memory: SlotMemory) -> None:
+        self._memory = memory
+        self._seen: dict[int, tuple[ChildState, Look]] = {}
+
+    def look(self, children: Iterable[Child]) -> tuple[Look, ...]:
+        """Of these children those that show something new."""
+        return tuple(look for child in children if (look := self._look_at(child)) is not None)
+
+    def _look_at(self, child: Child) -> Look | None:
+        number, state = child.slot, child.state
+        slot = self._memory.slot(number)
+        if state in UNSEEN or slot.nonce != child.nonce or not slot.is_intact:
+            return None
+        look = Look(
+            number,
+            child.nonce,
+            slot.phase,
+            slot.running_times(),
+            slot.beat_ns,
+            slot.recycle_reason,
+            slot.shortest_soft_ns,
+            slot.shortest_soft_met_ns,
+            slot.has_worked,
+            slot.has_outcomes,
+            slot.stepping,
+        )
+        # A child in another state is to be judged by the same look anew.
+        if self._seen.get(number) == (state, look):
+            return None
+        self._seen[number] = state, look
+        return look
 
 
 # What people ask, by signal or by the control socket: each request gets a ticket and becomes an event
@@ -168,7 +213,7 @@ class MasterPort(ControlPort):
 
     def status(self) -> Answer:
         """Return the fleet as it stands."""
-        return status(self._inbox.state, members(self._inbox.state, self._memory), moment())
+        return current_status(self._inbox.state, self._memory)
 
     def address(self) -> Answer:
         """Return the server with its password, for those who may read the socket, the namespace and the file."""
@@ -192,3 +237,50 @@ class MasterPort(ControlPort):
                 answer.set_exception(RequestRefused(effect.refused))
             else:
                 answer.set_result(effect.answer)
+
+
+# `rota run --record FILE`: what happened to a master and what it did about it, to be replayed: a line of JSON with the
+# state at the start, then one for each event, with the time and the effects
+
+
+@contextlib.contextmanager
+def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recording | None]:
+    """Record to a file for the length of the block; "" for no record."""
+    if not path:
+        yield None
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # it holds passwords
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # each line is written at once
+
+        def write(**values: Any) -> None:
+            file.write(json.dumps(as_json(values)) + "\n")
+
+        write(surroundings=state.surroundings, loaded=first, at=state.started_at)
+        yield lambda event, now, effects: write(event=event, at=now, effects=effects)
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON has it; whatever JSON does not know as an object with the class and its parts."""
+    match value:
+        case Enum() | datetime():
+            return _tagged(value, value.name if isinstance(value, Enum) else value.isoformat())
+        case bytes():
+            return {"bytes": value.decode("latin-1")}
+        case Mapping():
+            return {"items": [[as_json(key), as_json(each)] for key, each in value.items()]}
+        case list():
+            return [as_json(each) for each in value]
+        case tuple() | frozenset():
+            parts = list(value)
+        case msgspec.Struct():
+            parts = [getattr(value, name) for name in value.__struct_fields__]
+        case _ if dataclasses.is_dataclass(value):
+            parts = [getattr(value, each.name) for each in dataclasses.fields(value)]
+        case _:
+            return value
+    return _tagged(value, [as_json(each) for each in parts])
+
+
+def _tagged(value: Any, parts: Any) -> dict[str, Any]:
+    kind = type(value)
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "parts": parts}

@@ -27,8 +27,7 @@ from rota_supervisor.layout import OWNER_MARK, STACK_FILE, Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.master_events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.effects.processes import kill_group
-from rota_supervisor.master.effects.stacks import Stacks, name_of
+from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT

@@ -1,7 +1,6 @@
 """Run a master in this process: settle its name, slots and sizes, serve signals and the control socket, end it."""
 
 import asyncio
-import contextlib
 import faulthandler
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rota.child.life import boottime_seconds
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact
@@ -30,17 +30,15 @@ from rota_supervisor.master.core.generations import oversized_pools
 from rota_supervisor.master.core.master_events import ConfigurationRead
 from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.effects import master_log, slots, stacks
+from rota_supervisor.master.effects import master_output
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listen_socket import ListenSocket
+from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
-from rota_supervisor.master.effects.redis_calls import RedisCalls, ScheduleDeclarer
-from rota_supervisor.master.effects.redis_watch import RedisWatch
-from rota_supervisor.master.effects.running_tasks import ClaimWatch, Orders, ProgressCarrier
-from rota_supervisor.master.effects.slots import now_seconds
+from rota_supervisor.master.effects.task_watch import ClaimWatch, Orders, ProgressCarrier
 from rota_supervisor.master.shell import file_watch, master_signals, reaper
-from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, Recorder
+from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, recording_to
 from rota_supervisor.master.shell.reaper import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
 from rota_supervisor.spawn import Spawner
@@ -133,8 +131,8 @@ def run_master(options: RunOptions) -> None:
     The signals that it takes are blocked then, and stay so.
     """
     config, node = options.loaded.config, node_name()
-    master_log.configure_log(config, node)
-    master_log.tell_in_log()
+    master_output.configure_log(config, node)
+    master_output.tell_in_log()
     try:
         check_sizes(config)
         for warning in [*options.loaded.warnings, *options.check_server(), *reaper.warnings_of_oom()]:
@@ -151,24 +149,16 @@ def run_master(options: RunOptions) -> None:
             os.uname().nodename,
             str(options.file.absolute()),
         )
-        state = MasterState.first(surroundings, options.loaded, now_seconds())
-        with _recorder(options, state) as recorder:
-            asyncio.run(_run(Inbox(state, recorder), options))
+        state = MasterState.first(surroundings, options.loaded, boottime_seconds())
+        with recording_to(options.record, state, options.loaded) as record:
+            asyncio.run(_run(Inbox(state, record), options))
     except Failure as failure:
         log.logger().error(log_events.FLEET_FAILED, error=str(failure), exit_code=int(failure.code))
         raise
 
 
-def _recorder(options: RunOptions, state: MasterState) -> contextlib.AbstractContextManager[Recorder | None]:
-    if not options.record:
-        return contextlib.nullcontext()
-    from rota_supervisor.master.shell.run_record import recording_to  # noqa: PLC0415 - few runs are recorded
-
-    return recording_to(options.record, state, options.loaded)
-
-
 async def _run(inbox: Inbox, options: RunOptions) -> None:
-    master_log.tell_of_loop(asyncio.get_running_loop())
+    master_output.tell_of_loop(asyncio.get_running_loop())
     faulthandler.enable(2)  # when a watchdog ends it by ABRT, the stack in the log shows what held up the loop
     become_subreaper()
     master = _Master(inbox, options)
@@ -212,8 +202,8 @@ class _Master:
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
         )
-        self._display = slots.Display(state, memory)
-        self._report = stacks.StackReport(state, memory, self._processes.stacks, background)
+        self._display = master_output.Display(state, memory)
+        self._report = master_output.StackReport(state, memory, self._processes.stacks, background)
         self._asking = MasterPort(inbox, memory)
         self._take_handlers()
         reaper = Reaper(state, memory, self._processes.stacks, happened)
@@ -233,8 +223,8 @@ class _Master:
             do.PreparePlace: listening.prepare_place,
             do.ListenAt: listening.listen_at,
             do.DropPreparedPlace: listening.drop_prepared,
-            do.WriteLog: master_log.write_log,
-            do.ConfigureLog: lambda effect: master_log.change_log(effect.config, self._state.surroundings.node),
+            do.WriteLog: master_output.write_log,
+            do.ConfigureLog: lambda effect: master_output.change_log(effect.config, self._state.surroundings.node),
             do.AddToCounter: display.add,
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,

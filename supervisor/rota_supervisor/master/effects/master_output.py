@@ -1,0 +1,266 @@
+"""What the master shows: its log, its numbers, the notice for the exporter, and reports of the fleet.
+
+The log has its own lines, and what was not foreseen, as events: all that Python and its libraries would write to
+standard error by themselves. There it would not be a line of the log; and where nothing reads, such a write never
+returns, while the log's sink drops what it cannot write. Only faulthandler writes the stack of a fatal error there.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import sys
+import threading
+import time
+import warnings
+from operator import attrgetter
+from types import TracebackType
+from typing import Any, Final
+
+from rota.child.life import boottime_seconds
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot
+from rota.child.slot_texts import Board
+from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
+from rota.telemetry import log, log_events
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolution import log_settings
+from rota_supervisor.control.port import Answer
+from rota_supervisor.fleet_members import Member, member_in
+from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
+from rota_supervisor.master.core.death import shortened
+from rota_supervisor.master.core.fleet_status import notice_of, status
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.processes import Stacks
+from rota_supervisor.process import started_at
+
+ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
+_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
+_LINE_SECONDS: Final = 0.002
+_DYING_SECONDS: Final = 1.0
+
+
+def write_log(effect: do.WriteLog) -> None:
+    """Write one event."""
+    getattr(log.logger(), effect.level)(effect.event, **effect.fields)
+
+
+def configure_log(config: Config, node: str) -> None:
+    """Set up the log of the master's process."""
+    log.configure(log_settings(config), **log.of_process(Role.MASTER.value, config.namespace, node))
+
+
+def change_log(config: Config, node: str) -> None:
+    """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
+    try:
+        configure_log(config, node)
+    except (OSError, ImportError) as error:
+        log.logger().error(log_events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
+
+
+def tell_in_log() -> None:
+    """From now on, for the whole process."""
+    sys.excepthook = _end
+    sys.unraisablehook = _tell_unraisable
+    threading.excepthook = _tell_thread
+    warnings.showwarning = _tell_warning
+    logging.raiseExceptions = False
+    logging.getLogger().addHandler(_Records())
+
+
+def tell_of_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """The same of a loop: what it finds in callbacks, and in tasks that nobody waits for."""
+    loop.set_exception_handler(lambda _, context: _tell("asyncio", context["message"], context.get("exception")))
+
+
+class _Records(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # its arguments do not fit
+            message = str(record.msg)
+        if record.levelno >= logging.WARNING:
+            _tell(record.name, message, record.exc_info[1] if record.exc_info else None)
+
+
+def _tell(source: str, error: str, exception: BaseException | None) -> None:
+    more: dict[str, Any] = {} if exception is None else {"exc_info": exception}
+    log.logger().error(log_events.FLEET_CALL_FAILED, source=source, error=error, **more)
+
+
+def _tell_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    _tell("python", f"{found.err_msg or 'exception ignored in'}: {found.object!r}", found.exc_value)
+
+
+def _tell_thread(found: threading.ExceptHookArgs) -> None:
+    name = found.thread.name if found.thread else "unknown"
+    _tell("threading", f"the thread {name} has ended by an exception", found.exc_value)
+
+
+def _tell_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    error = f"{filename}:{lineno}: {category.__name__}: {message}"
+    log.logger().warning(log_events.FLEET_CALL_FAILED, source="warnings", error=error)
+
+
+def _end(_kind: type[BaseException], error: BaseException, _traceback: TracebackType | None) -> None:
+    log.logger().critical(
+        log_events.FLEET_FAILED, error=f"{type(error).__name__}: {error}", exit_code=1, exc_info=error
+    )
+
+
+# Numbers and the notice
+
+
+class Display:
+    """The numbers whose definitions are marked MASTER, and the notice."""
+
+    def __init__(self, state: MasterState, memory: SlotMemory) -> None:
+        own = memory.slot(MASTER_SLOT)
+        self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
+        self._state = state
+        self._board = Board(own.far_spare)
+
+    def begin(self) -> None:
+        """Have every gauge there from the start."""
+        for gauge, value in (
+            (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
+            (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
+            (m.START_TIME, started_at(os.getpid())),
+            (m.REDIS_UP, 0),
+            (m.REDIS_ROUND_TRIP, math.nan),
+            (m.REDIS_EVICTS_KEYS, 0),
+        ):
+            self._recorder.gauge(gauge).set(value)
+
+    def add(self, effect: do.AddToCounter) -> None:
+        """Add to a counter. The exporter shows it at 0 before (`exporter.series.zeroes`)."""
+        self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
+
+    def set(self, effect: do.SetGauge) -> None:
+        """Set a gauge; None shows that its value is not known."""
+        value = math.nan if effect.value is None else effect.value
+        self._recorder.gauge(effect.gauge, *effect.labels).set(value)
+
+    def set_to_now(self, effect: do.SetGaugeToNow) -> None:
+        """Set a gauge to the wall clock's time."""
+        self._recorder.gauge(effect.gauge).set(time.time())
+
+    def put_up(self, _effect: do.PutUpNotice) -> None:
+        """Leave a notice for the exporter."""
+        self._board.put_up(notice_of(self._state).to_json(self._board.room))
+
+
+# The status of the fleet, and where every child's threads are
+
+
+def current_status(state: MasterState, memory: SlotMemory) -> Answer:
+    """Return the fleet as it is now, by what the master knows and what the slots show."""
+    return status(state, _members(state, memory), Moment(boottime_seconds(), time.time()))
+
+
+def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
+    """Read from the slots what the master's processes show, itself among them."""
+    own = Member(MASTER_SLOT, Role.MASTER, state.surroundings.pid, state.phase, 0.0)
+    now_ns = boottime_ns()
+    living = (child for child in state.children if child.pid and child.state is not ChildState.EXITED)
+    return [own, *(_member(child, memory, now_ns) for child in living)]
+
+
+def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
+    seen = member_in(child.slot, memory.slot(child.slot), now_ns)
+    is_there = seen.pid == child.pid  # else the process has yet to enter its slot
+    return seen if is_there else Member(child.slot, child.role, child.pid, Phase.BOOTING, 0.0)
+
+
+class StackReport:
+    """Writes how the fleet is, and where every child's threads are, one report at a time.
+
+    That is done beside the loop: children get a moment to answer in, and the lines are spread, as a pipe takes 64 KB
+    at a time.
+    """
+
+    def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
+        self._state = state
+        self._memory = memory
+        self._stacks = stacks
+        self._background = background
+        self._is_writing = False
+
+    def begin(self, _effect: do.WriteReport) -> None:
+        """Write one, unless one is being written."""
+        if not self._is_writing:
+            self._is_writing = True
+            self._background.start(self._write())
+
+    def blocked(self, effect: do.ReportBlocked) -> None:
+        """Write where a worker stands whose loop does not come round."""
+        slot = self._memory.slot(effect.child.slot)
+        place = slot.stepping
+        task = None if place is None else slot.record(place).current()
+        if task is not None and slot.nonce == effect.child.nonce and self._stacks.ask(effect.child):
+            self._background.start(self._write_blocked(effect, task))
+
+    async def _write_blocked(self, effect: do.ReportBlocked, task: TaskInSlot) -> None:
+        await asyncio.sleep(ANSWER_SECONDS)
+        log.logger().warning(
+            log_events.WORKER_BLOCKED,
+            pool=effect.pool,
+            slot=effect.child.slot,
+            child_pid=effect.child.pid,
+            task=task.name,
+            task_id=task.id,
+            queue=task.queue,
+            seconds=effect.seconds,
+            stack=shortened(self._stacks.text(effect.child), _STACK_CHARACTERS) or "it did not answer",
+        )
+
+    async def _write(self) -> None:
+        try:
+            fleet = current_status(self._state, self._memory)
+            for left_out in ("processes", "events", "pid"):
+                del fleet[left_out]
+            log.logger().info(log_events.FLEET_STATUS, **fleet)
+            await self._write_stacks()
+        finally:
+            self._is_writing = False
+
+    async def _write_stacks(self) -> None:
+        alive = AT_WORK | {ChildState.BOOTING}
+        children = sorted((child for child in self._state.children if child.state in alive), key=attrgetter("slot"))
+        asked = {child.nonce for child in children if self._ask(child)}
+        await asyncio.sleep(ANSWER_SECONDS if asked else 0)
+        for child in children:
+            log.logger().info(
+                log_events.WORKER_STACK,
+                child=child.role.value,
+                pool=child.pool,
+                slot=child.slot,
+                child_pid=child.pid,
+                state=child.state.value,
+                stack=self._stack_of(child, is_asked=child.nonce in asked),
+            )
+            self._stacks.ask_for_tasks(child.ref)
+            await asyncio.sleep(_LINE_SECONDS)
+
+    def _ask(self, child: Child) -> bool:
+        return not _is_dying(child) and child.stopped_at is None and self._stacks.ask(child.ref)
+
+    def _stack_of(self, child: Child, *, is_asked: bool) -> str:
+        if not is_asked:
+            return "it is stopped" if child.stopped_at is not None else "it cannot be asked, as while it starts"
+        if _is_dying(child):
+            return "it is being killed: see the event of its death"
+        return shortened(self._stacks.text(child.ref), _STACK_CHARACTERS) or "it did not answer"
+
+
+def _is_dying(child: Child) -> bool:
+    """Whether it was asked for its stack because it is about to be killed: the event of its death shows that one."""
+    return boottime_seconds() - child.dumped_at < _DYING_SECONDS
