@@ -17,8 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.child_signals import STACK_SIGNAL
-from rota.child.life import EXIT_ORPHANED, EXIT_OTHER_VERSION
+from rota.child.child_life import EXIT_ORPHANED, EXIT_OTHER_VERSION, STACK_SIGNAL
 from rota.child.slot_memory import move_in
 from rota.child.slots import Slot
 from rota_supervisor import messages

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase, Slot
+from rota.durations import NANOSECONDS
 from rota.protocol.progress import Progress, progress_row, read_progress
 from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import FLEET_STATES, Json, Notice, first_sentence, redis_warnings, sentence

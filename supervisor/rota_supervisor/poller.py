@@ -4,8 +4,8 @@ import json
 import os
 import sys
 
+from rota.child.child_life import Life
 from rota.child.child_settings import poller_settings_from_json
-from rota.child.life import Life
 from rota.poller.poller_loop import run_poller
 from rota_supervisor.child import enter
 from rota_supervisor.layout import DEATH_FD

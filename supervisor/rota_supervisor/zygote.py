@@ -26,8 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rota.child.child_life import EXIT_ORPHANED, Life, StartFailed, ring
 from rota.child.child_settings import LogSettings, WorkerSettings, worker_settings_from_json
-from rota.child.life import EXIT_ORPHANED, Life, StartFailed, ring
 from rota.child.slot_memory import move_in
 from rota.child.slots import Phase, pids_on
 from rota.server.address import address_of

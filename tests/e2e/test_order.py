@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rota import Call
-from rota.worker.prefetch import MOST
+from rota.worker.claims import MOST
 from support.fleet_readings import Line
 from support.fleets import RunningFleet, running_fleet
 from support.servers import Server

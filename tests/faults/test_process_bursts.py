@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.child.child_signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.child.child_life import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.telemetry import log_events
 from rota_supervisor.__main__ import MASTER_SIGNALS
 from support.fleets import Fleets, RunningFleet

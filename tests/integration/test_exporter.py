@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rota.child.child_signals import STACK_SIGNAL
+from rota.child.child_life import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.store import Store

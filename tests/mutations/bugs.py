@@ -20,9 +20,9 @@ from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost, Refused
 
 if TYPE_CHECKING:
-    from rota.child.life import Fence
+    from rota.child.child_life import Fence
     from rota.client.sender import Batch, Sender
-    from rota.poller.rounds import AdoptingClassic
+    from rota.poller.rounds import ClassicAdoption
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import Declared
     from rota.server.connection import Connection
@@ -123,7 +123,7 @@ def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes]
 
 
 def adopt_in_two_steps(
-    original: Callable[..., None], self: "AdoptingClassic", connection: "Connection", now: float
+    original: Callable[..., None], self: "ClassicAdoption", connection: "Connection", now: float
 ) -> None:
     """An item leaves its list in one step, and becomes a task in another."""
     for source in self._sources:

@@ -95,7 +95,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the fence is never up: a worker starts what it claimed though its lease may be lost",
-        PythonFunction("rota.child.life", "Fence.is_up", bugs.never_up),
+        PythonFunction("rota.child.child_life", "Fence.is_up", bugs.never_up),
         Soak(_FROZEN.seconds, _FROZEN.faults, _wrong(Wrong.DUPLICATED)),
     ),
     Mutation(
@@ -273,7 +273,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an item of a classic list is popped first and becomes a task then: a kill in between takes it along",
-        PythonFunction("rota.poller.rounds", "AdoptingClassic.step", bugs.adopt_in_two_steps),
+        PythonFunction("rota.poller.rounds", "ClassicAdoption.step", bugs.adopt_in_two_steps),
         Tests("tests/faults/test_adoption.py", "valkey", r"the start of every item|assert .*"),
     ),
     Mutation(

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from rota import Client, Every
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota_supervisor.fleet_members import MemberTask
 from rota_supervisor.notice import Held
 from support.masters import ON_ONE_SERVER, TASKS, Mastered

@@ -4,9 +4,8 @@ import functools
 import signal
 from pathlib import Path
 
+from rota.child.child_life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN, WAKE_SIGNAL
 from rota.child.child_settings import TaskOverride
-from rota.child.child_signals import WAKE_SIGNAL
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame
 from rota.protocol.tiers import pack_tiers

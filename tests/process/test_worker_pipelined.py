@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.child_signals import WAKE_SIGNAL
-from rota.child.slot_task import TaskInSlot
+from rota.child.child_life import WAKE_SIGNAL
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.body import Body, encode_body
 from rota.protocol.new_tasks import NewTask

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rota.child.child_life import SOFT_LIMIT_SIGNAL
 from rota.child.child_settings import LogSettings, TaskOverride
-from rota.child.child_signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.replies import CancelWord
 from support.child_harness import Child, ChildHarness, settings_for

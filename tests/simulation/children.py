@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from rota.child.child_life import EXIT_DRAINED
 from rota.child.child_settings import poller_settings_from_json
-from rota.child.life import EXIT_DRAINED
 from rota.durations import Backoff
-from rota.poller.poller_bell import Listening
-from rota.poller.rounds import Duty, Sweeping
+from rota.poller.poller_bell import BellState
+from rota.poller.rounds import Duty, SweepRound
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
@@ -45,7 +45,7 @@ class Poller(Process):
 
     def _boot(self) -> None:
         if self.enter_slot():
-            self._sweeping = Sweeping(self._settings, CALLS, SilentReport(), Duty(Listening()), self.node.boottime())
+            self._sweeping = SweepRound(self._settings, CALLS, SilentReport(), Duty(BellState()), self.node.boottime())
             self._look()
 
     def _look(self) -> None:

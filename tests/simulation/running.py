@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rota.child.child_settings import WorkerSettings
-from rota.child.slot_record import TaskRecord
-from rota.child.slot_task import Verdict
+from rota.child.slot_record import TaskRecord, Verdict
 from rota_supervisor.master.core.children import Child
 from simulation.process import Process
 from simulation.server import Task

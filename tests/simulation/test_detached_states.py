@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from rota.child.slot_task import HeldUp, TaskInSlot
+from rota.child.slot_record import HeldUp, TaskInSlot
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.effects import Effect

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from rota.child.child_life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.child_settings import WorkerSettings, worker_settings_from_json
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.durations import Backoff
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
 from rota.server.server_errors import ServerError
-from rota.worker.attempt_maker import ShortLimits
+from rota.worker.attempt import ShortLimits
 from rota.worker.loop_state import STEPS, Mode, Need, Step, mode_of, need_of
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code

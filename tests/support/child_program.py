@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import rota.tasks.hooks
+from rota.child.child_life import Life
 from rota.child.child_settings import poller_settings_from_json, worker_settings_from_json
-from rota.child.life import Life
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import move_in, region_at
 from rota.client.task import task

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.child_settings import ServerSettings
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder

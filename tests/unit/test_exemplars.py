@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
 from rota.telemetry.metrics import TASK_LAG, QueueLabels
 from rota_supervisor.exporter.exposition import Exemplars

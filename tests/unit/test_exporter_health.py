@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
 from rota_supervisor.fleet_members import Health, Member, MemberTask, Patience, liveness, readiness, serves
 from rota_supervisor.layout import Role

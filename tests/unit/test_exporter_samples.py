@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rota.child.child_settings import ServerSettings
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
 from rota.protocol.groups import GroupEnd, Groups
 from rota.protocol.views import Consumers, ConsumerState, QueueState

@@ -7,8 +7,7 @@ from http import HTTPStatus
 import pytest
 
 from rota.child.child_settings import LogSettings, ServerSettings
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.telemetry import log
 from rota_supervisor.exporter.access import Door

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
 from rota_supervisor.cli import health
 from rota_supervisor.fleet_members import Member, MemberTask, Patience, in_one_line, readiness

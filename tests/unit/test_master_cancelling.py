@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot, TaskTimes
+from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Phase, Slot
 from rota.protocol.nodes import Announced
 from rota.protocol.replies import CancelOrder, parse_cancel_order, parse_renewed

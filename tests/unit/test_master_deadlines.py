@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskTimes
+from rota.child.slot_record import TaskTimes
+from rota.durations import NANOSECONDS
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child, Children, ChildState

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rota.child.life import EXIT_DRAINED, EXIT_OTHER_VERSION
-from rota.child.slot_task import TaskInSlot
+from rota.child.child_life import EXIT_DRAINED, EXIT_OTHER_VERSION
+from rota.child.slot_record import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import STOPPED_SECONDS, Child, ChildState

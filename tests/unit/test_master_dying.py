@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rota.child.life import EXIT_DRAINED
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.child_life import EXIT_DRAINED
+from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot
 from rota.protocol.entry import parse_entry
 from rota.protocol.replies import Retired
 from rota.protocol.store import ALL_HELD, FIRST_HELD

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.child.slot_task import HeldUp, TaskInSlot
+from rota.child.slot_record import HeldUp, TaskInSlot
 from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
 from rota_supervisor.layout import Role

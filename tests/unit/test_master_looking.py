@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, RecycleReason, Slot
+from rota.durations import NANOSECONDS
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState

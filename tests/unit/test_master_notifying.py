@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rota.child.slot_task import TaskInSlot, TaskTimes
+from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Phase
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind

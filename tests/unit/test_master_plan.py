@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskTimes
+from rota.child.slot_record import TaskTimes
+from rota.durations import NANOSECONDS
 from rota_supervisor.config.model import Config, Restarts
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot, TaskTimes, Verdict
+from rota.child.slot_record import TaskInSlot, TaskTimes, Verdict
 from rota.child.slots import Phase
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.outcome import RetryOutcome

@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
 from rota_supervisor.notice import ChildNotice, Closed, FleetEvent, Held, Notice, Pace, PoolNotice, dated, read_pace

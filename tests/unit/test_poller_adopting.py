@@ -5,16 +5,15 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
-from rota.poller.poller_bell import Listening, prefixes_of
+from rota.child.slot_memory import Board, SlotMemory
+from rota.poller.poller_bell import BellState, prefixes_of
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import (
+    CLASSIC_LOOK_SECONDS,
     DEAF_SECONDS,
-    LOOK_SECONDS,
     PAUSE_SECONDS,
     REFUSED_SECONDS,
-    AdoptingClassic,
+    ClassicAdoption,
     Duty,
     seconds_to_next,
 )
@@ -40,16 +39,16 @@ def adopted(
 
 
 def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
-    assert seconds_to_next(adopted(), hears=True) == LOOK_SECONDS
+    assert seconds_to_next(adopted(), hears=True) == CLASSIC_LOOK_SECONDS
     assert seconds_to_next(adopted(), hears=False) == DEAF_SECONDS
     assert seconds_to_next(adopted(due_in_seconds=0.02), hears=True) == pytest.approx(0.02)
     assert seconds_to_next(adopted(due_in_seconds=-1), hears=True) == 0
-    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == LOOK_SECONDS
+    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == CLASSIC_LOOK_SECONDS
     assert seconds_to_next(adopted(more=True), hears=True) == PAUSE_SECONDS
 
 
 def test_whoever_has_not_the_duty_only_looks() -> None:
-    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == LOOK_SECONDS
+    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == CLASSIC_LOOK_SECONDS
 
 
 def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
@@ -90,14 +89,14 @@ class Adopter:
     """The round, and what it recorded."""
 
     def __init__(self, *sources: ClassicSource) -> None:
-        self.listening = Listening()
+        self.listening = BellState()
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
         settings, report = (
             poller_settings(adopts=sources),
             PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096)))),
         )
-        self.round = AdoptingClassic(settings, Store("n"), report, Duty(self.listening), 0.0)
+        self.round = ClassicAdoption(settings, Store("n"), report, Duty(self.listening), 0.0)
 
 
 def test_a_fleet_that_adopts_nothing_never_calls() -> None:
@@ -155,7 +154,7 @@ def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop()
 
 
 def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_look_at_what_came_before() -> None:
-    listening, server = Listening(wanted=("queue:mail",)), FakeServer()
+    listening, server = BellState(wanted=("queue:mail",)), FakeServer()
     assert listening.is_outdated
     listening.begin(connection(server))
     tracking = "CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "queue:mail"
@@ -165,26 +164,26 @@ def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_lo
 
 @pytest.mark.parametrize("command", ["HELLO", "CLIENT"])
 def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
-    listening, server = Listening(wanted=("queue:mail",)), FakeServer(refuses=command)
+    listening, server = BellState(wanted=("queue:mail",)), FakeServer(refuses=command)
     listening.begin(connection(server))
     assert (listening.hears, listening.is_outdated, listening.client_id) == (False, False, 0)
 
 
 def test_nobody_is_asked_to_tell_of_nothing() -> None:
-    listening, server = Listening(), FakeServer()
+    listening, server = BellState(), FakeServer()
     listening.begin(connection(server))
     assert server.sent == [("HELLO", 3), ("CLIENT", "ID")]
     assert not listening.hears
 
 
 def test_a_notification_is_sorted_by_its_key() -> None:
-    listening = Listening(wanted=("queue:mail",))
+    listening = BellState(wanted=("queue:mail",))
     listening.invalidated([b"{n}:queue:mail"])
     assert (listening.rang, math.isfinite(listening.changed_at)) == (False, True)
-    listening = Listening(wanted=("queue:mail",))
+    listening = BellState(wanted=("queue:mail",))
     listening.invalidated([b"queue:mail"])
     assert (listening.rang, math.isfinite(listening.changed_at)) == (True, False)
     for wanted in ((), ("queue:mail",)):
-        listening = Listening(wanted=wanted)
+        listening = BellState(wanted=wanted)
         listening.invalidated(None)
         assert (listening.rang, math.isfinite(listening.changed_at)) == (bool(wanted), True)

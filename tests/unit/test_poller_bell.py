@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_signals import StopSignals
-from rota.poller.poller_bell import Listening, PollerBell
+from rota.child.child_life import StopSignals
+from rota.poller.poller_bell import BellState, PollerBell
 from rota.protocol.keys import Keys
 from rota.server.connection import Connection
 from rota.server.link import Link
@@ -87,7 +87,7 @@ def link(connection: FakeConnection) -> FakeLink:
 @pytest.fixture
 def bell(link: FakeLink) -> Iterator[PollerBell]:
     death_read, death_write = os.pipe()
-    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read, Listening())
+    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read, BellState())
     os.close(death_read)
     os.close(death_write)
 

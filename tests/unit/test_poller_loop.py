@@ -6,15 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_signals import StopSignals, Waiter
-from rota.child.life import EXIT_DRAINED, Life
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.child_life import EXIT_DRAINED, Life, StopSignals, Waiter
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import Phase
-from rota.poller.poller_bell import Listening, PollerBell
-from rota.poller.poller_loop import PollerLoop, Rounds
+from rota.poller.poller_bell import BellState, PollerBell
+from rota.poller.poller_loop import PollerLoop, Promotion, Rounds, Standby
 from rota.poller.poller_report import PollerReport
-from rota.poller.promotion import Promoting, Standby
 from rota.protocol.command import Command
 from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.store import Store
@@ -123,8 +120,8 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
         bell=cast(PollerBell, server),
         waiter=cast(Waiter, server),
         signals=signals,
-        promoting=Promoting(Standby(0), store, report, server.clock),
-        rounds=Rounds(poller_settings(), store, report, server.clock, Listening()),
+        promoting=Promotion(Standby(0), store, report, server.clock),
+        rounds=Rounds(poller_settings(), store, report, server.clock, BellState()),
         rank=0,
         clock=server.clock,
     )

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from rota.poller.promotion import UNKNOWN_DUE, NextDue, Standby, WakeLatency
+from rota.poller.poller_loop import Standby, WakeLatency
+from rota.poller.rounds import UNKNOWN_DUE, NextDue
 
 MILLISECOND = 0.001
 

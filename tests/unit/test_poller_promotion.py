@@ -5,18 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board, SlotMemory
+from rota.poller.poller_loop import LOOK_SECONDS, MARGIN_SECONDS, STANDBY_SECONDS, Promotion, Standby
 from rota.poller.poller_report import PollerReport
-from rota.poller.promotion import (
-    LONGEST_SECONDS,
-    LOOK_SECONDS,
-    MARGIN_SECONDS,
-    STANDBY_SECONDS,
-    NextDue,
-    Promoting,
-    Standby,
-)
+from rota.poller.rounds import LONGEST_SECONDS, NextDue
 from rota.protocol.command import Command
 from rota.protocol.replies import Promoted
 from rota.protocol.store import Store
@@ -65,16 +57,16 @@ def server() -> Server:
     return Server()
 
 
-def promoting_at(server: Server, rank: int = 0) -> Promoting:
+def promoting_at(server: Server, rank: int = 0) -> Promotion:
     report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4, Board(memoryview(bytearray(4096))))
-    return Promoting(Standby(rank), Store("n"), report, server.clock)
+    return Promotion(Standby(rank), Store("n"), report, server.clock)
 
 
-def step(promoting: Promoting, server: Server, *, rested: bool = False) -> None:
+def step(promoting: Promotion, server: Server, *, rested: bool = False) -> None:
     promoting.step(cast(Connection, server), rested=rested)
 
 
-def rest_and_step(promoting: Promoting, server: Server) -> int:
+def rest_and_step(promoting: Promotion, server: Server) -> int:
     """Rest until it is due, if it is not yet, with a timer that ends late; answers when the call arrived."""
     rested = promoting.due_at() > server.now
     if rested:

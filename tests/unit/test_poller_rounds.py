@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board, SlotMemory
 from rota.poller.fleet_walks import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
@@ -16,11 +15,10 @@ from rota.poller.fleet_walks import (
     SCANS_A_BURST,
     SEARCH_AGAIN_SECONDS,
 )
-from rota.poller.poller_bell import Listening
+from rota.poller.poller_bell import BellState
 from rota.poller.poller_loop import Rounds
 from rota.poller.poller_report import PollerReport
-from rota.poller.promotion import NextDue
-from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS
+from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, NextDue
 from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedScheduled, Bounded, Retired, Swept
 from rota.protocol.store import Store
@@ -138,7 +136,7 @@ class Poller:
         self.store = Store("n")
         slot = SlotMemory.create(1).slot(0)
         self.recorder = Recorder(slot.metrics)
-        self.listening = Listening()
+        self.listening = BellState()
         self.board = Board(slot.spare)
         report = PollerReport(self.recorder, 4, self.board)
         self.rounds = Rounds(settings, self.store, report, self.clock, self.listening)

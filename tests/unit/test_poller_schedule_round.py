@@ -6,12 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
-from rota.poller.poller_bell import Listening
+from rota.child.slot_memory import Board, SlotMemory
+from rota.poller.poller_bell import BellState
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import Duty
-from rota.poller.schedule_round import LOOK_SECONDS, STANDBY_LOOK_SECONDS, Scheduling
+from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Duty, ScheduleRound
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
@@ -45,11 +43,11 @@ class Poller:
         self.calls: list[str] = []
         self.advanced: list[str] = []
         self.fail: dict[str, Exception] = {}
-        self.duty = Duty(Listening(), walks=True)
+        self.duty = Duty(BellState(), walks=True)
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
         report = PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096))))
-        self.round = Scheduling(poller_settings(), Store("n"), report, self.duty, NOW)
+        self.round = ScheduleRound(poller_settings(), Store("n"), report, self.duty, NOW)
 
     def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:
         self.duty.told(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
@@ -91,9 +89,9 @@ def test_without_schedules_it_does_nothing(poller: Poller) -> None:
 
 def test_who_walks_looks_first_and_the_others_when_that_one_does_not(poller: Poller) -> None:
     poller.sweep(NOW_US + 10 * SECOND_US)
-    assert poller.round.due_at == NOW + 10 - LOOK_SECONDS
+    assert poller.round.due_at == NOW + 10 - UPCOMING_SECONDS
     poller.sweep(NOW_US + 10 * SECOND_US, walks=False)
-    assert poller.round.due_at == NOW + 10 - STANDBY_LOOK_SECONDS
+    assert poller.round.due_at == NOW + 10 - STANDBY_UPCOMING_SECONDS
 
 
 def test_each_upcoming_schedule_is_advanced_and_counted_then_it_waits_for_the_next_sweep(poller: Poller) -> None:

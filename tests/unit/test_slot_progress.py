@@ -95,7 +95,7 @@ def test_a_record_that_was_written_over_says_nothing(place: Place, byte: bytes) 
 _WRITER = f"""
 import os, sys, threading
 from rota.child.slot_memory import move_in
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 record = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot.record(0)
 record.start({ENTRY!r}, "name", 1, 2)
 def write(letters):

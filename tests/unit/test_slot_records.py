@@ -9,7 +9,7 @@ import pytest
 
 from rota.child.slot_layout import MOST_PLACES, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot, TaskTimes
+from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Slot
 
 ENTRY = b"id queue i 1 2 0 0 0 0 -"

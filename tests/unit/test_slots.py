@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
-from rota.child.slot_record import TaskRecord
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, TaskTimes
+from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, TaskRecord, TaskTimes
 from rota.child.slots import Phase, RecycleReason, Slot, pids_on
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
@@ -301,7 +300,7 @@ def test_untouched_slots_cost_nothing() -> None:
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import move_in
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
 record = slot.record(0)
 for n in itertools.count(1):
@@ -347,7 +346,7 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[TaskInSlot], list[int]]:
 _SUICIDE = """
 import os, signal, sys
 from rota.child.slot_memory import move_in
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 slot.add_outcomes(4, b"left")
 slot.record(0).start(b"id-1 mail i", "send", 5, 6)

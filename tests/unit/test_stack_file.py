@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
-from rota.child.child_signals import STACK_SIGNAL
+from rota.child.child_life import STACK_SIGNAL
 
 LEAVES = """
 import atexit, os, signal
-from rota.child.child_signals import STACK_SIGNAL
+from rota.child.child_life import STACK_SIGNAL
 from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_task import TaskInSlot, Verdict
+from rota.child.slot_record import TaskInSlot, Verdict
 from rota.errors import TimeLimit
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
 from rota.protocol.replies import Retired
@@ -16,7 +16,7 @@ from rota.protocol.wire import NOTHING
 from rota.tasks.options import TaskOptions, check_options
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
-from rota.worker.attempt_maker import verdict_on
+from rota.worker.attempt import verdict_on
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rota.child.life import Fence, Life
+from rota.child.child_life import Fence, Life
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
+from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.status import attempts_of
 from rota.client.task import Task
@@ -38,8 +38,7 @@ from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks, current_task
 from rota.tasks.options import Rate, TaskOptions
 from rota.tasks.registry import Registry
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt
-from rota.worker.attempt_maker import AttemptMaker, ShortLimits
+from rota.worker.attempt import Attempt, AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
 from rota.worker.preparation import Preparer

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_signals import Waiter, Woken
-from rota.child.life import NANOSECONDS
+from rota.child.child_life import Waiter, Woken
+from rota.durations import NANOSECONDS
 from rota.protocol.keys import Keys
 from rota.protocol.store import Store
 from rota.protocol.tiers import NO_TIERS

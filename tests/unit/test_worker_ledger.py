@@ -1,6 +1,6 @@
 """The books of a worker that runs many tasks at once: places, and outcomes that no answer has named."""
 
-from rota.child.life import NANOSECONDS
+from rota.durations import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
 from rota.protocol.turns import TurnReply, TurnWord

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.child_settings import TaskOverride, WorkerSettings
-from rota.child.slot_task import UNKNOWN_TASK
+from rota.child.slot_record import UNKNOWN_TASK
 from rota.client.task import Task
 from rota.protocol.outcome import NotRunnable
 from rota.tasks.options import TaskOptions, check_options

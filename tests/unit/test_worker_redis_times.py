@@ -2,10 +2,10 @@
 
 import pytest
 
-from rota.child.life import Fence, fence_ns
+from rota.child.child_life import Fence, fence_ns
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
-from rota.worker.lifespan import ENDLESS, Span, span_of
+from rota.worker.loop_state import ENDLESS, Span, span_of
 from rota.worker.redis_times import Anchor, RedisClock, times_of
 
 # Redis said 1,000,000 us between 5 ms and 7 ms of our clock.

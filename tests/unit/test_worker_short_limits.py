@@ -2,7 +2,7 @@
 
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
-from rota.worker.attempt_maker import ShortLimits
+from rota.worker.attempt import ShortLimits
 from rota_supervisor.master.core.plan import URGENT_SECONDS
 
 SECOND_NS = 1_000_000_000

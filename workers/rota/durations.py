@@ -10,6 +10,7 @@ from typing import Any, Final
 Duration = float | timedelta
 
 MICROSECONDS = 1_000_000
+NANOSECONDS: Final = 1_000_000_000
 _MILLISECONDS = 1_000
 MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers hold microseconds exactly up to the year 2255
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Final
 
-from rota.child import life, slot_memory
+from rota.child import child_life, slot_memory
 from rota.telemetry import log
 from rota_supervisor import child, layout
 from rota_supervisor.exporter.access import Door
@@ -29,7 +29,7 @@ def main() -> int:
     except OSError as error:
         child.leave_last_words(stack_fd, f"[http] cannot be used: {error}")
         return EXIT_NO_DOOR
-    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: life.ring(bell_fd))
+    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(bell_fd))
     return serve(settings, door, place, listen_fd)
 
 

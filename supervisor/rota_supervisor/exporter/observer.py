@@ -8,9 +8,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rota import __version__
-from rota.child.life import boottime_seconds
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.child_life import boottime_seconds
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION, is_name

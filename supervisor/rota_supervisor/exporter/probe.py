@@ -6,9 +6,8 @@ Whether the fleet is alive and ready follows from that alone: health is answered
 import json
 from collections.abc import Iterable
 
-from rota.child.life import boottime_seconds
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.child_life import boottime_seconds
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT, boottime_ns
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.regions import touched

@@ -11,10 +11,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rota.child import child_signals, life
-from rota.child.life import boottime_seconds
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child import child_life
+from rota.child.child_life import boottime_seconds
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
@@ -117,9 +116,9 @@ def _catch_signals() -> int:
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    for number in child_signals.OF_THE_MASTER:
+    for number in child_life.OF_THE_MASTER:
         signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
-    heard = {signal.SIGTERM, signal.SIGINT, child_signals.STACK_SIGNAL, *child_signals.OF_THE_MASTER}
+    heard = {signal.SIGTERM, signal.SIGINT, child_life.STACK_SIGNAL, *child_life.OF_THE_MASTER}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     return fd
 
@@ -129,7 +128,7 @@ def _serve(server: Server, place: ExporterPlace, signals_fd: int) -> int:
         place.slot.beat()
         woken = server.turn(BEAT_SECONDS)
         if place.death_fd in woken:
-            return life.EXIT_ORPHANED
+            return child_life.EXIT_ORPHANED
         if signals_fd in woken:
             place.slot.phase = Phase.DRAINING
             return _drain(server, place, signals_fd)
@@ -143,5 +142,5 @@ def _drain(server: Server, place: ExporterPlace, signals_fd: int) -> int:
         with suppress(BlockingIOError):
             os.read(signals_fd, 4096)  # it stays readable otherwise, and turns would not wait
         if place.death_fd in server.turn(left):
-            return life.EXIT_ORPHANED
-    return life.EXIT_DRAINED
+            return child_life.EXIT_ORPHANED
+    return child_life.EXIT_DRAINED

@@ -4,7 +4,7 @@ First the roster (see `roster`), then one region a slot: header | record of the 
 metrics (see `recorder`) | marks and records of the further places, which only workers of several tasks touch | lines of
 the log that are not written yet.
 
-A record is two copies of a task, and its progress (see `slot_progress`). Its mark, two words, stands apart from it, so
+A record is two copies of a task, and its progress (see `slot_record`). Its mark, two words, stands apart from it, so
 that one glance at the marks says which of hundreds of places have a task.
 
 Each part is declared once: its fields in their order, and how many words each takes. `offsets` is derived from that.

@@ -1,6 +1,7 @@
 """The memory that holds all slots: one sealed memfd, made by the master before its first child.
 
-Each child maps its own region, the roster for reading, and closes the descriptor, with which it could map the rest.
+Each child maps its own region, the roster for reading, and closes the descriptor, with which it could map the rest. A
+`Board` is a text that a process puts up for others in a part of that memory.
 """
 
 import ctypes
@@ -10,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES, WORD
 from rota.child.slots import Slot
 
 MOST_SLOTS: Final = 1024
@@ -103,3 +104,44 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
         code = ctypes.get_errno()
         raise OSError(code, f"mapping a slot: {os.strerror(code)}")
     return memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+
+
+class Board:
+    """Two copies of the text, and a number that selects one of them, written last.
+
+    A process that reads during a write finds the earlier text, and reads again if another write came meanwhile.
+    """
+
+    def __init__(self, area: memoryview) -> None:
+        self._bytes = area
+        self._words = area.cast("q")
+        self._copy_bytes = (len(area) - WORD) // 2 // WORD * WORD
+
+    @property
+    def room(self) -> int:
+        """The largest text, in bytes."""
+        return self._copy_bytes - WORD
+
+    def put_up(self, raw: bytes) -> None:
+        """Replace the text. Raises ValueError if it does not fit."""
+        if len(raw) > self.room:
+            raise ValueError(f"{len(raw)} bytes do not fit on a board of {self.room}")
+        number = self._words[0] + 1
+        at = self._place_of(number)
+        self._bytes[at + WORD : at + WORD + len(raw)] = raw
+        self._words[at // WORD] = len(raw)
+        self._words[0] = number
+
+    def read(self) -> bytes:
+        """Return the current text, b"" if there is none."""
+        while True:
+            number = self._words[0]
+            if number == 0:
+                return b""
+            at = self._place_of(number)
+            raw = bytes(self._bytes[at + WORD : at + WORD + self._words[at // WORD]])
+            if self._words[0] == number:
+                return raw
+
+    def _place_of(self, number: int) -> int:
+        return WORD + (number & 1) * self._copy_bytes

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from rota.child.slot_layout import (
     HEADER,
+    HELD_LINES_AT,
+    LOG_BYTES,
     MARK,
     MARK_WORDS,
     METRICS_AT,
@@ -28,9 +30,7 @@ from rota.child.slot_layout import (
     ROSTER_WORDS,
     mark_at,
 )
-from rota.child.slot_record import TaskRecord
-from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
-from rota.child.slot_texts import HeldLines
+from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
 # The word of the outcomes: how many arguments, where they begin, how many bytes.
@@ -141,6 +141,53 @@ _REASONS = {reason.value: reason for reason in RecycleReason}
 def boottime_ns() -> int:
     """Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class HeldLines:
+    """Log lines of several short tasks, up to LOG_BYTES, which a worker writes at once.
+
+    They are in its slot too, so that the master writes what a killed worker leaves behind. The worker never reads them
+    from there, as a task may have written over them.
+    """
+
+    __slots__ = ("_bytes", "_lines", "_size", "_words")
+
+    def __init__(self, region: memoryview, words: memoryview) -> None:
+        self._bytes = region
+        self._words = words
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        """How many lines are held."""
+        return len(self._lines)
+
+    def add(self, line: bytes) -> bool:
+        """Hold a line; returns whether it fits."""
+        begin = self._size
+        end = begin + len(line)
+        if end > LOG_BYTES:
+            return False
+        self._bytes[HELD_LINES_AT + begin : HELD_LINES_AT + end] = line
+        self._lines.append(line)
+        self._size = self._words[HEADER.held_lines] = end
+        return True
+
+    def text(self) -> bytes:
+        """Return all of them."""
+        return b"".join(self._lines)
+
+    def clear(self) -> None:
+        """They are written. Whoever is killed just before this has them written twice, and never not at all."""
+        self._lines.clear()
+        self._size = self._words[HEADER.held_lines] = 0
+
+    def left_behind(self) -> bytes:
+        """Return the lines that a process has left that is gone, whole ones only: master's side."""
+        text = bytes(
+            self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
+        )
+        return text[: text.rfind(b"\n") + 1]
 
 
 class Slot(RosterPart):

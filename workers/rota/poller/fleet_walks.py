@@ -106,7 +106,7 @@ class KeyWalk(WalkingRound):
                 self._strays[name] = fault
 
 
-class Adopting(WalkingRound):
+class ScheduledAdoption(WalkingRound):
     """The search for what other languages scheduled, when a sweep says that there is something, so that it has its
     ticket long before it is due."""
 
@@ -150,7 +150,7 @@ class Adopting(WalkingRound):
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 
 
-class Auditing(WalkingRound):
+class AuditWalk(WalkingRound):
     """The walk of the audit, each minute: see `rota.protocol.audit_walk`. It takes no more than a third of the time."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rota.child.child_signals import Orphaned, StopSignals
+from rota.child.child_life import Orphaned, StopSignals
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
 from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, Connection, unanswered
@@ -26,7 +26,7 @@ from rota.telemetry import log, log_events
 
 
 @dataclass(slots=True)
-class Listening:
+class BellState:
     """State shared by the rounds of a poller and its bell."""
 
     wanted: tuple[str, ...] = ()  # prefixes of classic queues to track
@@ -67,7 +67,7 @@ class Listening:
 class KeyTracking:
     """Tracking of the keys that the next `EXISTS` reads, with notifications redirected to the bell's connection."""
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, listening: BellState) -> None:
         self._listening = listening
         self._route: tuple[Connection | None, int] = (None, 0)
         self._keys: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class PollerBell:
     """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
     server it is silent. The same connection receives notifications of changed keys."""
 
-    def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: Listening) -> None:
+    def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
         self._link = link
         self._listening = listening
         self._signals = signals

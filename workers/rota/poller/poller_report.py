@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from rota.child.slot_texts import Board
+from rota.child.slot_memory import Board
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Retired, Swept

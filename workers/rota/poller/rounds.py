@@ -6,6 +6,11 @@ until its next time, so that it holds up no other round. Times are monotonic.
 The round of classic queues takes from lists what is there, and from sorted sets what is due. Every poller of the fleet
 looks now and then, and one has the duty to listen: the server reports each change to it, and it takes an item when it
 is due. The call that takes says which poller has the duty: when that poller dies, another has it within a second.
+
+The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start as any
+other delayed task, however late the pollers are by then. Each poller may do it: the script takes what one of them has
+worked out from the record as it stands, and the others find another. So that they do not all work for nothing, the one
+that walks for the fleet goes first, and the others wait for a while longer.
 """
 
 import math
@@ -17,17 +22,48 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from rota.child.child_settings import PollerSettings
-from rota.poller.poller_bell import KeyTracking, Listening
+from rota.poller.poller_bell import BellState, KeyTracking
 from rota.poller.poller_report import PollerReport
-from rota.poller.promotion import NextDue
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import LOST, Account
 from rota.protocol.replies import AdoptedClassic, Swept
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveWord, ScheduleStore, read_record
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
-from rota.server.server_errors import Refused
+from rota.server.server_errors import PushedBack, Refused
 
 T = TypeVar("T")
+
+LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings nobody: look at least this often
+
+
+@dataclass(frozen=True, slots=True)
+class NextDue:
+    """The answer of a look at the delayed set: the next due time, and Redis time in a call `sent_at` (monotonic).
+
+    Times are reckoned from the sending, so a call that is sent at a due time, and takes as long to arrive as that one
+    did, arrives when it is due.
+    """
+
+    next_due_us: int | None
+    now_us: int
+    sent_at: float
+
+    @property
+    def due_at(self) -> float:
+        """The next due time (monotonic)."""
+        if self.next_due_us is None:
+            return math.inf
+        return self.sent_at + (self.next_due_us - self.now_us) / MICROSECONDS
+
+    @property
+    def look_again_at(self) -> float:
+        """When it is too old (monotonic)."""
+        return self.sent_at + LONGEST_SECONDS
+
+
+UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
+"""Before the first look, and when the last is worth nothing: it is time for one."""
 
 
 @dataclass(slots=True)
@@ -38,7 +74,7 @@ class Duty:
     `schedule_at`: when a schedule has an occurrence that nobody has enqueued (monotonic), `inf` for none or when that
     is not known. `undeclared`: schedules that are to be forgotten."""
 
-    listening: Listening
+    listening: BellState
     walks: bool = False
     untold: int = 0
     left: int = 0
@@ -87,7 +123,7 @@ class Round:
 
 CHUNK: Final = 125  # an item costs the server 11 us: turns wait for 1.4 ms, as behind a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # at least from one call to the next, so that the other rounds have their turn in a flood
-LOOK_SECONDS: Final = 0.25  # by every poller: it finds what one that was killed had heard of
+CLASSIC_LOOK_SECONDS: Final = 0.25  # by every poller: it finds what one that was killed had heard of
 DEAF_SECONDS: Final = 0.04  # by the one that should listen where the server does not tell it
 REFUSED_SECONDS: Final = 1.0
 
@@ -103,7 +139,7 @@ TRIM_SECONDS: Final = 60.0
 _CALLS_A_TRIM: Final = 20
 
 
-class Sweeping(Round):
+class SweepRound(Round):
     """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty.
 
     While nothing is there, one look at the keys in which something could appear takes the place of most sweeps. The
@@ -203,7 +239,7 @@ class Sweeping(Round):
             self._report.retired(owner, retired)
 
 
-class Trimming(Round):
+class TrimRound(Round):
     """Keeps the dead set within its age and size: each minute up to 20 calls, as long as there is more to forget."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
@@ -220,7 +256,7 @@ class Trimming(Round):
             self._next_at = now + TRIM_SECONDS
 
 
-class AdoptingClassic(Round):
+class ClassicAdoption(Round):
     """Never due where nothing is to be adopted."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
@@ -252,8 +288,95 @@ def seconds_to_next(adopted: AdoptedClassic, *, hears: bool) -> float:
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.on_duty:
-        return LOOK_SECONDS
-    look = LOOK_SECONDS if hears else DEAF_SECONDS
+        return CLASSIC_LOOK_SECONDS
+    look = CLASSIC_LOOK_SECONDS if hears else DEAF_SECONDS
     if adopted.next_due_us is None:
         return look
     return min(look, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
+
+
+AHEAD_SECONDS: Final = 8.0  # what is enqueued: pollers may all be away for five seconds, and nothing is late
+UPCOMING_SECONDS: Final = 6.0  # before the first occurrence that is not enqueued; a sweep tells of it each 0.9 s
+STANDBY_UPCOMING_SECONDS: Final = 3.0
+_FULL: Final = "oom"
+
+
+class ScheduleRound(Round):
+    """What a sweep told of schedules: those that nobody declares are forgotten, and those with an occurrence soon have
+    it enqueued, one a step."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        super().__init__(settings, store, report, duty, now)
+        self._schedules = ScheduleStore(store.keys.namespace)
+        self._upcoming: deque[Kept] = deque()
+        self._looked_at_us = 0
+        self._has_more = False
+
+    @property
+    def due_at(self) -> float:
+        if self._upcoming or self._duty.undeclared:
+            return -math.inf
+        return self._duty.schedule_at - self._look_seconds
+
+    @property
+    def _look_seconds(self) -> float:
+        return UPCOMING_SECONDS if self._duty.walks else STANDBY_UPCOMING_SECONDS
+
+    def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
+        """Forget a schedule, or enqueue occurrences of one, or look which there are. Raises ServerError."""
+        if self._duty.undeclared:
+            self._forget(connection, self._duty.undeclared[0])
+            del self._duty.undeclared[0]
+        elif self._upcoming:
+            kept = self._upcoming[0]
+            self._advance(connection, kept)
+            if self._upcoming:
+                self._upcoming.popleft()
+        else:
+            self._look(connection)
+
+    def _forget(self, connection: Connection, name: str) -> None:
+        call = self._schedules.forget(name, self._lease_ms * 1000)
+        if self._unless_refused("forget", lambda: connection.run(call), name) is RemoveWord.REMOVED:
+            self._report.schedule_removed(name)
+
+    def _look(self, connection: Connection) -> None:
+        call = self._schedules.upcoming(round(self._look_seconds * MICROSECONDS), SCHEDULES_A_PAGE)
+        self._duty.schedule_at = math.inf  # until the next sweep
+        answer = self._unless_refused("upcoming", lambda: connection.run(call))
+        if answer is not None:
+            self._looked_at_us, found = answer
+            self._upcoming.extend(found)
+            self._has_more = len(found) == SCHEDULES_A_PAGE
+
+    def _advance(self, connection: Connection, kept: Kept) -> None:
+        # Imported only here: a fleet without schedules does without time zones and what reads expressions.
+        from rota.schedules.occurrences import advance  # noqa: PLC0415
+        from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
+
+        try:
+            record = read_record(kept.record)
+            schedule = decode_schedule(kept.name, record.text)
+        except ValueError as error:
+            self._report.schedule_unreadable(kept.name, str(error))
+            return
+        planned = advance(schedule, record, self._looked_at_us, round(AHEAD_SECONDS * MICROSECONDS))
+        may_overlap = schedule.overlap == "queue"
+        call = self._schedules.advance(
+            kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap
+        )
+        if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
+            self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
+            if self._has_more:  # as at midnight: the rest follows at once, and is not 500 a sweep
+                self._duty.schedule_at = -math.inf
+
+    def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
+        """A full server takes nothing new, and all else goes on: this is left until the next sweep."""
+        try:
+            return call()
+        except PushedBack as error:
+            if error.reason != _FULL:
+                raise
+            self._report.refused(error, "advance")
+            self._upcoming.clear()
+            return None

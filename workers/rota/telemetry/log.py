@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.child.child_settings import LogSettings
-from rota.child.slot_texts import HeldLines
+from rota.child.slots import HeldLines
 from rota.soft_limit import time_limit_deferred
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m

@@ -4,8 +4,7 @@ Both stand in for the server for all clients of this process, in all threads, be
 through. With a server and workers: the fixtures `rota_client` and `rota_fleet` of the pytest plugin.
 """
 
-from rota.testing.captured_calls import CapturedCall
-from rota.testing.captures import Capture, CaptureClock, EndlessDrain, capture
+from rota.testing.captures import Capture, CaptureClock, CapturedCall, EndlessDrain, capture
 from rota.testing.inline_runs import Ran, eager
 from rota.testing.stand_in import NotAnswered, NotRun
 

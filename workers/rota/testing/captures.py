@@ -1,28 +1,193 @@
-"""Calls that are collected, and run only when the test says so, and the clock by which they are due."""
+"""Calls that are collected, what a test may expect of them, and the clock by which they are due. They run only when the
+test says so."""
 
-import heapq
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count, islice, takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack, overload
 
 from rota.client.default_clients import default_client
-from rota.durations import MICROSECONDS, Duration, microseconds, unix_microseconds, utc_datetime
+from rota.client.preparation import prepare
+from rota.durations import MICROSECONDS, Duration, microseconds, seconds, unix_microseconds, utc_datetime
+from rota.protocol.body import decode_body
 from rota.protocol.entry import Kind
-from rota.protocol.new_tasks import NewTask
+from rota.protocol.new_tasks import FRONT, NewTask
 from rota.protocol.schedule_store import occurrence_id
 from rota.protocol.task_states import State
+from rota.tasks.call import Call
+from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry
-from rota.testing.captured_calls import CapturedCall, Expected, WantedCalls, captured_call, said_of
-from rota.testing.inline_runs import Manner, Ran, raise_failure, run_attempt
-from rota.testing.kept_tasks import Books, KeptTask
+from rota.testing.inline_runs import IN_TESTS, Manner, Ran, raise_failure, run_attempt
+from rota.testing.kept_tasks import Books, KeptTask, WaitingTasks
 from rota.testing.stand_in import StandIn, standing_in
+from rota.worker.preparation import Preparer, Runnable
 
 if TYPE_CHECKING:
     from rota.client.task import Task
+
+
+_ANY_QUEUE: Final = "any"  # of a call that is only compared
+_ANY_SIZE_KB: Final = 1 << 30
+_ARGUMENTS: Final = ("args", "kwargs")
+_ARGUMENTS_NAMED: Final = "arguments"
+_DURATIONS: Final = ("delay", "unique_for", "expires", "result_ttl")
+_MOST_SHOWN: Final = 20
+_MILLISECONDS: Final = 1000
+
+
+class Expected(TypedDict, total=False):
+    """What a call is to be like; what is not given may be anything. Of `args` and `kwargs` the one that is not given is
+    empty, when the other is given."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue: str
+    delay: Duration
+    at: datetime
+    id: str
+    unique: bool
+    unique_for: Duration | None
+    retries: int
+    expires: Duration | None
+    result_ttl: Duration
+    front: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCall:
+    """One accepted call. `args` and `kwargs` as they stand in its body, after JSON.
+
+    `delay`: for how many seconds it was put off, 0 for none; `at`: the time it was put off to, None without one.
+    `unique`: whether it holds a unique key, for `unique_for` seconds (None: for the life of the task). `retries`,
+    `expires` and `result_ttl` are those in force: of the call, else as declared. `kind`: immediate, delayed or
+    periodic.
+    """
+
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    queue: str
+    id: str
+    delay: float = 0.0
+    at: datetime | None = None
+    unique: bool = False
+    unique_for: float | None = None
+    retries: int = 0
+    expires: float | None = None
+    result_ttl: float = 0.0
+    front: bool = False
+    kind: str = Kind.IMMEDIATE.label
+    namespace: str = ""
+    bound: tuple[tuple[Any, ...], dict[str, Any]] = field(default=((), {}), repr=False, compare=False)
+
+    def __str__(self) -> str:
+        args, kwargs = self.bound  # as they are compared
+        words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        return f"{self.task}({', '.join(words)}){self._options()}"
+
+    def _options(self) -> str:
+        put_off = f" at={self.at.isoformat()}" if self.at else f" delay={self.delay:g}" if self.delay else ""
+        more = "".join(f" {name}" for name in ("unique", "front") if getattr(self, name))
+        kind = f" ({self.kind})" if self.kind == Kind.PERIODIC.label else ""
+        return f" queue={self.queue}{put_off}{more}{kind}"
+
+
+class Reading(NamedTuple):
+    """A body as a worker reads it: the arguments as the function takes them, so that f(1) and f(x=1) are the same, and
+    the options in force."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: TaskOptions
+
+
+def read(body: bytes) -> Reading:
+    """What a worker makes of a body; of one that it could not call, what stands there."""
+    ready = Preparer(default_registry, IN_TESTS).prepare(body)
+    if isinstance(ready, Runnable):
+        return Reading(ready.args, ready.kwargs, ready.terms.options)
+    raw = decode_body(body)
+    return Reading(raw.args, raw.kwargs, TaskOptions())
+
+
+def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
+    """What was sent, for the test."""
+    body, reading = decode_body(new.body), read(new.body)
+    due, options = new.due.removesuffix(FRONT), reading.options
+    return CapturedCall(
+        body.name,
+        body.args,
+        body.kwargs,
+        new.queue,
+        new.id,
+        delay=int(due[1:]) / MICROSECONDS if due[:1] == "+" else 0.0,
+        at=utc_datetime(int(due[1:])) if due[:1] == "@" else None,
+        unique=bool(new.unique_key),
+        unique_for=new.hold_ms / _MILLISECONDS or None,
+        retries=options.retries,
+        expires=options.expires,
+        result_ttl=options.result_ttl,
+        front=new.due.endswith(FRONT),
+        kind=kind.label,
+        namespace=namespace,
+        bound=(tuple(reading.args), dict(reading.kwargs)),
+    )
+
+
+class WantedCalls:
+    """The calls of one task that a test looks for. Raises InvalidArguments for arguments that no call of it could have,
+    and TypeError for an expectation that is none."""
+
+    def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
+        if unknown := set(expected).difference(Expected.__annotations__):
+            raise TypeError(f"a call has no {min(unknown)!r}: expect some of {', '.join(Expected.__annotations__)}")
+        self.name = task if isinstance(task, str) else task.name
+        self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
+        if "args" in expected or "kwargs" in expected:
+            self._values["bound"] = _bound(self.name, expected.get("args", ()), expected.get("kwargs", {}))
+        self._said = ", ".join(f"{name}={value!r}" for name, value in expected.items())
+
+    def __str__(self) -> str:
+        return f"{self.name} with {self._said}" if self._said else self.name
+
+    def differences(self, call: CapturedCall) -> list[str]:
+        """In what a call of the task is another one."""
+        if call.task != self.name:
+            return ["task"]
+        found = [name for name, value in self._values.items() if _comparable(name, getattr(call, name)) != value]
+        return [_ARGUMENTS_NAMED if name == "bound" else name for name in found]
+
+
+def _comparable(name: str, value: Any) -> Any:
+    return seconds(value, name) if name in _DURATIONS and value is not None else value
+
+
+def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    # By the way of a real call, so that what JSON changes is changed here too.
+    queue = None if name in default_registry else _ANY_QUEUE
+    reading = read(prepare(Call(name, args, kwargs, queue=queue), default_registry, _ANY_SIZE_KB).body)
+    return tuple(reading.args), dict(reading.kwargs)
+
+
+def said_of(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
+    """What was enqueued instead, those of the task first, each with what differs."""
+    if not calls:
+        return "nothing was enqueued"
+    lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
+    shown = [text for _, text in lines[:_MOST_SHOWN]]
+    more = [f"  and {len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
+    return "\n".join(["enqueued were:", *shown, *more])
+
+
+def _line(call: CapturedCall, differences: list[str]) -> tuple[bool, str]:
+    is_other = differences == ["task"]
+    why = "" if is_other or not differences else f"  <- other {', '.join(differences)}"
+    return is_other, f"  {call}{why}"
+
 
 DEFAULT_MOST: Final = 1000
 _LAST_SHOWN: Final = 5
@@ -200,53 +365,6 @@ class Capture(Sequence[CapturedCall]):
             _, kept = self._books.accept(namespace, new, Kind.PERIODIC)
             if kept is not None:
                 self._accepted(namespace, [(new, kept)])
-
-
-class WaitingTasks:
-    """What waits to be drained: what is ready, in its order, and what is due later."""
-
-    def __init__(self, books: Books) -> None:
-        self._books = books
-        self._ready: deque[KeptTask] = deque()
-        self._scheduled: list[_Due] = []
-        self._numbers = count()
-
-    def clear(self) -> None:
-        """Nothing waits."""
-        self._ready.clear()
-        self._scheduled.clear()
-
-    def add(self, kept: KeptTask) -> None:
-        """It waits from now on: behind the others, or before them if it was enqueued so."""
-        if kept.state is State.SCHEDULED:
-            heapq.heappush(self._scheduled, _Due(kept.entry.due_us, next(self._numbers), kept))
-        elif kept.is_front:
-            self._ready.appendleft(kept)
-        else:
-            self._ready.append(kept)
-
-    def next(self, now_us: int) -> KeptTask | None:
-        """Take the next that is ready by now; None when none is."""
-        while self._scheduled and self._scheduled[0].due_us <= now_us:
-            kept = heapq.heappop(self._scheduled).kept
-            if kept.state is State.SCHEDULED:
-                self._books.promote(kept)
-                self.add(kept)
-        while self._ready:
-            kept = self._ready.popleft()
-            if kept.state is State.READY:  # else it was cancelled
-                return kept
-        return None
-
-    def put_back(self, kept: KeptTask) -> None:
-        """It is the next one again."""
-        self._ready.appendleft(kept)
-
-
-class _Due(NamedTuple):
-    due_us: int
-    number: int
-    kept: KeptTask
 
 
 def _endless(ran: Sequence[Ran], most: int) -> str:

@@ -6,22 +6,22 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
-from rota.child.child_signals import SOFT_LIMIT_SIGNAL
-from rota.child.life import NANOSECONDS
+from rota.child.child_life import SOFT_LIMIT_SIGNAL
+from rota.child.child_settings import TaskOverride
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns
 from rota.client.inquiries import ResultNotStored, TaskDead, result_of
 from rota.client.status import status_of
-from rota.durations import MICROSECONDS
+from rota.durations import MICROSECONDS, NANOSECONDS
 from rota.protocol.body import decode_body
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
@@ -32,12 +32,10 @@ from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
 from rota.tasks.retry_rules import DeadReason
-from rota.testing.captured_calls import IN_TESTS
 from rota.testing.kept_tasks import OWNER, Books, KeptTask
 from rota.testing.stand_in import StandIn, standing_in
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt
-from rota.worker.attempt_maker import AttemptMaker, ShortLimits
+from rota.worker.attempt import Attempt, AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
 from rota.worker.preparation import Preparer
@@ -46,6 +44,18 @@ from rota.worker.start_permission import MayStart
 
 _LOOK_SECONDS: Final = 0.005
 _limited: Final[list[TaskRecord]] = []  # what runs under a soft limit
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultTerms:
+    """As `rota.worker.preparation.TaskTerms`."""
+
+    max_payload_kb: int = 0
+    time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
+    overrides: Mapping[str, TaskOverride] = field(default_factory=dict)
+
+
+IN_TESTS: Final = DefaultTerms()
 
 
 def is_in_main_thread() -> bool:

@@ -1,10 +1,13 @@
 """What the server would know of each task: which are live, which unique keys are held, how tasks stand and ended. What
 the scripts do to one task is done here to one, without lanes, owners and leases."""
 
+import heapq
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, assert_never
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from rota.child.slot_record import TaskRecord
 from rota.durations import MICROSECONDS
@@ -196,6 +199,53 @@ class Books:
     def _holder(self, namespace: str, key: str) -> str:
         held = self._keys.get((namespace, key)) if key else None
         return held[0].entry.id if held is not None and self.now_us() < held[1] else ""
+
+
+class WaitingTasks:
+    """What waits to be drained: what is ready, in its order, and what is due later."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._ready: deque[KeptTask] = deque()
+        self._scheduled: list[_Due] = []
+        self._numbers = count()
+
+    def clear(self) -> None:
+        """Nothing waits."""
+        self._ready.clear()
+        self._scheduled.clear()
+
+    def add(self, kept: KeptTask) -> None:
+        """It waits from now on: behind the others, or before them if it was enqueued so."""
+        if kept.state is State.SCHEDULED:
+            heapq.heappush(self._scheduled, _Due(kept.entry.due_us, next(self._numbers), kept))
+        elif kept.is_front:
+            self._ready.appendleft(kept)
+        else:
+            self._ready.append(kept)
+
+    def next(self, now_us: int) -> KeptTask | None:
+        """Take the next that is ready by now; None when none is."""
+        while self._scheduled and self._scheduled[0].due_us <= now_us:
+            kept = heapq.heappop(self._scheduled).kept
+            if kept.state is State.SCHEDULED:
+                self._books.promote(kept)
+                self.add(kept)
+        while self._ready:
+            kept = self._ready.popleft()
+            if kept.state is State.READY:  # else it was cancelled
+                return kept
+        return None
+
+    def put_back(self, kept: KeptTask) -> None:
+        """It is the next one again."""
+        self._ready.appendleft(kept)
+
+
+class _Due(NamedTuple):
+    due_us: int
+    number: int
+    kept: KeptTask
 
 
 def _new_entry(new: NewTask, kind: Kind | None, now_us: int) -> Entry:

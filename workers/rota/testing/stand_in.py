@@ -1,21 +1,222 @@
-"""What answers clients in place of the server."""
+"""What answers clients in place of the server, and what that knows of chains and groups: what follows which task, and
+which members of a group have not ended. What `lua/shared/following.lua` does at the end of a task is done here."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar, cast
 
 from rota.client.interception import Interceptor, interception
 from rota.client.waits import Goal, GroupQuestion, WaitQuestion
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
-from rota.protocol.groups import Room
-from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.groups import Added, AddWord, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
+from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
-from rota.protocol.wire import unpack
-from rota.testing.kept_groups import KeptGroups
-from rota.testing.kept_tasks import Accepted, Books
+from rota.protocol.wire import text_of, unpack
+from rota.testing.kept_tasks import Accepted, Books, KeptTask
+
+_FIRST: Final = 7
+_FIELDS: Final = 5  # of a member
+_REMEMBERED_US: Final = 50_000_000  # ENDED_MS of lua/shared/following.lua
+_OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
+
+
+@dataclass(slots=True)
+class KeptGroup:
+    """A group. `live`: the ids of members that have not ended; `ended`: how many did, by how."""
+
+    then: bytes
+    on_dead: bytes
+    opened_us: int
+    phase: GroupPhase = GroupPhase.OPEN
+    cursor: int = 0
+    total: int = 0
+    live: set[str] = field(default_factory=set)
+    ended: Counter[str] = field(default_factory=Counter)
+    is_cancelled: bool = False
+    ended_us: int | None = None
+    followed_by: str = ""
+
+    def state(self, group_id: str) -> GroupState:
+        """As the store has it."""
+        done, dead, cancelled, expired, purged = (
+            self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")
+        )
+        return GroupState(
+            group_id, self.phase, self.is_cancelled, self.total, len(self.live), done, dead, cancelled, expired, purged,
+            self.cursor, self.opened_us, self.ended_us, self.followed_by, self._to_come(self.then),
+            self._to_come(self.on_dead),
+        )  # fmt: skip
+
+    def _to_come(self, following: bytes) -> str:
+        first = next(iter(followers_of(following)), None) if self.phase not in _OVER else None
+        return first.id if first else ""
+
+
+class _Place(NamedTuple):
+    # What a task belongs to: its group, "" for none, and what of its chain follows it.
+    group: str
+    following: Sequence[NewTask]
+
+
+class KeptGroups:
+    """The chains and groups of all namespaces. `accepted` is told of what follows, as of what is enqueued."""
+
+    def __init__(self, books: Books, accepted: Accepted) -> None:
+        self._books = books
+        self._accepted = accepted
+        self._places: dict[tuple[str, str], _Place] = {}
+        self._groups: dict[tuple[str, str], KeptGroup] = {}
+        books.on_end = self._ended
+        self.answers: dict[str, Callable[[str, Sequence[bytes]], object]] = {
+            "add_members": self._add_members,
+            "close_group": self._close,
+            "cancel_group": self._cancel,
+            "group": self._state_of,
+            "pending": self._pending,
+        }
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._places.clear()
+        self._groups.clear()
+
+    def wait(self, namespace: str, question: GroupQuestion) -> Room | None:
+        """There is always room, as nothing runs meanwhile; None for a group that has not ended."""
+        found = self._find(namespace, question.group)
+        if found is None or found.phase is GroupPhase.ENDED:
+            return Room(has_come=True, left=None)
+        return None if question.most_left is None else Room(has_come=True, left=0)
+
+    def follows(self, namespace: str, task_id: str) -> str:
+        """What a pending task follows, `task ID` or `group ID`; "" if it follows nothing."""
+        for (of, before), place in self._places.items():
+            if of == namespace and any(new.id == task_id for new in place.following):
+                return f"task {before}"
+        for (of, group_id), group in self._groups.items():
+            last = [new.id for text in (group.then, group.on_dead) for new in followers_of(text)]
+            if of == namespace and group.phase not in _OVER and task_id in last:
+                return f"group {group_id}"
+        return ""
+
+    def _pending(self, namespace: str, args: Sequence[bytes]) -> Predecessor:
+        return Predecessor(self.follows(namespace, text_of(args[0])), "")
+
+    def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
+        """A group that has not ended, or did so lately."""
+        found = self._groups.get((namespace, group_id))
+        if found is None or found.ended_us is None or self._books.now_us() < found.ended_us + _REMEMBERED_US:
+            return found
+        return None
+
+    def _add_members(self, namespace: str, args: Sequence[bytes]) -> Added:
+        _, name, opens, then, on_dead, cursor, closes = args[:_FIRST]
+        group_id = text_of(name)
+        found = self._find(namespace, group_id)
+        if found is None and opens == b"1":
+            found = self._groups[namespace, group_id] = KeptGroup(then, on_dead, self._books.now_us())
+        if group_id and (found is None or found.phase in _OVER):
+            return Added(AddWord.ENDED, found.cursor if found else 0, ())
+        if found is not None and cursor and int(cursor) != found.cursor:
+            return Added(AddWord.CURSOR, found.cursor, ())
+        if found is not None:
+            found.cursor += (len(args) - _FIRST) // _FIELDS if cursor else 0
+            found.phase = GroupPhase.CLOSED if closes == b"1" else found.phase
+        return self._take(namespace, group_id, args[_FIRST:])
+
+    def _take(self, namespace: str, group_id: str, args: Sequence[bytes]) -> Added:
+        found = self._groups.get((namespace, group_id))
+        words: list[Enqueued] = []
+        taken: list[tuple[NewTask, KeptTask]] = []
+        for at in range(0, len(args), _FIELDS):
+            new, following = _member(args[at : at + _FIELDS])
+            word, kept = self._books.accept(namespace, new)
+            words.append(word)
+            if kept is not None:
+                taken.append((new, kept))
+                self._place(namespace, new, _Place(group_id, following))
+        if found is not None:
+            found.total += len(taken)
+        self._accepted(namespace, taken)
+        self._end_if_over(namespace, group_id)
+        return Added(AddWord.OK, found.cursor if found else 0, tuple(words))
+
+    def _place(self, namespace: str, new: NewTask, place: _Place) -> None:
+        self._places[namespace, new.id] = place
+        if place.group:
+            self._groups[namespace, place.group].live.add(new.id)
+
+    def _ended(self, kept: KeptTask, how: State) -> None:
+        namespace, task_id = kept.namespace, kept.entry.id
+        place = self._places.pop((namespace, task_id), None)
+        if place is None:
+            return
+        goes_on = how is State.DONE and bool(place.following)
+        if not place.group:
+            if goes_on:
+                self._follow(namespace, place)
+            return
+        found = self._groups[namespace, place.group]
+        found.live.discard(task_id)
+        if not goes_on:
+            found.ended[how] += 1
+        elif found.is_cancelled or not self._follow(namespace, place):
+            found.ended["cancelled"] += 1
+        self._end_if_over(namespace, place.group)
+
+    def _follow(self, namespace: str, place: _Place) -> str:
+        """Enqueue the first of what follows; returns its id, "" when nothing does or its id is live."""
+        if not place.following:
+            return ""
+        new, *rest = place.following
+        _, kept = self._books.accept(namespace, new)
+        if kept is None:
+            return ""
+        self._place(namespace, new, _Place(place.group, rest))
+        self._accepted(namespace, [(new, kept)])
+        return new.id
+
+    def _end_if_over(self, namespace: str, group_id: str) -> None:
+        found = self._groups.get((namespace, group_id))
+        if found is None or found.live or found.phase in (GroupPhase.OPEN, GroupPhase.ENDED):
+            return
+        found.phase, found.ended_us = GroupPhase.ENDED, self._books.now_us()
+        last = found.on_dead if found.ended["dead"] and found.on_dead else found.then
+        if not found.is_cancelled:
+            found.followed_by = self._follow(namespace, _Place("", list(followers_of(last))))
+
+    def _close(self, namespace: str, args: Sequence[bytes]) -> bool:
+        found = self._find(namespace, text_of(args[0]))
+        if found is None or found.phase is GroupPhase.ENDED:
+            return False
+        found.phase = GroupPhase.CLOSED if found.phase is GroupPhase.OPEN else found.phase
+        self._end_if_over(namespace, text_of(args[0]))
+        return True
+
+    def _cancel(self, namespace: str, args: Sequence[bytes]) -> CancelledGroup:
+        found = self._find(namespace, text_of(args[0]))
+        if found is None or found.phase is GroupPhase.ENDED:
+            return CancelledGroup(is_known=False, cursor="0", ids=())
+        found.phase, found.is_cancelled = GroupPhase.CANCELLED, True
+        ids = tuple(found.live)
+        self._end_if_over(namespace, text_of(args[0]))
+        return CancelledGroup(is_known=True, cursor="0", ids=ids)
+
+    def _state_of(self, namespace: str, args: Sequence[bytes]) -> GroupState | None:
+        found = self._find(namespace, text_of(args[0]))
+        return None if found is None else found.state(text_of(args[0]))
+
+
+def _member(args: Sequence[bytes]) -> tuple[NewTask, list[NewTask]]:
+    task_id, queue, how, body, following = args
+    due, hold_ms, unique_key = text_of(how).split(" ", 2) if how else ("", "0", "")
+    new = NewTask(text_of(task_id), text_of(queue), body, due, unique_key, int(hold_ms))
+    return new, list(followers_of(following))
+
 
 T = TypeVar("T")
 

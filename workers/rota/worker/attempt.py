@@ -1,4 +1,9 @@
-"""One attempt: what it is made of, and what Redis and people are told of it. Nothing here talks to Redis."""
+"""One attempt, however its function is called: what it is made of, its limits, whether it can run, what becomes of an
+exception that it raises, and what Redis and people are told of it. Nothing here waits, or talks to Redis.
+
+The master keeps the limits of tasks and imports no user code, so the worker shows it in the slot what follows when a
+limit ends an attempt.
+"""
 
 import os
 import time
@@ -6,32 +11,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final, assert_never
 
-from rota.child.slot_record import TaskRecord
-from rota.child.slots import boottime_ns
-from rota.durations import utc_datetime
-from rota.errors import Retry
+from rota.child.slot_record import TaskRecord, Verdict
+from rota.child.slots import Slot, boottime_ns
+from rota.durations import NANOSECONDS, utc_datetime
+from rota.errors import Cancelled, Retry, TimeLimit
 from rota.protocol.body import texts_in
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import (
     DONE,
     FAILED,
     Account,
+    CancelledOutcome,
     DeadOutcome,
     Done,
+    Expired,
+    NotRunnable,
     Outcome,
     RetryOutcome,
     Settlement,
     account_of,
     error_line,
+    ran_by,
     traceback_text,
 )
 from rota.protocol.progress import progress_text
 from rota.soft_limit import soft_limit
-from rota.tasks.hooks import AttemptFailure, CurrentTask
-from rota.worker.preparation import Runnable, Unfit
-from rota.worker.redis_times import NOT_BEGUN, Times
+from rota.tasks.arguments import kept_result
+from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks
+from rota.tasks.options import TaskOptions
+from rota.tasks.retry_rules import GiveUp, decide
+from rota.worker.application import NoCopies, call_hook
+from rota.worker.claims import Claimed
+from rota.worker.preparation import CallTerms, Preparer, Runnable, Unfit
+from rota.worker.redis_times import NOT_BEGUN, Anchor, Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
@@ -158,3 +172,141 @@ class Attempt:
 
 
 _settlement: Final = partial(tuple.__new__, Settlement)  # as entries are made
+
+
+_ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
+_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
+
+
+def verdict_on(options: TaskOptions, failures: int, random: Callable[[], float]) -> Verdict:
+    """What follows if this attempt, before which so many failed, is ended by its hard time limit or kills its worker.
+
+    It is good for one use: whoever is judged by it dies, and another process decides anew, with another random number.
+    """
+    if options.is_started_once:
+        return Verdict()  # that it has begun is its end
+    decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
+    retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
+    return Verdict(True, retry_us, options.crash_limit or 0)
+
+
+class ShortLimits:
+    """Shows the master the shortest soft limit under a second of the last minute: so long it looks as often."""
+
+    def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
+        self._slot = slot
+        self._ring_master = ring_master
+        self._shortest_ns = _ROUND_NS
+        self._met_ns = 0
+
+    def met(self, soft_limit_ns: int, at_ns: int) -> None:
+        """The slot shows a task with this limit, that began at this time (CLOCK_BOOTTIME)."""
+        if soft_limit_ns >= _ROUND_NS:
+            return
+        is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
+        if is_news or soft_limit_ns == self._shortest_ns:
+            self._shortest_ns, self._met_ns = soft_limit_ns, at_ns
+            self._slot.show_soft_limit(soft_limit_ns, at_ns)
+        if is_news:  # this task may be over before the master looks by itself
+            self._ring_master()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMaker:
+    """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
+    function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
+    `random` returns a number in [0, 1).
+    """
+
+    limit_ns: int
+    preparer: Preparer
+    hooks: Hooks
+    started: Callable[[Entry, Times], None]
+    alone: NoCopies
+    random: Callable[[], float]
+    short_limits: ShortLimits
+    max_result_kb: int
+    owner: str
+
+    def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
+        """Show what was claimed in the slot, and look at it. Never raises for its sake."""
+        entry = claimed.entry
+        # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
+        deadline_ns = at_ns + self.limit_ns
+        number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
+        try:
+            prepared = self.preparer.prepare(claimed.body) if claimed.body else None
+        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
+            prepared = Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+        if not isinstance(prepared, Runnable):
+            return self._open_unfit(record, number, entry, prepared)
+        name, terms = prepared.task.name, prepared.terms
+        verdict = terms.verdicts.get(entry.failures)
+        record.name(name, self._decide(terms, entry.failures) if verdict is None else verdict)
+        return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.asks_first, terms.ran_by)
+
+    def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
+        name, who = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
+        record.name(name)
+        return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=who)
+
+    def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
+        """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has
+        ended without."""
+        attempt.times = times_of(attempt.entry, anchor, start_ns)
+        ready = attempt.prepared
+        if isinstance(ready, Runnable):
+            if ready.terms.are_plain or self._begin_limited(attempt, ready.terms, at_ns):
+                return ready
+            attempt.outcome = Expired()
+        elif ready is None:
+            attempt.outcome = CancelledOutcome()
+        else:
+            attempt.die(ready.fault, ready.error, self.owner)
+        return None
+
+    def _begin_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
+        """Show its limits in the slot; returns whether it has not expired, nor was late when its rate was asked."""
+        if terms.soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
+            self.short_limits.met(terms.soft_limit_ns, at_ns)
+        attempt.record.extend(at_ns + terms.limit_ns, attempt.soft_deadline_ns)
+        expires = terms.options.expires
+        return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)
+
+    def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
+        """The function has returned this, which is to be kept."""
+        attempt.outcome = kept_result(answer, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
+
+    def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
+        """This came out of its function: judge it."""
+        attempt.exception = exception
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
+            attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
+            return
+        with self.alone:  # the back-off may be the application's function
+            decided = decide(ready.terms.options, attempt.entry.failures + 1, exception, self.random)
+        match decided:
+            case RetryOutcome(delay_us):
+                attempt.fail(delay_us, exception, self.owner)
+            case GiveUp(reason, why):
+                attempt.die(reason, why, self.owner)
+            case _:
+                assert_never(decided)
+
+    def call_failure_hooks(self, attempt: Attempt) -> None:
+        """Call the hooks for an attempt that failed, once its outcome is in the slot: if one kills the worker, the
+        outcome counts. They have a time limit of their own, the fleet's."""
+        if attempt.outcome is DONE or (failure := attempt.failure()) is None:
+            return
+        attempt.record.extend(boottime_ns() + self.limit_ns, 0)
+        for told_all in self.hooks.failure:
+            call_hook(told_all, attempt.current(), failure)
+        for told_last in self.hooks.dead if failure.is_dead else ():
+            call_hook(told_last, attempt.current(), attempt.error)
+
+    def _decide(self, terms: CallTerms, failures: int) -> int:
+        """What the master is to do if it has to end this attempt: decided once for each number of failures."""
+        with self.alone:  # the back-off may be the application's function
+            word = terms.verdicts[failures] = verdict_on(terms.options, failures, self.random).to_word()
+        return word

@@ -8,9 +8,9 @@ process and ends with waking ours.
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from rota.child.child_signals import Waiter, Woken
-from rota.child.life import NANOSECONDS
+from rota.child.child_life import Waiter, Woken
 from rota.child.slots import boottime_ns
+from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys

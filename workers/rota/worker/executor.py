@@ -9,8 +9,7 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.protocol.turns import ThrottleWord
 from rota.worker.application import Runner, TaskBoundary
-from rota.worker.attempt import Attempt
-from rota.worker.attempt_maker import AttemptMaker
+from rota.worker.attempt import Attempt, AttemptMaker
 from rota.worker.claims import Claimed
 from rota.worker.preparation import Runnable
 from rota.worker.redis_times import times_of

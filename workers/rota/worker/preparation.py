@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rota.child.child_settings import TaskOverride
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import UNKNOWN_TASK
+from rota.child.slot_record import UNKNOWN_TASK
+from rota.durations import NANOSECONDS
 from rota.errors import InvalidArguments
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.outcome import NotRunnable, ran_by

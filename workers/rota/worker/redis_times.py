@@ -12,7 +12,7 @@ more than microseconds in that time.
 from functools import partial
 from typing import Final, NamedTuple
 
-from rota.child.life import NANOSECONDS
+from rota.durations import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000

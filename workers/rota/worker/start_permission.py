@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from rota.child.child_signals import Waiter
-from rota.child.life import NANOSECONDS, Fence, Life
+from rota.child.child_life import Fence, Life, Waiter
 from rota.child.slots import boottime_ns
+from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.outcome import Expired

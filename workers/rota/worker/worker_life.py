@@ -3,9 +3,19 @@
 import random
 from typing import TYPE_CHECKING, Any
 
+from rota.child.child_life import (
+    EXIT_LOST,
+    EXIT_ORPHANED,
+    SOFT_LIMIT_SIGNAL,
+    Fence,
+    Life,
+    Orphaned,
+    StartFailed,
+    StopSignals,
+    Waiter,
+)
 from rota.child.child_settings import WorkerSettings
-from rota.child.child_signals import SOFT_LIMIT_SIGNAL, Orphaned, StopSignals, Waiter
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
+from rota.durations import NANOSECONDS
 from rota.errors import NoCurrentTask
 from rota.protocol.store import Store
 from rota.protocol.tiers import pack_tiers
@@ -20,10 +30,10 @@ from rota.telemetry import log
 from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, Runner, call_hook
-from rota.worker.attempt_maker import AttemptMaker, ShortLimits
+from rota.worker.attempt import AttemptMaker, ShortLimits
 from rota.worker.doorbells import Bell
 from rota.worker.executor import Executor
-from rota.worker.lifespan import Growth, Recycling, span_of
+from rota.worker.loop_state import Growth, RecycleRequest, span_of
 from rota.worker.preparation import Preparer
 from rota.worker.start_permission import Asker, Starting
 from rota.worker.worker_loop import Loop
@@ -102,7 +112,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Gr
         "fence": fence,
         "bell": Bell(store.keys, settings.tiers, settings.park_seconds, lambda: life.slot.renewed_ns),
         "report": report,
-        "recycling": Recycling(life, span, growth),
+        "recycling": RecycleRequest(life, span, growth),
     }
     maker = _maker(settings, life, report)
     starting = Starting(life, store, fence, report.throttled)

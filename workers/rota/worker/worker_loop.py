@@ -4,9 +4,9 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.child.child_signals import Waiter
-from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
+from rota.child.child_life import EXIT_OVERWRITTEN, Waiter
 from rota.child.slots import Phase, boottime_ns
+from rota.durations import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
 from rota.protocol.turns import ThrottleWord, TurnReply, TurnWord
@@ -14,7 +14,7 @@ from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
 from rota.worker.attempt import Attempt
-from rota.worker.claims import NAMED_EVERY_NS, UNRECALLED_NS, Claimed, InFlight
+from rota.worker.claims import NAMED_EVERY_NS, UNRECALLED_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.executor import Executor
 from rota.worker.loop_state import (
     HOLD_SECONDS,
@@ -28,7 +28,6 @@ from rota.worker.loop_state import (
     is_passed_on,
     need_of,
 )
-from rota.worker.prefetch import ClaimTimes, Prefetch
 from rota.worker.redis_times import Anchor
 
 CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet

@@ -4,8 +4,8 @@ the lease and the claims of a worker."""
 import math
 from typing import Final
 
-from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
+from rota.durations import NANOSECONDS
 from rota.protocol.outcome import settlements_in
 from rota.telemetry import log_events as names
 from rota_supervisor import messages

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
+from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.outcome import (
     AT_MOST_ONCE,

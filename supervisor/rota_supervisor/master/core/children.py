@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskTimes
+from rota.child.slot_record import TaskTimes
+from rota.durations import NANOSECONDS
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.reasons import Reason
 

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import rota
 import rota_supervisor
-from rota.child import life
-from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskInSlot
+from rota.child import child_life
+from rota.child.slot_record import TaskInSlot
+from rota.durations import NANOSECONDS
 from rota.protocol.outcome import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import LAST_WORDS, Role
@@ -55,7 +55,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
         return child.why
     if _has_left_as_told(child, ending):
         return child.why if child.state is ChildState.DRAINING and child.why in RECYCLED else Reason.DRAINED
-    if ending.exit_code == life.EXIT_LOST:
+    if ending.exit_code == child_life.EXIT_LOST:
         return Reason.LOST
     if was_killed and ending.oom_killed:
         return Reason.OOM
@@ -68,7 +68,7 @@ def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
     # Our TERM kills a child that has not installed its handler yet, or whose task removed it.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
-    return ending.exit_code == life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
+    return ending.exit_code == child_life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Death:
         """Whether it left as it was told, between two tasks. What it still held came with an answer that it never
         read."""
         event = self.event
-        return self.reason.facts.is_expected and event.ending.exit_code == life.EXIT_DRAINED and not event.tasks
+        return self.reason.facts.is_expected and event.ending.exit_code == child_life.EXIT_DRAINED and not event.tasks
 
     @property
     def guilty(self) -> tuple[TaskInSlot, ...]:
@@ -167,7 +167,7 @@ class Death:
     def _why(self) -> str:
         code, name, why = self.event.ending.exit_code, self.event.ending.signal_name, self.child.why
         special = (
-            (Reason.BOOT, code == life.EXIT_OTHER_VERSION, _OTHER_VERSION),
+            (Reason.BOOT, code == child_life.EXIT_OTHER_VERSION, _OTHER_VERSION),
             (Reason.BOOT, why is Reason.BOOT, _BOOT_DEADLINE),
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
@@ -177,9 +177,9 @@ class Death:
             (Reason.RELOAD, self.stop.is_asked, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_TOLD}: {UNWANTED}"),
             (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_TOLD}: {ONE_TOO_MANY}"),
-            (Reason.CRASH, code == life.EXIT_OVERWRITTEN, _OVERWRITTEN),
+            (Reason.CRASH, code == child_life.EXIT_OVERWRITTEN, _OVERWRITTEN),
             (Reason.CRASH, bool(self.event.tasks), _BY_ITSELF),
-            (Reason.CRASH, code == life.EXIT_DRAINED, _BY_A_SIGNAL),
+            (Reason.CRASH, code == child_life.EXIT_DRAINED, _BY_A_SIGNAL),
             (Reason.SIGNAL, name == "SIGKILL", _SOMEBODY),
             (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
             (Reason.SIGNAL, name in _FATAL_SIGNALS, _NATIVE),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.protocol.nodes import Announced, NodeReport
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedule_store import Declared

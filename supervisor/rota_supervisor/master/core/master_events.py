@@ -5,7 +5,7 @@ import os
 import signal
 from typing import NamedTuple, TypeAlias
 
-from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
+from rota.child.slot_record import HeldUp, TaskInSlot, TaskTimes
 from rota.child.slots import Phase, RecycleReason
 from rota.protocol.replies import Retired
 from rota.protocol.views import ClosedQueue

@@ -17,10 +17,9 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final
 
-from rota.child.life import boottime_seconds
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot
-from rota.child.slot_texts import Board
+from rota.child.child_life import boottime_seconds
+from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import log, log_events
 from rota.telemetry import metrics as m

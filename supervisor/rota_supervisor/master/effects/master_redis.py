@@ -16,9 +16,8 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from rota.child.life import boottime_seconds
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_texts import Board
+from rota.child.child_life import boottime_seconds
+from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import boottime_ns
 from rota.durations import Backoff
 from rota.protocol.command import Command, load_script

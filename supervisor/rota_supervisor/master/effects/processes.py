@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from rota.child.child_signals import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.child.child_life import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, STACK_FILE, Role

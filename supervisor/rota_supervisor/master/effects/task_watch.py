@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import Backoff
 from rota.protocol.replies import CancelOrder, parse_cancel_order

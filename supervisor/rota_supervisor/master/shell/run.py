@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rota.child.life import boottime_seconds
+from rota.child.child_life import boottime_seconds
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
+from rota.child.child_life import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
 from rota.child.child_settings import WorkerSettings
-from rota.child.child_signals import SOFT_LIMIT_SIGNAL, Orphaned
-from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
 from rota.child.slots import Phase, boottime_ns
+from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
@@ -27,11 +27,10 @@ from rota.server.link import Outages
 from rota.server.server_errors import ServerError
 from rota.soft_limit import soft_limit
 from rota.telemetry.recorder import Recorder
-from rota.worker.attempt import NO_TASK, Attempt
-from rota.worker.attempt_maker import AttemptMaker
+from rota.worker.attempt import NO_TASK, Attempt, AttemptMaker
 from rota.worker.claims import Claimed, Ledger
+from rota.worker.concurrent.concurrent_tasks import ConcurrentExecutor, InHand, StackTeller, Steps, belong_to
 from rota.worker.concurrent.connections import AioAsker, AioBell, AioLink
-from rota.worker.concurrent.running_tasks import ConcurrentExecutor, InHand, StackTeller, Steps, belong_to
 from rota.worker.loop_state import (
     HOLD_SECONDS,
     LAST_ASK_SECONDS,

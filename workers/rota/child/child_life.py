@@ -1,9 +1,12 @@
-"""What wakes a child: signals, whose handlers only set a flag and wake the loop, and what it waits for.
+"""One life of a child: what its process holds besides its settings, what wakes it, how long it may start tasks, and the
+codes it leaves with.
 
 A child waits in poll() only, with the master's death beside it, and the stop signals. A child that waits is not hung,
-so it beats while it waits, too: an answer may take longer than the beat's limit.
+so it beats while it waits, too: an answer may take longer than the beat's limit. Handlers of signals only set a flag
+and wake the loop.
 """
 
+import contextlib
 import math
 import os
 import select
@@ -12,18 +15,76 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from types import FrameType
 from typing import Final
+
+from rota.child.slots import Slot, boottime_ns
+from rota.durations import NANOSECONDS
 
 # What the master tells a worker besides. Real-time signals, as applications hardly use them; the first stays free.
 WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # look at your slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # your task's soft deadline has passed, or it was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # write down your stack
 
+_MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 OF_THE_MASTER: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, they reach us too
+
+
+def boottime_seconds() -> float:
+    """Return the time by the clock of the slots, which all processes of a machine share."""
+    return boottime_ns() / NANOSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A child's place and its lines to the master.
+
+    `node`: the name of its master's life. `owner` is the name it claims under, "" for a poller. `death_fd` becomes
+    readable when the master is gone. `master_bell_fd` is an eventfd: writing to it has the master look at the slots.
+    """
+
+    node: str
+    slot_number: int
+    slot: Slot
+    nonce: int
+    owner: str
+    death_fd: int
+    master_bell_fd: int
+
+    def ring_master(self) -> None:
+        """Have the master look at the slots now."""
+        ring(self.master_bell_fd)
+
+
+def ring(bell_fd: int) -> None:
+    """Ring a bell that all children share. A task may have closed it, or rung it to the brim, which is heard too."""
+    with contextlib.suppress(OSError):
+        os.eventfd_write(bell_fd, 1)
+
+
+class Fence:
+    """Keeps a worker whose master may have lost its lease from starting anything.
+
+    Both sides use CLOCK_BOOTTIME, which goes on while a machine sleeps. What counts is when the last successful renewal
+    was *sent*: the server cannot have received it earlier, so the lease cannot end earlier than we think.
+    """
+
+    def __init__(self, slot: Slot, lease_seconds: float) -> None:
+        self._slot = slot
+        self._allowed_ns = fence_ns(lease_seconds)
+
+    def is_up(self, at_ns: int) -> bool:
+        """Whether nothing may be started at this time (CLOCK_BOOTTIME)."""
+        return at_ns - self._slot.renewed_ns > self._allowed_ns
+
+
+def fence_ns(lease_seconds: float) -> int:
+    """How long after a renewal was sent tasks may still be started, in nanoseconds."""
+    return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
 class StopSignals:
@@ -191,3 +252,15 @@ class _PollSet:
                 self._poll.register(fd, events)
             self._fd, self._events = fd, events
         return dict(self._poll.poll(max(0.0, seconds) * 1000))
+
+
+class StartFailed(Exception):
+    """The application has this worker not start; says why, without what the application's error may hold."""
+
+
+# Exit codes of children: how the master tells an orderly end from a crash.
+EXIT_DRAINED = 0
+EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
+EXIT_ORPHANED = 77  # the master is gone
+EXIT_OVERWRITTEN = 78  # a task wrote over the slot
+EXIT_OTHER_VERSION = 79  # the master runs another version of the package

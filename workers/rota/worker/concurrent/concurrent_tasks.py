@@ -22,8 +22,7 @@ from rota.protocol.entry import Entry
 from rota.soft_limit import Ending, soft_limit
 from rota.telemetry import log, log_events
 from rota.worker.application import NoCopies, TaskBoundary
-from rota.worker.attempt import Attempt
-from rota.worker.attempt_maker import AttemptMaker
+from rota.worker.attempt import Attempt, AttemptMaker
 from rota.worker.claims import Claimed
 from rota.worker.executor import Attempted
 from rota.worker.preparation import Runnable

@@ -8,7 +8,7 @@ from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.worker.application import NoCopies
 from rota.worker.attempt import Attempt
-from rota.worker.concurrent.running_tasks import LONG_SECONDS, InHand, Steps, belong_to
+from rota.worker.concurrent.concurrent_tasks import LONG_SECONDS, InHand, Steps, belong_to
 
 ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from rota.protocol.tiers import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.claims import CLAIM_NS
-from rota.worker.prefetch import AHEAD_NS, MOST, PIPELINED_NS, ClaimTimes, Prefetch
+from rota.worker.claims import AHEAD_NS, CLAIM_NS, MOST, PIPELINED_NS, ClaimTimes, Prefetch
 
 MILLISECOND_NS = 1_000_000
 
