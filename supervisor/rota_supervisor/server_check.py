@@ -1,16 +1,60 @@
-"""Whether a server is fit for a fleet: pure judgments on its answer to INFO."""
+"""The server, as commands and a starting master reach it, by one blocking connection; and whether it is fit for a
+fleet.
 
-from collections.abc import Iterable, Mapping
+A permission that is missing would show when a command is first needed, which may be in the night, and a script that
+meets it in its middle is not rolled back. So a master asks for all of them before it starts anything. What INFO answers
+is judged by pure functions. Whatever goes wrong with the server is reported in one way."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rota.protocol.keys import PROTOCOL_VERSION
+from rota.display_text import redact
+from rota.protocol.command import read_script, read_sources
+from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.store import Store
+from rota.protocol.wire import shown, text_of
+from rota.server.address import address_of
+from rota.server.connection import Connection, ConnectionOptions, connect
+from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault
 from rota.server.session import Durability
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolution import server_settings
+from rota_supervisor.exits import ExitCode, Failure
 
 OLDEST_REDIS: Final = (7, 0)
 OLDEST_VALKEY: Final = (7, 2)
 OLDEST_REDIS_WITH_WAITAOF: Final = (7, 2)
 OLDEST_REDIS_WITH_TRUE_WAITAOF: Final = (8, 0)
 SAFE_POLICY: Final = "noeviction"
+
+OPTIONS: Final = ConnectionOptions(name="rota-cli")
+_VERSION_FIELD: Final = "protocol"
+_NO_PERMISSION: Final = "noperm"
+_NOT_LET_IN: Final = frozenset({_NO_PERMISSION, "wrongpass"})
+_EVAL: Final = "EVAL"
+_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
+_OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
+    "none": frozenset(),
+    "wait": frozenset({"WAIT"}),
+    "waitaof": frozenset({"WAITAOF"}),
+}
+_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some have names of their own for them
+_ASKED_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
+# Whole commands, each argument a key that is allowed: asked about an EVALSHA that was too short, Redis 7.0 and Valkey
+# 9 looked for its keys beyond its end, and crashed. A server without the question is not asked.
+_ASK: Final = """#!lua flags=no-writes,allow-oom
+local key, forbidden = table.remove(ARGV, 1), {}
+local function allowed(command)
+  if command == 'EVALSHA' then return redis.acl_check_cmd(command, '', '1', key) end
+  return redis.acl_check_cmd(command, key, key, key, key)
+end
+for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do
+  if not allowed(command) then forbidden[#forbidden + 1] = command end
+end
+return forbidden
+"""
 
 
 class ServerVersion(NamedTuple):
@@ -105,3 +149,146 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
         f"the namespace {namespace!r} is used with protocol {version}, this version of Rota speaks {PROTOCOL_VERSION}: "
         "run the version of Rota that made it, or choose another namespace"
     )
+
+
+class CheckedServer(NamedTuple):
+    """A server that is fit for a fleet, and what is still to be said of it."""
+
+    version: ServerVersion
+    warnings: list[str]
+
+
+@contextlib.contextmanager
+def connected(config: Config) -> Iterator[Connection]:
+    """A connection for the length of a block. Raises Failure 69 for whatever goes wrong with the server."""
+    try:
+        connection = connect(address_of(server_settings(config)), OPTIONS)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    except ServerError as error:
+        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error)}"
+        raise Failure(ExitCode.UNREACHABLE, message) from None
+
+
+def _what_is_wrong(error: ServerError) -> str:
+    match error:
+        case ConnectionLost() if error.reason == REASON_SENTINEL:
+            return f"leads nowhere: {error}: see that sentinels and servers run, and that redis_url names them rightly"
+        case ConnectionLost() if not isinstance(error, TlsFault):
+            return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
+        case PushedBack():
+            return f"refuses for now: {error}: try again when it has recovered"
+        case _ if error.reason == "noauth":
+            return (
+                "wants a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user "
+                "before the colon if there is one, or have redis_url_file name a file with such a URL"
+            )
+        case _ if error.reason in _NOT_LET_IN:
+            return f"cannot be used: {error}: check the user, the password and its permissions in redis_url"
+        case _:
+            return f"cannot be used: {error}"
+
+
+def check_server(config: Config, *, begin: bool) -> CheckedServer:
+    """See that the server can be reached and is fit for a fleet; returns what it is.
+
+    `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
+    """
+    failover = address_of(server_settings(config)).sentinels is not None
+    with connected(config) as connection:
+        info = _information(connection, config)
+        faults = [
+            *faults_of_server(info),
+            *faults_of_durability(info, config.durability),
+            *faults_of_adoption(info, config.namespace, config.adopt),
+        ]
+        if not faults:  # judged before any script runs: an old server cannot even read their first line
+            needed = needed_commands(config.durability, failover=failover)
+            faults = faults_of_permissions(forbidden_commands(connection, Keys(config.namespace).tasks, needed))
+            faults += _faults_of_adoption(connection, config)
+        if not faults:
+            faults = _faults_of_namespace(connection, config.namespace, begin=begin)
+    if faults:
+        where = redact(config.redis_url)
+        raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
+    warnings = warnings_of_durability(info, config.durability, failover=failover)
+    return CheckedServer(version_of(info), warnings)
+
+
+def _information(connection: Connection, config: Config) -> dict[str, str]:
+    """What the server says of itself; nothing if the user may not ask, which is a fault that is found with the others.
+    Raises ServerError."""
+    try:
+        info = parse_info(connection.execute("INFO").decode(errors="replace"))
+    except Refused as error:
+        if error.reason != _NO_PERMISSION:
+            raise
+        return {"redis_version": ".".join(map(str, OLDEST_REDIS))}
+    return info | (_policy_of_syncs(connection) if config.durability == "waitaof" else {})
+
+
+def _policy_of_syncs(connection: Connection) -> dict[str, str]:
+    # INFO does not show it, and who hosts servers for others may forbid the question.
+    with contextlib.suppress(Refused):
+        answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
+        return dict(zip(answer[::2], answer[1::2], strict=True))
+    return {}
+
+
+def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool) -> list[str]:
+    if begin:
+        version = connection.run(Store(namespace).open())
+    else:
+        version = text_of(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
+    fault = fault_of_protocol(shown(version), namespace)
+    return [fault] if fault else []
+
+
+# Permissions
+
+
+def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
+    """All that a fleet's connections and scripts run, but EVAL, without which nothing can be asked.
+
+    `failover`: whether sentinels name the server, whose role is asked for at each connection.
+    """
+    called = {word.decode() for word in _CALLED.findall(read_sources())}
+    role = {"ROLE"} if failover else set()
+    return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
+
+
+def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
+    """Those of them that this connection's user may not run on a key; all if it may not run EVAL, by which that is
+    asked. Raises ServerError."""
+    try:
+        return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
+    except Refused as error:
+        if error.reason != _NO_PERMISSION:
+            raise
+        return [_EVAL, *needed]
+
+
+def commands_of_adoption() -> list[str]:
+    """What pollers run on the keys of classic queues."""
+    return sorted({word.decode() for word in _ASKED_OF_SOURCES.findall(read_script("adopt_classic").text)})
+
+
+def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
+    needed = commands_of_adoption()
+    found = ((key, forbidden_commands(connection, key, needed)) for key in config.adopt)
+    return [fault for key, forbidden in found for fault in faults_of_permissions(forbidden, key)]
+
+
+def faults_of_permissions(forbidden: list[str], source: str = "") -> list[str]:
+    """What to say of that, if it is so on the key of a classic queue; nothing when all is allowed."""
+    if not forbidden:
+        return []
+    granted = " ".join(f"+{command.lower()}" for command in forbidden) + (source and f" ~{source}")
+    if _EVAL in forbidden:  # what else is missing cannot be asked
+        return [
+            f"its ACL forbids the user of redis_url to run EVAL; all that a fleet runs: ACL SETUSER <user> {granted}"
+        ]
+    what = ", ".join(forbidden) + (source and f' on "{source}", which [adopt] names')
+    return [f"its ACL forbids the user of redis_url to run {what}: ACL SETUSER <user> {granted}"]

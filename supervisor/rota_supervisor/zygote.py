@@ -33,7 +33,7 @@ from rota.child.slots import Phase, pids_on
 from rota.server.address import address_of
 from rota.telemetry import log, log_events
 from rota.worker.worker_life import run_worker
-from rota_supervisor import child, messages, process, task_modules
+from rota_supervisor import child_start, messages, process, task_modules
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
 BEAT_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ _CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGST
 
 def main() -> int:
     """Run the zygote; returns its exit code."""
-    entrance = child.enter(os.getpid())
+    entrance = child_start.enter(os.getpid())
     gc.disable()
     raw = entrance.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
@@ -70,7 +70,7 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
     log.configure(LogSettings(**raw["log"]), **own)
 
 
-def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
+def _load(entrance: child_start.Entrance, raw: Mapping[str, Any]) -> bool:
     """Import everything and report; False when a module failed, which is reported too. `raw`: its ZygoteSettings."""
     channel, imports = entrance.channel, raw["imports"]
     task_modules.make_importable(raw["path"])
@@ -78,7 +78,8 @@ def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
     if failure is not None:
         messages.send(channel, failure)
         return False
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child.ANSWERED)  # whatever the modules unblocked
+    # Whatever the modules unblocked.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.ANSWERED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
     for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
@@ -92,7 +93,7 @@ def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
     return True
 
 
-def _serve(entrance: child.Entrance) -> bool:
+def _serve(entrance: child_start.Entrance) -> bool:
     """Fork on request until the master says Bye (True) or is gone (False)."""
     pools: dict[str, WorkerSettings] = {}
     first = entrance.first
@@ -224,11 +225,11 @@ def _wait_until_gone(pidfd: int) -> None:
 
 
 def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
-    child.leave_no_stacks()
+    child_start.leave_no_stacks()
     if forks.stack_fd is not None:
         os.close(forks.stack_fd)
     _reset_signals()
-    child.leave_stacks_in(stack_fd)
+    child_start.leave_stacks_in(stack_fd)
     if stack_fd is not None:
         process.keep_mapped(stack_fd)  # so that a copy of this process is known for one: see `master.shell.reaper`
     _empty_stdin()
@@ -246,7 +247,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     try:
         return run_worker(settings, life)
     except StartFailed as failure:
-        child.leave_last_words(stack_fd, str(failure))
+        child_start.leave_last_words(stack_fd, str(failure))
         return EXIT_CRASHED
 
 

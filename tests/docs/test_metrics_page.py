@@ -20,7 +20,7 @@ from rota_supervisor.exporter.observer import (
 )
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Samples, exposed_series, zeroes
-from rota_supervisor.fleet_members import Member
+from rota_supervisor.fleet_snapshot import Member
 from rota_supervisor.layout import Role
 from rota_supervisor.process import Usage
 from support.child_settings import queue_settings

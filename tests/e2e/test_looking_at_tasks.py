@@ -11,7 +11,7 @@ import redis
 import rota
 from rota.protocol.keys import Keys
 from rota.protocol.nodes import Node, NodeReport
-from rota_supervisor.cli.task_views import find_run
+from rota_supervisor.cli.task_verbs import find_run
 from rota_supervisor.config.model import Config, Control
 from support.fleets import Measure, RunningFleet, running_fleet
 from support.servers import Server

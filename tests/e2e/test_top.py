@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from rota import Call
 from rota.protocol.task_states import State
-from rota_supervisor.cli.top import reader
+from rota_supervisor.cli.node_verbs import reader
 from rota_supervisor.node_http import node_at
 from rota_supervisor.top.top_app import Top
 from support.fleet_process import ROTA, environment

@@ -15,7 +15,7 @@ import pytest
 import rota
 from rota import Call
 from rota_supervisor.exits import ExitCode
-from rota_supervisor.server import needed_commands
+from rota_supervisor.server_check import needed_commands
 from support.fleets import RunningFleet
 from support.server_fixtures import (
     LEASE_SECONDS,

@@ -14,10 +14,10 @@ from rota.protocol.command import load_script, script_names
 from rota.protocol.keys import Keys
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota_supervisor.cli.other_queues import find_strays
+from rota_supervisor.cli.audit_verb import find_strays
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import Failure
-from rota_supervisor.server import (
+from rota_supervisor.server_check import (
     check_server,
     commands_of_adoption,
     faults_of_permissions,

@@ -10,7 +10,7 @@ import pytest
 
 from rota import Client, Every
 from rota.child.slot_record import TaskInSlot
-from rota_supervisor.fleet_members import MemberTask
+from rota_supervisor.fleet_snapshot import MemberTask
 from rota_supervisor.notice import Held
 from support.masters import ON_ONE_SERVER, TASKS, Mastered
 from support.prose import ROOT

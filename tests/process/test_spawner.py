@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rota_supervisor.child_start import SpawnedChild, Spawner
 from rota_supervisor.layout import Role
-from rota_supervisor.spawn import SpawnedChild, Spawner
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
+from rota_supervisor.child_start import SpawnedChild, Spawner, greet
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import Descriptors, First
 from rota_supervisor.notice import Notice
-from rota_supervisor.spawn import SpawnedChild, Spawner, greet
 from support.child_settings import exporter_settings
 from support.waiting import until
 

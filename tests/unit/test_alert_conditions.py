@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rota_supervisor.exporter import troubles
+from rota_supervisor.exporter import history
 from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, SKEW_SECONDS, headlines
 from rota_supervisor.exporter.queue_headlines import OVERDUE_SECONDS, STALLED_SECONDS
 from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
-from rota_supervisor.top import summary
+from rota_supervisor.top import fleet_view
 from support.alert_cases import ALERTS
 from support.fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
 
@@ -85,8 +85,8 @@ def test_the_page_and_top_are_not_green_while_an_alert_holds(alert: str) -> None
     status["headlines"] = headlines(status)
     assert status["headlines"][0]["level"] in {"bad", "warn"}
     assert set(said) <= {row["text"] for row in status["headlines"]}
-    shown = [cell.text for cell in summary.headlines(status, 200, 20)]
-    assert not any(text.startswith(summary.MARKS["good"]) for text in shown)
+    shown = [cell.text for cell in fleet_view.headlines(status, 200, 20)]
+    assert not any(text.startswith(fleet_view.MARKS["good"]) for text in shown)
     assert any(said[0] in text for text in shown)
 
 
@@ -114,7 +114,7 @@ def test_counters_are_remembered_for_as_long_as_the_alerts_look_back() -> None:
         for alert in ("RotaAdoptFailed", "RotaScheduleMissed", "RotaSeriesDropped", "RotaLogLinesDropped")
         for minutes in re.findall(r"\[(\d+)m\]", ALERTS[alert]["expr"])
     }
-    assert max(windows) * 60 <= troubles.REMEMBERED_SECONDS
+    assert max(windows) * 60 <= history.REMEMBERED_SECONDS
 
 
 def test_health_warns_of_a_redis_of_which_the_page_warns() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rota_supervisor.cli.status import MEGABYTE, in_megabytes, with_memory
+from rota_supervisor.cli.status_verb import MEGABYTE, in_megabytes, with_memory
 
 UNKNOWN = {"rss_bytes": None, "pss_bytes": None, "shared_bytes": None, "private_bytes": None}
 

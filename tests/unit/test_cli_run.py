@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rota_supervisor.cli.run import run
+from rota_supervisor.cli.run_verbs import run
 
 
 def test_reloading_code_without_its_library_says_what_to_install(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rota.durations import in_words
-from rota_supervisor.cli.status import COLUMNS, put_status
+from rota_supervisor.cli.status_verb import COLUMNS, put_status
 
 LONG = "a" * 128
 

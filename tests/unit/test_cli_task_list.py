@@ -10,7 +10,7 @@ from rota.client.status import AttemptAccount
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_views import rest_in_words, table_of
+from rota_supervisor.cli.task_verbs import rest_in_words, table_of
 from rota_supervisor.facts import facts_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

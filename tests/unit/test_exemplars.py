@@ -8,7 +8,7 @@ from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
 from rota.telemetry.metrics import TASK_LAG, QueueLabels
 from rota_supervisor.exporter.exposition import Exemplars
-from rota_supervisor.fleet_members import Member, MemberTask
+from rota_supervisor.fleet_snapshot import Member, MemberTask
 from rota_supervisor.layout import Role
 
 NOW_SECONDS = 1_000_000.0

@@ -7,7 +7,7 @@ import pytest
 
 from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.fleet_members import Health, Member, MemberTask, Patience, liveness, readiness, serves
+from rota_supervisor.fleet_snapshot import Health, Member, MemberTask, Patience, liveness, readiness, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Notice
 

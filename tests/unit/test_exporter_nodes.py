@@ -11,8 +11,7 @@ from rota_supervisor.exporter import node_status
 from rota_supervisor.exporter.history import History
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.series import Samples
-from rota_supervisor.fleet_members import Member
-from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.fleet_snapshot import Member, Moment
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.notice import Notice
 

@@ -24,7 +24,7 @@ from rota_supervisor.exporter.observer import (
 )
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Fold, Samples, zeroes
-from rota_supervisor.fleet_members import Member, MemberTask
+from rota_supervisor.fleet_snapshot import Member, MemberTask
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held
 from rota_supervisor.process import Usage

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter import troubles
+from rota_supervisor.exporter import history
+from rota_supervisor.exporter.history import LateStarts, TroubleWatch
 from rota_supervisor.exporter.series import Samples
-from rota_supervisor.exporter.troubles import LateStarts, TroubleWatch
 
 
 def samples(*, started_ago: float = 60.0, misses: float = 0, worst: float = 0.0, **counted: float) -> Samples:
@@ -64,10 +64,10 @@ def test_a_throttled_start_is_never_late() -> None:
 def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = TroubleWatch()
     watch.note(samples(misses=3, worst=61.0, lines=7))
-    monkeypatch.setattr(troubles, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(history, "LATE_SECONDS", 0.0)
     assert watch.recent().late == {}
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 7
-    monkeypatch.setattr(troubles, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(history, "REMEMBERED_SECONDS", 0.0)
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
 
 

@@ -13,9 +13,8 @@ from rota.telemetry import log
 from rota_supervisor.exporter.access import Door
 from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import HttpRequest
-from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot
-from rota_supervisor.exporter.probe import Probe
-from rota_supervisor.fleet_members import Health
+from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot, Probe
+from rota_supervisor.fleet_snapshot import Health
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import FleetEvent, Notice
 from support.child_settings import exporter_settings

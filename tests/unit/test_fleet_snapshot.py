@@ -7,9 +7,21 @@ from typing import Any
 
 from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.cli import health
-from rota_supervisor.fleet_members import Member, MemberTask, Patience, in_one_line, readiness
-from rota_supervisor.fleet_snapshot import LOST, FleetSnapshot, Moment, WorkerLoad, node_report, rows_by_task, snapshot
+from rota_supervisor.cli import node_verbs
+from rota_supervisor.fleet_snapshot import (
+    LOST,
+    FleetSnapshot,
+    Member,
+    MemberTask,
+    Moment,
+    Patience,
+    WorkerLoad,
+    in_one_line,
+    node_report,
+    readiness,
+    rows_by_task,
+    snapshot,
+)
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import ChildNotice, Held, Notice, PoolNotice
 
@@ -86,7 +98,7 @@ def test_probes_the_command_and_the_status_judge_alike() -> None:
         status = shown(*slots, **said)
         probe = readiness(slots, replace(NOTICE, **said), AT.now, PATIENCE)
         assert status["ready"] == probe.to_json()
-        assert health.judge(status, health.READY) == (probe.ok, in_one_line(probe.to_json()))
+        assert node_verbs.judge(status, node_verbs.READY) == (probe.ok, in_one_line(probe.to_json()))
 
 
 def test_the_page_explains_every_key() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rota.telemetry.metrics import OTHER
 from rota_supervisor.exporter.http_connection import json_answer
 from rota_supervisor.exporter.series import queues_with_room
-from rota_supervisor.top.summary import plain
+from rota_supervisor.top.fleet_view import plain
 from support.alert_cases import RECORDING
 from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
 from support.prometheus import promtool

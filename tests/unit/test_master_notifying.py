@@ -9,8 +9,7 @@ from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Phase
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind
-from rota_supervisor.fleet_members import Member, MemberTask
-from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.fleet_snapshot import Member, MemberTask, Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager

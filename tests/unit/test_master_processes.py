@@ -8,11 +8,11 @@ import pytest
 
 from rota.child.child_life import WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
+from rota_supervisor.child_start import Spawner
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildRef
 from rota_supervisor.master.core.effects import SetQuiet
 from rota_supervisor.master.effects.processes import Processes
-from rota_supervisor.spawn import Spawner
 
 SLOT = 7
 

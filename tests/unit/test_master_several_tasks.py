@@ -13,8 +13,7 @@ from rota.protocol.outcome import RetryOutcome
 from rota.protocol.replies import Retired
 from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
-from rota_supervisor.fleet_members import Member, MemberTask
-from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.fleet_snapshot import Member, MemberTask, Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled

@@ -7,6 +7,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota_supervisor import messages
+from rota_supervisor.child_start import Spawner
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -21,7 +22,6 @@ from rota_supervisor.master.core.master_events import (
     ZygoteSaid,
 )
 from rota_supervisor.master.effects.processes import Processes, ZygoteLine
-from rota_supervisor.spawn import Spawner
 from support.cores import Core
 
 SLOT, PID = 8, 4711

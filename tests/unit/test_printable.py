@@ -17,7 +17,7 @@ from rota.display_text import printable, printable_json, printable_lines
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.command import CliState
-from rota_supervisor.cli.demo import Screen
+from rota_supervisor.cli.demo_verb import Screen
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.proof import Check
 from rota_supervisor.exits import say_crash

@@ -9,7 +9,7 @@ from rota.child.child_life import STACK_SIGNAL
 LEAVES = """
 import atexit, os, signal
 from rota.child.child_life import STACK_SIGNAL
-from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child_start import hear_nothing_at_the_end, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}
 atexit.register(lambda: print(not heard - signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
@@ -20,7 +20,7 @@ os.kill(os.getpid(), STACK_SIGNAL)
 
 LEAVES_A_THREAD = """
 import atexit, threading, time
-from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child_start import hear_nothing_at_the_end, leave_stacks_in
 
 atexit.register(print, "leaving", flush=True)  # the last one called
 hear_nothing_at_the_end()

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota_supervisor.exporter.headlines import headlines
-from rota_supervisor.top import fleet_tables, summary
-from rota_supervisor.top.summary import plain
+from rota_supervisor.top import fleet_view
+from rota_supervisor.top.fleet_view import plain
 from rota_supervisor.top.tables import Cell, Table, spark
 from support.fleet_status import HELD, Status, busy, healthy, late_by, process, queue, task
 from support.hostile import HOSTILE, unfit_in
@@ -28,7 +28,7 @@ def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None
     status["queues"][3]["state"] |= {"served": False, "ready": 1}
     status["queues"][3] |= late_by(9.0)
     status["queues"][4]["state"] = None
-    table = fleet_tables.queues(status).fitted(VERY_WIDE)
+    table = fleet_view.queues(status).fitted(VERY_WIDE)
     assert column(table, "TIER") == ["1", "1", "2", "2", "3"]
     assert column(table, "STATE") == ["ok", "LATE", "paused", "unserved, LATE", "unknown"]
     assert column(table, "READY") == ["0", "1,234", "3", "1", "-"]
@@ -40,20 +40,20 @@ def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None
 )
 def test_a_queue_that_was_late_is_told_from_one_that_is(late: Status, word: str) -> None:
     row = queue() | late
-    assert column(fleet_tables.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
+    assert column(fleet_view.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
 
 
 def test_rows_are_sorted_by_what_is_known_of_them() -> None:
     status = busy()
     status["queues"][0]["state"] = None  # Redis did not tell
-    table = fleet_tables.queues(status).fitted(VERY_WIDE)
+    table = fleet_view.queues(status).fitted(VERY_WIDE)
     assert column(table.sorted("READY", reverse=True), "READY") == ["1,234", "3", "0", "0", "-"]
     assert column(table.sorted("READY", reverse=False), "READY") == ["0", "0", "3", "1,234", "-"]
     assert table.sorted("NO SUCH", reverse=False) == table
 
 
 def test_rows_are_chosen_by_a_text_in_any_of_their_cells() -> None:
-    table = fleet_tables.queues(busy()).fitted(VERY_WIDE)
+    table = fleet_view.queues(busy()).fitted(VERY_WIDE)
     assert column(table.filtered("EMAIL"), "QUEUE") == ["sold-email", "expired-email"]
     assert column(table.filtered("paused"), "QUEUE") == ["expired-email"]
 
@@ -62,7 +62,7 @@ def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_agains
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     tasks = [task(task_age_seconds=25.0, limit_seconds=20.0), task("mail.read") | {"place": 1}]
     status = healthy() | {"processes": [process(0, "master") | idle, process(8, "worker", *tasks)]}
-    table = fleet_tables.workers(status).fitted(VERY_WIDE)
+    table = fleet_view.workers(status).fitted(VERY_WIDE)
     assert column(table, "SLOT") == ["8.0", "8.1", "0"]
     assert column(table, "FOR") == ["25 s of 20 s", "0.5 s", "-"]
     assert table.lines[0].cells[table.heads.index("FOR")].level == "bad"
@@ -70,7 +70,7 @@ def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_agains
 
 def test_a_pool_that_is_held_back_says_why() -> None:
     pool = {"name": "default", "desired": 4, "state": "fatal", "workers": {"booting": 1}}
-    table = fleet_tables.pools(healthy() | {"pools": [pool], "held": [HELD]}).fitted(VERY_WIDE)
+    table = fleet_view.pools(healthy() | {"pools": [pool], "held": [HELD]}).fitted(VERY_WIDE)
     assert column(table, "HELD BACK") == ["9 failures, next try in 3.0 s: hook on_worker_start failed: no key"]
 
 
@@ -78,7 +78,7 @@ def test_a_pool_that_is_held_back_says_why() -> None:
 def test_no_table_is_wider_than_there_is_room(width: int) -> None:
     status = busy()
     status["queues"][1]["name"] = "a-queue-with-a-name-that-is-longer-than-most"
-    for make in fleet_tables.TABLES.values():
+    for make in fleet_view.TABLES.values():
         table = make(status).fitted(width)
         for line in table.lines:
             texts = zip(table.heads, line.cells, strict=True)
@@ -86,11 +86,11 @@ def test_no_table_is_wider_than_there_is_room(width: int) -> None:
 
 
 def test_lag_and_state_are_the_last_columns_to_go() -> None:
-    assert fleet_tables.queues(busy()).fitted(10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
+    assert fleet_view.queues(busy()).fitted(10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
 
 
 def test_the_column_by_which_it_is_sorted_stays() -> None:
-    assert fleet_tables.queues(busy()).fitted(10, kept="TIER").heads == (
+    assert fleet_view.queues(busy()).fitted(10, kept="TIER").heads == (
         "TIER",
         "QUEUE",
         "STATE",
@@ -102,17 +102,17 @@ def test_the_column_by_which_it_is_sorted_stays() -> None:
 
 def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
     rows = [{"level": "bad", "text": "b" * 300, "where": ""}, {"level": "warn", "text": "w", "where": ""}]
-    first, second = summary.headlines({"headlines": rows}, 60, 5)
+    first, second = fleet_view.headlines({"headlines": rows}, 60, 5)
     assert first.text.startswith("!! 1 of 2: bbb")
     assert len(first.text) <= 2 * 60
     assert second == Cell(" ! 2 of 2: w", level="warn")
-    assert summary.headlines({"headlines": rows[1:]}, 60, 5) == [Cell(" ! w", level="warn")]
+    assert fleet_view.headlines({"headlines": rows[1:]}, 60, 5) == [Cell(" ! w", level="warn")]
 
 
 def test_a_chart_of_a_queue_says_how_often_its_objective_was_missed() -> None:
     row = queue(objective=0.15)
     row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
-    [*_, said] = summary.queue_chart(row, 5.0, 80)
+    [*_, said] = fleet_view.queue_chart(row, 5.0, 80)
     assert said[0].text == "objective 0.1 s: p99 was over it in 2 of 4 steps"
 
 

@@ -32,7 +32,7 @@ def test_a_child_imports_nothing_heavy(role: str, tmp_path: Path) -> None:
 
 
 def test_a_poller_does_without_metrics_and_tls(tmp_path: Path) -> None:
-    assert _loaded_by("import rota_supervisor.poller", ("asyncio", "prometheus_client", "ssl"), tmp_path) == []
+    assert _loaded_by("import rota_supervisor.child_start", ("asyncio", "prometheus_client", "ssl"), tmp_path) == []
 
 
 def _loaded_by(script: str, modules: Sequence[str], folder: Path) -> list[str]:

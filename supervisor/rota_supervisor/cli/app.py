@@ -1,40 +1,42 @@
-"""The command `rota`: its commands by name, and how each way of ending becomes an exit code."""
+"""The command `rota`: its commands by name, how each way of ending becomes an exit code, and what shells and `man` know
+of the commands, made from them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
 # The module of each command, and what `rota --help` says of it without importing that: `rota` starts at once.
 COMMANDS = {
-    "init": ("config", "Write a commented rota.toml and tasks.py."),
-    "run": ("run", "Run a fleet: master, workers, pollers, exporter."),
-    "demo": ("demo", "Run a fleet, kill a worker, and check that nothing is lost."),
-    "check": ("check", "Check the configuration, the server and the imports."),
-    "config": ("config", "Show the configuration in force."),
-    "exporter": ("exporter", "Serve metrics and the status page of a fleet elsewhere."),
-    "status": ("status", "Show what this node's master supervises."),
-    "top": ("top", "Show what the fleet does, once a second."),
+    "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
+    "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
+    "demo": ("demo_verb", "Run a fleet, kill a worker, and check that nothing is lost."),
+    "check": ("config_verbs", "Check the configuration, the server and the imports."),
+    "config": ("config_verbs", "Show the configuration in force."),
+    "exporter": ("run_verbs", "Serve metrics and the status page of a fleet elsewhere."),
+    "status": ("status_verb", "Show what this node's master supervises."),
+    "top": ("node_verbs", "Show what the fleet does, once a second."),
     "scale": ("master_verbs", "Give a pool another number of workers."),
     "reload": ("master_verbs", "Have the master load its configuration again, as HUP does."),
     "restart": ("master_verbs", "Replace every worker by one with freshly imported code."),
     "quiet": ("master_verbs", "Have the workers claim nothing more, and stay."),
     "resume": ("master_verbs", "Have the workers claim again."),
     "stop": ("master_verbs", "Drain the fleet and stop it."),
-    "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
-    "queue": ("queue", "List, explain, pause, resume and purge queues."),
-    "task": ("task", "Enqueue, list, show and cancel tasks."),
-    "group": ("group", "List and show groups, close and cancel them."),
-    "cron": ("cron", "List, show, run, pause and resume schedules."),
-    "events": ("event_list", "Show what happens to tasks, as it happens with -f."),
-    "dead": ("dead", "List, show, revive and purge dead tasks."),
-    "completion": ("manual", "Write what completes commands in a shell."),
-    "man": ("manual", "Write the manual page."),
-    "audit": ("audit", "Check that every accepted task is accounted for and stands somewhere."),
+    "health": ("node_verbs", "Ask whether the fleet is alive or ready, for probes."),
+    "queue": ("queue_verbs", "List, explain, pause, resume and purge queues."),
+    "task": ("task_verbs", "Enqueue, list, show and cancel tasks."),
+    "group": ("group_verbs", "List and show groups, close and cancel them."),
+    "cron": ("cron_verbs", "List, show, run, pause and resume schedules."),
+    "events": ("events_verb", "Show what happens to tasks, as it happens with -f."),
+    "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
+    "completion": ("app", "Write what completes commands in a shell."),
+    "man": ("app", "Write the manual page."),
+    "audit": ("audit_verb", "Check that every accepted task is accounted for and stands somewhere."),
 }
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 
@@ -69,6 +71,9 @@ _OPTIONS_ELSEWHERE = {
     "write --delay": "--countdown",
     "write --now": "--force",
 }
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_ROTA_COMPLETE"  # as click names it
 
 
 class _Rota(command.RotaGroup):
@@ -138,3 +143,60 @@ def _advice(error: click.UsageError) -> str:
     word = error.option_name if isinstance(error, click.NoSuchOption) else ""
     advice = next((advice for advice, words in _OPTIONS_ELSEWHERE.items() if word in words.split()), "")
     return f" {advice[0].upper()}{advice[1:]}" if advice else ""
+
+
+@click.command(cls=command.RotaCommand)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Write what completes commands, options and their values in SHELL: eval "$(rota completion bash)"."""
+    root = click.get_current_context().find_root()
+    found = get_completion_class(shell)
+    assert found is not None
+    try:
+        output.put(found(root.command, {}, "rota", _VARIABLE).source().rstrip())
+    except RuntimeError as error:
+        raise Failure(ExitCode.USAGE, f"{shell}: {error}") from None
+
+
+@click.command(cls=command.RotaCommand)
+def man() -> None:
+    """Write the manual page: rota man > rota.1, and man ./rota.1."""
+    root = click.get_current_context().find_root()
+    output.put("\n".join(_page(root)))
+
+
+def _page(root: click.Context) -> Iterator[str]:
+    yield from ('.TH ROTA 1 "" "rota" "Rota"', ".SH NAME", f"rota \\- {_text(root.command.help)}")
+    yield from (".SH SYNOPSIS", ".B rota", "COMMAND [OPTIONS] [ARGUMENTS]", ".SH COMMANDS")
+    for context in _commands(root):
+        yield from _section(context)
+    yield ".SH EXIT STATUS"
+    for code, meaning in MEANINGS.items():
+        yield from (".TP", f".B {code.value}", _text(meaning))
+
+
+def _commands(context: click.Context) -> Iterator[click.Context]:
+    """The commands of a group and of the groups in it, each as if it had been called."""
+    assert isinstance(context.command, click.Group)
+    for name in context.command.list_commands(context):
+        found = context.command.get_command(context, name)
+        if found is None or found.hidden:
+            continue
+        inner = click.Context(found, info_name=name, parent=context)
+        if isinstance(found, click.Group):
+            yield from _commands(inner)
+        else:
+            yield inner
+
+
+def _section(context: click.Context) -> Iterator[str]:
+    yield from (".SS " + _text(context.get_usage().removeprefix("Usage: ")), _text(context.command.help))
+    for parameter in context.command.get_params(context):
+        if record := parameter.get_help_record(context):
+            yield from (".TP", f".B {_text(record[0])}", _text(record[1]))
+
+
+def _text(words: str | None) -> str:
+    """As troff takes it: no line may begin with what is a request, and a hyphen is no minus."""
+    flat = " ".join((words or "").split()).replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{flat}" if flat.startswith((".", "'")) else flat

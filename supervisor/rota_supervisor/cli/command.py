@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rota.durations import seconds, unix_microseconds
+from rota.protocol.keys import fault_in_name
+from rota.protocol.task_states import State
 from rota_supervisor.cli import output
 from rota_supervisor.config.faults import ConfigError, suggestion
 from rota_supervisor.config.loader import NO_FLAGS, Flags, Loaded, load_config, sources_of
@@ -16,15 +21,11 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
+    from rota.client.status import TaskStatus
     from rota.protocol.store import Store
     from rota.server.connection import Connection
     from rota_supervisor.cli.control_client import FoundMaster
 
-import re
-from datetime import datetime
-from typing import Final
-
-from rota.durations import seconds, unix_microseconds
 
 _SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
@@ -100,7 +101,7 @@ class CliState:
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
         """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
         from rota.protocol.store import Store  # noqa: PLC0415 - the commands that ask a master do without both
-        from rota_supervisor.server import connected  # noqa: PLC0415
+        from rota_supervisor.server_check import connected  # noqa: PLC0415
 
         config = config or self.load_to_reach()
         with connected(config) as connection:
@@ -142,6 +143,21 @@ def warn_without_imports(config: Config) -> None:
         output.say_warning(
             'no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`'
         )
+
+
+# What commands about one thing check
+
+
+def check_id(task_id: str) -> None:
+    """Check that it is an id. Raises Failure 2."""
+    if fault := fault_in_name("id", task_id):
+        raise Failure(ExitCode.USAGE, fault)
+
+
+def require_known(found: "TaskStatus") -> None:
+    """Leave with 1 and the reasons there may be when nothing is known of a task."""
+    if found.state is State.UNKNOWN:
+        raise Failure(ExitCode.NO, f'nothing is known of a task "{found.id}": {found.why}')
 
 
 # The common options

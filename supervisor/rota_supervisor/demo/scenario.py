@@ -16,7 +16,7 @@ from rota_supervisor.demo.proof import Accepted, Check, Run
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NodeSilent, node_at
 from rota_supervisor.testing import FleetOfTest
-from rota_supervisor.top import summary
+from rota_supervisor.top import fleet_view
 
 NAMESPACE: Final = "demo"
 ACT_SECONDS: Final = 20.0  # for what takes a fraction of a second on a machine that is not overloaded
@@ -194,7 +194,7 @@ class Demo:
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._told_at > _TELL_SECONDS:
             self._told_at = now
-            self._say("".join(cell.text for cell in summary.title(self.status)))
+            self._say("".join(cell.text for cell in fleet_view.title(self.status)))
 
     def _produce(self) -> None:
         since, self._produced_seconds = self._produced_seconds, self._elapsed

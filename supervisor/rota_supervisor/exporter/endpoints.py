@@ -3,10 +3,13 @@
 They only read, except for the actions.
 """
 
+import gzip
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
@@ -19,16 +22,13 @@ from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.node_status import node_status, nodes_reader
-from rota_supervisor.exporter.observer import Observer
-from rota_supervisor.exporter.probe import Probe
+from rota_supervisor.exporter.observer import Observer, Probe
 from rota_supervisor.exporter.redis_thread import RedisThread, connector
-from rota_supervisor.fleet_members import Health, in_one_line
+from rota_supervisor.fleet_snapshot import Health, in_one_line
 
 if TYPE_CHECKING:
     from rota_supervisor.exporter.page_requests import Actions, TaskPages
-import gzip
-from dataclasses import dataclass
-from pathlib import Path
+
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}

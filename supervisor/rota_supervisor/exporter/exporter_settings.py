@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.child_settings import LogSettings, ServerSettings
-from rota_supervisor.fleet_members import Patience
+from rota_supervisor.fleet_snapshot import Patience
 
 
 @dataclass(frozen=True, slots=True)

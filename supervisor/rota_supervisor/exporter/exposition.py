@@ -16,7 +16,7 @@ from rota.protocol.keys import is_name
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import TASK_LAG, CounterDefinition, Definition, HistogramDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples
-from rota_supervisor.fleet_members import Member, MemberTask
+from rota_supervisor.fleet_snapshot import Member, MemberTask
 
 _FLEET: Final = "fleet"
 _END: Final = b"# EOF\n"  # of OpenMetrics

@@ -1,30 +1,55 @@
-"""What `/status.json` answers: the state of this node and the fleet as one plain dictionary.
+"""What `/status.json` answers: the state of this node and the fleet as one plain dictionary, with a row for each
+process, queue and node.
 
 `docs/status.md` explains each key. This node is shown by its slots, others by their last heartbeat. A node that falls
-silent is shown as lost for some minutes, unless it was leaving, or had not begun to serve.
-"""
+silent is shown as lost for some minutes, unless it was leaving, or had not begun to serve."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import groupby
+from operator import add, attrgetter
+from typing import Final, NamedTuple
 
 from rota.child.slots import Phase
 from rota.durations import utc_datetime
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import GroupState
+from rota.protocol.keys import is_pattern
 from rota.protocol.nodes import Node, NodeReport
 from rota.protocol.schedule_store import Page
 from rota.protocol.store import Store
+from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.metrics import CounterDefinition
-from rota_supervisor.exporter.exporter_settings import ExporterSettings
+from rota.telemetry.metrics import OTHER, CounterDefinition, QueueLabels
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.headlines import headlines
-from rota_supervisor.exporter.history import STEP_SECONDS
+from rota_supervisor.exporter.history import (
+    LATE_NOW_SECONDS,
+    STEP_SECONDS,
+    LateStarts,
+    Recent,
+    RecentTroubles,
+    quantile,
+)
 from rota_supervisor.exporter.observer import Observation, pace_of
+from rota_supervisor.exporter.queue_reading import queue_row, size_of
 from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
-from rota_supervisor.exporter.status_rows import add_to_tasks, queue_rows, tiers_of
-from rota_supervisor.exporter.troubles import RecentTroubles
-from rota_supervisor.fleet_snapshot import LOST, WorkerLoad, node_report, snapshot, state_of
+from rota_supervisor.exporter.series import Numbers, Samples
+from rota_supervisor.fleet_snapshot import (
+    LOST,
+    MemberTask,
+    ProcessSnapshot,
+    WorkerLoad,
+    node_report,
+    snapshot,
+    state_of,
+)
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import FLEET_STATES, Json
+
+_MOST_DIGITS: Final = 16  # of a time in an entry; a task may write anything there
+_LEAST_RUNS: Final = 10  # so that it is known what is usual
 
 
 def node_status(
@@ -157,3 +182,156 @@ def own_report(seen: Observation) -> NodeReport:
     loads = [WorkerLoad(len(each.tasks), each.places, each.phase is Phase.QUIET) for each in workers]
     report = node_report(seen.notice, state_of(seen.fleet), loads)
     return pace_of(seen.recent, seen.at.now).added_to(report)
+
+
+def add_to_tasks(
+    rows: Iterable[Json], processes: Iterable[ProcessSnapshot], settings: ExporterSettings, seen: Observation
+) -> None:
+    """Add to the tasks in these rows of processes what history and Redis's clock say of them."""
+    known = TaskHistory(settings, seen)
+    for row, process in zip(rows, processes, strict=True):
+        running = process.member.tasks if process.member else ()
+        for task_row, task in zip(row["tasks"], running, strict=True):
+            task_row.update(known.of(task))
+
+
+class TaskHistory:
+    """How late tasks that run began, and for how long such tasks usually run."""
+
+    def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
+        self._labels = QueueLabels([queue.name for queue in settings.queues])
+        self._seen = seen
+
+    def of(self, running: MemberTask) -> Json:
+        """Return what is known of a task that runs."""
+        task = running.task
+        return {"lag_seconds": self._lag(running), "usual_seconds": self._usual(task.queue, task.name)}
+
+    def _lag(self, running: MemberTask) -> float | None:
+        """By Redis's clock; None while nobody knows that."""
+        reading, due = self._seen.reading, running.task.due
+        if reading is None or not due.isdecimal() or len(due) > _MOST_DIGITS:
+            return None
+        started_at = self._seen.at.wall + reading.clock_offset_seconds - running.age_seconds
+        return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
+
+    def _usual(self, queue: str, name: str) -> float | None:
+        """Return how long nearly all runs of such a task took; after too few of them, of all tasks of its queue."""
+        label = self._labels.of(queue)
+        of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
+        return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
+
+    @cached_property
+    def _runs_of_queues(self) -> Mapping[str, Numbers]:
+        runs: dict[str, Numbers] = {}
+        for (queue, _), numbers in self._seen.samples.series(m.TASK_RUNTIME):
+            runs[queue] = tuple(map(add, runs[queue], numbers)) if queue in runs else numbers
+        return runs
+
+
+def _longest(numbers: Numbers | None) -> float | None:
+    return quantile(m.TASK_RUNTIME, numbers, 0.99) if numbers and sum(numbers[:-1]) >= _LEAST_RUNS else None
+
+
+def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]:
+    """Return the queues of each tier by its number, the highest first."""
+    return {number: tuple(tier) for number, tier in groupby(settings.queues, key=attrgetter("tier"))}
+
+
+class TierSums(NamedTuple):
+    """What the shares of all queues of a tier are taken of, added up once. `weights`: None where patterns are in the
+    tier: how many of their queues have something to run is not known."""
+
+    starts: float
+    weights: float | None
+
+    @classmethod
+    def of(cls, tier: tuple[QueueSettings, ...], recent: Recent) -> "TierSums":
+        has_patterns = any(is_pattern(queue.name) for queue in tier)
+        weights = None if has_patterns else sum(queue.weight for queue in tier)
+        return cls(sum(recent.starts(queue.name).number for queue in tier), weights)
+
+
+def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
+    """Return a row for each configured queue, then one for each other queue in use, as Redis has them.
+
+    `_other` is the row of the smaller queues of patterns, and of what workers counted without room in their slots.
+    """
+    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
+    configured = {queue.name: queue for queue in settings.queues}
+    tiers = {number: TierSums.of(tier, seen.recent) for number, tier in tiers_of(settings).items()}
+    in_use = {name for name, state in states.items() if _is_in_use(state)}
+    counted_as_one = {OTHER} & seen.recent.totals.queues.keys()
+    others = sorted((in_use | counted_as_one) - configured.keys(), key=lambda name: (name == OTHER, name))
+    labels, processed = QueueLabels(configured), _processed(seen.samples)
+    rows = []
+    for name in (*configured, *others):
+        label = labels.of(name)
+        queue = configured.get(label)
+        rows.append(
+            {
+                **_described(name, label, queue, states.get(name)),
+                **_served(name, queue, None if queue is None else tiers[queue.tier], seen.recent),
+                **_late(seen, name, queue),
+                "processed": dict(processed[name]),
+            }
+        )
+    return rows
+
+
+def _is_in_use(state: QueueState) -> bool:
+    """Whether somebody serves a queue, or something is in it: a queue that was purged is known to Redis for minutes."""
+    return state.served or state.paused or state.dead > 0 or size_of(state) > 0
+
+
+def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (queue, _, outcome), (count,) in samples.series(m.TASKS_PROCESSED):
+        found[queue][outcome] += int(count)
+    return found
+
+
+def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
+    """`pattern`: what it is counted as, where that is another name: what happened to its tasks stands there."""
+    return {
+        "name": name,
+        "configured": queue is not None,
+        "pattern": None if label == name else label,
+        "tier": None if queue is None else queue.tier,
+        "weight": None if queue is None else queue.weight,
+        "lag_objective_seconds": None if queue is None else queue.lag_objective_seconds,
+        "lag_target": None if queue is None else queue.lag_target,
+        "state": None if state is None else queue_row(state),
+    }
+
+
+def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
+    """How late starts of it were on this node: at worst in about the last minute, and those over its objective."""
+    late = seen.troubles.late.get(name, LateStarts())
+    too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
+    is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
+    return {
+        "worst_lag_seconds": seen.samples.value(m.TASK_LAG_WORST, name) or 0.0,
+        "late": {
+            "now": is_now,
+            "too_many": too_many,
+            "starts": late.number,
+            "worst_seconds": late.worst_seconds,
+            "until": late.until,
+        },
+    }
+
+
+def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
+    """Return what this node made of it in the last minutes."""
+    starts = recent.starts(name)
+    is_own = queue is not None and queue.name == name
+    is_counted = is_own or name in recent.totals.queues
+    due = None if queue is None or tier is None or tier.weights is None else queue.weight / tier.weights
+    return {
+        "share": round(starts.number / tier.starts, 4) if is_own and tier and tier.starts else None,
+        "due_share": None if due is None else round(due, 4),
+        "attempts": {"done": int(starts.done), "failed": int(starts.failed)} if is_counted else None,
+        "lag": recent.lag(starts).row() if is_counted else None,
+        "history": recent.row(name) if is_counted else None,
+    }

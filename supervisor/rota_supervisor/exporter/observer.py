@@ -1,5 +1,9 @@
-"""Everything that a scrape or the status page needs to know: what the slots recorded, and what is computed here."""
+"""Everything that a scrape, the status page or a health probe needs to know: what the slots show and recorded, and what
+is computed here.
 
+Whether the fleet is alive and ready follows from the slots alone: health is answered while Redis is silent."""
+
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +14,7 @@ from typing import Final, NamedTuple
 from rota import __version__
 from rota.child.child_life import boottime_seconds
 from rota.child.slot_memory import Board, SlotMemory
-from rota.child.slots import MASTER_SLOT, Phase, Slot
+from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION, is_name
 from rota.protocol.views import QueueState
@@ -19,17 +23,14 @@ from rota.telemetry.metrics import OTHER, Definition, QueueLabels, Writer
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
-from rota_supervisor.exporter.history import History, Recent
-from rota_supervisor.exporter.probe import Probe
+from rota_supervisor.exporter.history import History, Recent, RecentTroubles, TroubleWatch
 from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
-from rota_supervisor.exporter.regions import Regions, exact, starts
+from rota_supervisor.exporter.regions import Regions, exact, starts, touched
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
-from rota_supervisor.exporter.troubles import RecentTroubles, TroubleWatch
-from rota_supervisor.fleet_members import Member
-from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.fleet_snapshot import Health, Member, Moment, liveness, member_in, readiness
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json, Notice, Pace
-from rota_supervisor.process import Usage, usage_of
+from rota_supervisor.process import Usage, parent_of, usage_of
 
 # The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {
@@ -51,6 +52,43 @@ _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, 
 
 # An idle fleet counts less than this within a step.
 _FEW_CHANGED: Final = 200
+
+
+class Probe:
+    """What a probe asks for, read from the slots of `memory`: it takes a millisecond, and waits for nothing. Not safe
+    for two threads at once: each has its own."""
+
+    def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._master_pid = master_pid
+        self._board = Board(memory.slot(MASTER_SLOT).far_spare)
+
+    def alive(self) -> Health:
+        return liveness(self._members((MASTER_SLOT,)), self._settings.tick_seconds)
+
+    def ready(self) -> Health:
+        return readiness(self.fleet(), self.notice(), boottime_seconds(), self._settings.patience)
+
+    def fleet(self) -> tuple[Member, ...]:
+        """Return the living processes among the slots that were ever written to, by slot."""
+        return () if self._settings.alone else self._members(touched(self._memory))
+
+    def _members(self, slots: Iterable[int]) -> tuple[Member, ...]:
+        now_ns, pid = boottime_ns(), self._master_pid
+        found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
+        # The master or its child that lives, and not a stranger who got the number later.
+        return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
+
+    def notice(self) -> Notice:
+        """Return what the master says."""
+        return Notice.from_json(self._board.read())
+
+    def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
+        """Return the lists that look like queues and are not, as the pollers of this node found: `key`, `fault`."""
+        pollers = (member.slot for member in fleet if member.role is Role.POLLER)
+        texts = (Board(self._memory.slot(slot).spare).read() for slot in pollers)
+        return tuple(row for text in texts if text for row in json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

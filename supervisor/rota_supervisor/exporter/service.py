@@ -1,4 +1,5 @@
-"""Serving HTTP over the slots of a fleet: one loop waits for clients, for signals and for the death of the master."""
+"""The exporter's process: it serves HTTP over the slots of a fleet. One loop waits for clients, for signals and for the
+death of the master, which starts it as `python -P -m rota_supervisor.exporter.service`."""
 
 import math
 import os
@@ -14,18 +15,23 @@ from typing import Final
 from rota.child import child_life
 from rota.child.child_life import boottime_seconds
 from rota.child.slot_memory import Board, SlotMemory
-from rota.child.slots import Phase, Slot
+from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter import access, endpoints, observer, probe, queue_reading, redis_thread
-from rota_supervisor.exporter.exporter_settings import ExporterSettings
+from rota_supervisor import child_start, layout
+from rota_supervisor.exporter import endpoints, observer, queue_reading, redis_thread
+from rota_supervisor.exporter.access import Door
+from rota_supervisor.exporter.exporter_settings import ExporterSettings, exporter_settings
 from rota_supervisor.exporter.http_server import Server
 from rota_supervisor.notice import Notice
+from rota_supervisor.process import show_title
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
 _SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at each call of the kernel; 5 ms by default
+EXIT_NO_DOOR: Final = 1
+_NONCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class ExporterPlace:
     started: Callable[[], None] = lambda: None
 
 
-def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, listen_fd: int) -> int:
+def serve(settings: ExporterSettings, door: Door, place: ExporterPlace, listen_fd: int) -> int:
     """Serve at a listening socket until TERM or INT, and leave at once when the master is gone; return the code."""
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -55,7 +61,7 @@ def serve(settings: ExporterSettings, door: access.Door, place: ExporterPlace, l
         return _serve(server, place, signals_fd)
 
 
-def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -> endpoints.Site:
+def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpoints.Site:
     redis = _redis(settings)
     watch = queue_reading.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
@@ -64,7 +70,7 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: access.Door) -
         read_queues = _in_place_of_a_master(read_queues, settings.server.namespace, place.slot, own.recorder)
     memory, master_pid = place.memory, place.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
-    site = endpoints.Site(settings, probe.Probe(settings, memory, master_pid), everything, redis, door)
+    site = endpoints.Site(settings, observer.Probe(settings, memory, master_pid), everything, redis, door)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
     elif watch:
@@ -144,3 +150,37 @@ def _drain(server: Server, place: ExporterPlace, signals_fd: int) -> int:
         if place.death_fd in server.turn(left):
             return child_life.EXIT_ORPHANED
     return child_life.EXIT_DRAINED
+
+
+def main() -> int:
+    """Serve until it is told to leave, and leave at once when the master is gone; return the exit code."""
+    entrance = child_start.enter(os.getpid())
+    settings, first = exporter_settings(entrance.first.settings), entrance.first
+    show_title("exporter", settings.server.namespace)
+    log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
+    slots_fd, bell_fd, listen_fd, stack_fd = entrance.descriptors
+    assert listen_fd is not None, "an exporter is given a socket"
+    memory = SlotMemory.to_read(slots_fd)
+    try:
+        door = Door(settings)
+    except OSError as error:
+        child_start.leave_last_words(stack_fd, f"[http] cannot be used: {error}")
+        return EXIT_NO_DOOR
+    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(bell_fd))
+    return serve(settings, door, place, listen_fd)
+
+
+def serve_alone(settings: ExporterSettings, door: Door, listen_fd: int) -> int:
+    """Serve a fleet that runs elsewhere, as `rota exporter` does, until TERM or INT; return the exit code."""
+    show_title("exporter", settings.server.namespace)
+    log.configure(settings.log, **log.of_process("exporter", settings.server.namespace, os.uname().nodename))
+    memory = SlotMemory.create(1)
+    own = memory.slot(MASTER_SLOT)  # in the place of a master, whose loop is ours
+    own.begin(_NONCE)
+    own.enter(_NONCE, os.getpid())
+    alone = replace(settings, alone=True, ask_redis=True, tick_seconds=BEAT_SECONDS)
+    return serve(alone, door, ExporterPlace(memory, os.getpid(), own), listen_fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,7 +16,7 @@ from rota.client.queues import QueuedTask
 from rota.display_text import printable
 from rota.protocol.task_states import LISTED
 from rota_supervisor.facts import fields_of
-from rota_supervisor.top import fleet_tables, summary
+from rota_supervisor.top import fleet_view
 from rota_supervisor.top.tables import Cell, Row, Table, TextLine
 
 _STYLES: Final = {
@@ -172,7 +172,7 @@ class Tasks(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(Text(f"queue {printable(self.queue)}", "bold"), classes="heading")
         yield Static(id="chart")
-        yield FleetTable("tasks", fleet_tables.tasks, classes="-current")
+        yield FleetTable("tasks", fleet_view.tasks, classes="-current")
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
@@ -181,7 +181,7 @@ class Tasks(Screen[None]):
 
     def show(self, queue: Row, step_seconds: float) -> None:
         """Show how the queue went until now."""
-        chart = summary.queue_chart(queue, step_seconds, self.size.width)
+        chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
         self.look()

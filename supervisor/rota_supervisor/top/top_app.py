@@ -20,12 +20,12 @@ from rota.display_text import printable
 from rota.protocol.task_states import State
 from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NodeSilent
-from rota_supervisor.top import fleet_tables, summary
+from rota_supervisor.top import fleet_view
 from rota_supervisor.top.screens import Confirm, FleetTable, Tasks, Words, drawn, fields
 from rota_supervisor.top.tables import Cell, Row
 
 LOOK_SECONDS: Final = 1.0
-_NAMES: Final = tuple(fleet_tables.TABLES)
+_NAMES: Final = tuple(fleet_view.TABLES)
 _TOGETHER: Final = ("queues", "workers", "events")  # in a terminal of the usual height
 _MOST_WRONG: Final = 3
 _KEYS: Final = {
@@ -75,7 +75,7 @@ class Top(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
         with Grid(id="tables"):
-            for name, make in fleet_tables.TABLES.items():
+            for name, make in fleet_view.TABLES.items():
                 yield FleetTable(name, make)
         yield Input(placeholder="show only rows with this text", id="filter")
         yield Footer(compact=True)
@@ -129,10 +129,10 @@ class Top(App[None]):
     def _draw_summary(self) -> None:
         lines: list[list[Cell]] = []
         if self._fault:
-            lines.append([Cell(f"{summary.MARKS['bad']} {printable(self._fault)}", level="bad")])
+            lines.append([Cell(f"{fleet_view.MARKS['bad']} {printable(self._fault)}", level="bad")])
         if self._status is not None:
             room = _MOST_WRONG if self.size.height >= _TALL else 1
-            lines += summary.lines(self._status, self.size.width, room)
+            lines += fleet_view.lines(self._status, self.size.width, room)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in lines or [[Cell("asking ...")]])
         self._main.query_one("#summary", Static).update(text)
 
@@ -141,7 +141,7 @@ class Top(App[None]):
             name = self.screen.queue
             row = next((row for row in status["queues"] if row["name"] == name), None)
             if row is not None:
-                self.screen.show(row, fleet_tables.step_of(status))
+                self.screen.show(row, fleet_view.step_of(status))
 
     def on_resize(self) -> None:
         self._draw_summary()

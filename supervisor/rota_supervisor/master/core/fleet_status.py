@@ -15,8 +15,7 @@ from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
-from rota_supervisor.fleet_members import Member, Patience
-from rota_supervisor.fleet_snapshot import Moment, WorkerLoad, node_report, snapshot
+from rota_supervisor.fleet_snapshot import Member, Moment, Patience, WorkerLoad, node_report, snapshot
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, LIVE, STARTING, Child, ChildState

@@ -27,8 +27,7 @@ from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import log_settings
 from rota_supervisor.control.port import Answer
-from rota_supervisor.fleet_members import Member, member_in
-from rota_supervisor.fleet_snapshot import Moment
+from rota_supervisor.fleet_snapshot import Member, Moment, member_in
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildState

@@ -15,12 +15,12 @@ from typing import Final
 from rota.child.child_life import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor import messages
+from rota_supervisor.child_start import Spawner, greet
 from rota_supervisor.layout import CHANNEL_FD, STACK_FILE, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
 from rota_supervisor.master.core.master_events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
 from rota_supervisor.process import UNREACHABLE
-from rota_supervisor.spawn import Spawner, greet
 
 _SIGNALS: Final = {do.Order.LEAVE: signal.SIGTERM, do.Order.INTERRUPT: SOFT_LIMIT_SIGNAL, do.Order.KILL: signal.SIGKILL}
 _SHOWN_BYTES: Final = 80

@@ -16,6 +16,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact
 from rota.protocol.schedule_store import ScheduleStore
 from rota.telemetry import log, log_events
+from rota_supervisor.child_start import Spawner
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
@@ -41,7 +42,6 @@ from rota_supervisor.master.shell import file_watch, master_signals, reaper
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, recording_to
 from rota_supervisor.master.shell.reaper import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
-from rota_supervisor.spawn import Spawner
 
 _SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 _HOST_CHARACTERS: Final = 64

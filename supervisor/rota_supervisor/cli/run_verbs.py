@@ -1,4 +1,5 @@
-"""`rota run`: check what can be checked, then become the master."""
+"""The processes that stay: `rota run` checks what can be checked, then becomes the master; `rota exporter` serves the
+metrics and the status page of a fleet that runs elsewhere."""
 
 import contextlib
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from rota_supervisor.child_start import Spawner
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.loader import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
@@ -18,7 +20,6 @@ from rota_supervisor.control import socket_place
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_to_ourselves, show_title
-from rota_supervisor.spawn import Spawner
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
@@ -51,7 +52,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     spawner = _with_a_zygote_begun()
     # The zygote loads its modules meanwhile; the master loads its own only now.
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
-    from rota_supervisor.server import check_server  # noqa: PLC0415
+    from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
@@ -145,3 +146,30 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     with embedded_server(config.redis_url, beside) as folder:
         output.say(f"the embedded Valkey keeps its data in {folder}")
         yield
+
+
+@click.command(cls=command.RotaCommand)
+def exporter() -> int:
+    """Serve metrics and the status page of a fleet that runs elsewhere, until it is stopped.
+
+    At http.listen, from what Redis knows: queues, nodes, dead tasks. What masters count themselves, as lag, their own
+    exporters serve.
+    """
+    # Only here: a process that becomes a master would keep them for nothing.
+    from rota_supervisor.exporter.access import Door  # noqa: PLC0415
+    from rota_supervisor.exporter.service import serve_alone  # noqa: PLC0415
+    from rota_supervisor.master.core.process_settings import exporter_settings  # noqa: PLC0415
+    from rota_supervisor.master.effects.listen_socket import ListenSocket  # noqa: PLC0415
+
+    config = command.current_state().load_with_warnings().config
+    if not config.http.listen:
+        raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: say where to listen')
+    settings = exporter_settings(config)
+    try:
+        door = Door(settings)
+    except OSError as error:
+        raise Failure(ExitCode.CONFIG, f"[http] cannot be used: {error}") from error
+    with contextlib.closing(ListenSocket()) as listening:
+        listening.begin(config.http.listen)
+        assert listening.fd is not None
+        return serve_alone(settings, door, os.dup(listening.fd))

@@ -1,7 +1,7 @@
 """`rota queue`: look at queues, explain which tasks are claimed next, pause, resume and purge."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import click
@@ -19,18 +19,23 @@ from rota.client.explanation import explain as explaining
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
+from rota.protocol.store import Store
 from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further
+from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.other_queues import find_strays, warn_of_strays, warn_of_unknown
-from rota_supervisor.cli.task_views import require_known
+from rota_supervisor.cli.audit_verb import find_strays, warn_of_strays
+from rota_supervisor.cli.command import require_known
+from rota_supervisor.config.faults import suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_reading import Largest
 from rota_supervisor.facts import facts_of
 
 MOST_SCANS: Final = 200  # of 1000 keys each: tens of milliseconds
+_TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 _CLAIM_COLUMNS: Final = ("#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY")
@@ -138,6 +143,32 @@ def _check(queues: tuple[str, ...], fault_in: Callable[[str], str | None]) -> No
     faults = [fault for fault in map(fault_in, queues) if fault]
     if faults:
         raise Failure(ExitCode.USAGE, *faults)
+
+
+# Names that nobody knows, as they are misspelt more often than new
+
+
+def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
+    """Say which of these queues no tier of the configuration has, no fleet serves, and no task was ever put into."""
+    tiers = served_queues(config)
+    unsure = [name for name in names if not is_pattern(name) and served_as(name, tiers) is None]
+    if not unsure:
+        return
+    seen = {each.queue: each for each in connection.run(store.overview(tuple(unsure))).queues}
+    unknown = [name for name in unsure if not _is_known(seen.get(name))]
+    known = [*tiers, *_known_ones(store, connection)] if unknown else []
+    for name in unknown:
+        near = suggestion(name, (each for each in known if each != name and not is_pattern(each))) or ":"
+        output.say_warning(f'nobody knows a queue "{name}"{near} no tier has it, and no task was ever put into it')
+
+
+def _known_ones(store: Store, connection: Connection) -> Iterator[str]:
+    overview = follow(connection.run, look_further(store, connection.run(store.overview(()))))
+    return (each.queue for each in overview.queues if _is_known(each))
+
+
+def _is_known(state: QueueState | None) -> bool:
+    return state is not None and any(getattr(state, trace) for trace in _TRACES)
 
 
 # Which tasks are claimed next

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota.client.event_stream import TaskEvents
     from rota.protocol.task_events import TaskEvent
 
+
 _NOW: Final = "now"
 _LOOK_SECONDS: Final = 1.0  # how long it may take to see that nobody reads any more
 _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")

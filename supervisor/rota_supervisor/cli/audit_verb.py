@@ -1,23 +1,41 @@
 """`rota audit`: is every accepted task accounted for, and does every live one stand where somebody will run it?"""
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
 
 import click
 
+from rota.protocol.keys import Keys, fault_of_lane
 from rota.protocol.replies import RestoreWord
 from rota.protocol.store import BATCH, Store
 from rota.protocol.walks import find_unplaced
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
+from rota.server.server_errors import Refused
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.other_queues import StrayKey, find_strays, warn_of_strays
+from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
-NAMED_IDS = 20
-_FIRST_CURSOR = _LAST_CURSOR = "0"
+NAMED_IDS: Final = 20
+SCAN_COUNT: Final = 1000
+_FIRST_CURSOR: Final = "0"
+_LAST_CURSOR: Final = "0"
+_LAST_SCAN: Final = b"0"
+
+
+@dataclass(frozen=True, slots=True)
+class StrayKey:
+    """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it. `items` is
+    None if the ACL forbids `LLEN` on its key."""
+
+    key: str
+    items: int | None
+    fault: str
 
 
 @click.command(cls=command.RotaCommand)
@@ -105,3 +123,43 @@ def _where_to(unplaced: Sequence[str]) -> str:
 def _items_of(strays: Sequence[StrayKey]) -> int | str:
     counts = [stray.items for stray in strays if stray.items is not None]
     return sum(counts) if len(counts) == len(strays) else "unknown"
+
+
+# Keys that look like queues
+
+
+def find_strays(config: Config, connection: Connection, most_scans: float = math.inf) -> list[StrayKey]:
+    """Return the lists whose keys look like lanes of this namespace and are not.
+
+    A client looks for them by SCAN, as no script scans keys; after `most_scans` calls of SCAN_COUNT keys it has
+    looked at enough. Raises ServerError.
+    """
+    found: dict[str, StrayKey] = {}
+    cursor, scans = b"", 0
+    while cursor != _LAST_SCAN and scans < most_scans:
+        options = "MATCH", f"*{config.namespace}*queue*", "COUNT", SCAN_COUNT, "TYPE", "list"
+        cursor, keys = connection.execute("SCAN", cursor or _LAST_SCAN, *options)
+        scans += 1
+        for raw in keys:
+            key = text_of(raw)
+            fault = "" if key in config.adopt else fault_of_lane(Keys(config.namespace), key)
+            if fault:
+                found[key] = StrayKey(shown(key), _length(connection, raw), fault)
+    return sorted(found.values(), key=attrgetter("key"))
+
+
+def _length(connection: Connection, key: bytes) -> int | None:
+    try:
+        return int(connection.execute("LLEN", key))
+    except Refused:  # an ACL may allow only the keys of the namespace
+        return None
+
+
+def warn_of_strays(strays: Iterable[StrayKey]) -> None:
+    """Say of each what waits there, and how it becomes a queue."""
+    for stray in strays:
+        waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
+        output.say_warning(
+            f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
+            "(RENAMENX) to the key of a queue"
+        )

@@ -13,7 +13,7 @@ from rota.protocol.progress import progress_words
 from rota.protocol.store import BATCH, Store
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.task_views import check_id
+from rota_supervisor.cli.command import check_id
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of
 

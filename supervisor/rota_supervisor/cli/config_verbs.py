@@ -1,4 +1,5 @@
-"""`rota check`: everything that would keep a fleet from running, said before it is started."""
+"""`rota init` writes the first two files of a fleet, `rota config print` shows the configuration in force, and `rota
+check` says everything that would keep a fleet from running, before it is started."""
 
 import contextlib
 import json
@@ -16,6 +17,7 @@ import click
 from rota.protocol.keys import is_pattern
 from rota_supervisor import task_modules
 from rota_supervisor.cli import command, output
+from rota_supervisor.config import loader
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import pool_sizes
@@ -25,7 +27,67 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
 from rota_supervisor.master.core.generations import compared_with_code
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
-from rota_supervisor.server import check_server
+from rota_supervisor.server_check import check_server
+
+CONFIG_TEXT = """\
+# The configuration of a Rota fleet. Every key: docs/configuration.md. Check it with `rota check`.
+
+namespace = "rota"                        # everything of this fleet in Redis stands under it
+redis_url = "redis://127.0.0.1:6379/0"    # Redis >= 7.0 or Valkey >= 7.2; a secret: redis_url_file
+imports   = ["tasks"]                     # the modules that define the tasks
+workers   = 4                             # edit, then `rota reload`: the pool grows or shrinks
+
+# Queues by priority, highest first. A tier is served only when all above it have nothing ready;
+# queues in one tier take turns.
+tiers = [
+  ["high"],
+  ["default"],
+]
+
+# [queues.default]                        # optional
+# weight = 3                              # share of the turns in its tier
+# cap    = 10                             # running at once over the whole fleet
+# rate   = "100/m"                        # starts: /s, /m or /h
+# lag_objective_seconds = 5               # how late a task may start
+
+# [schedules.nightly]                     # enqueued periodically: docs/schedules.md
+# task     = "greet"
+# cron     = "30 2 * * *"                 # or every = 60, in seconds
+# timezone = "Europe/Zurich"
+# args     = ["everybody"]
+
+# [limits]
+# time_limit_seconds = 3600               # a task that runs longer is killed
+# drain_seconds = 25                      # how long a stop waits for what runs
+
+# [http]
+# listen = "127.0.0.1:9477"               # /metrics, /livez, /readyz and a status page
+# token_file = "token"                    # wanted by the page where other machines are to see it
+"""
+
+TASKS_TEXT = '''\
+"""The tasks of this fleet: ordinary functions, which workers run."""
+
+import rota
+
+
+@rota.task
+def greet(name: str) -> str:
+    """Call it: `greet("you")`. Have a worker call it: `greet.enqueue("you")`, or
+
+    rota task enqueue greet you
+    """
+    print(f"Hello, {name}.", flush=True)
+    return name
+
+
+@rota.task(queue="high", retries=5, time_limit=30)
+def send_password_reset(user_id: int) -> None:
+    """A task of the highest tier: an attempt that raises is repeated up to 5 times, later each time."""
+    print(f"Sending a password reset to user {user_id}.", flush=True)
+'''
+
+FILES = {"rota.toml": CONFIG_TEXT, "tasks.py": TASKS_TEXT}
 
 
 @click.command(cls=command.RotaCommand)
@@ -198,3 +260,37 @@ def _found(answer: bytes | None, status: int, imports: Sequence[str], seconds: f
     if "error" in found:
         raise Failure(ExitCode.CONFIG, ImportFailed(**found).told())
     return Imports(dict(found["tasks"]), found["schedules"], found["misfits"])
+
+
+@click.command(cls=command.RotaCommand)
+def init() -> None:
+    """Write a commented rota.toml and tasks.py into this folder. Files that are there stay as they are."""
+    taken = [name for name in FILES if Path(name).exists()]
+    if taken:
+        raise Failure(ExitCode.TAKEN, *(f"{name} is there already: nothing was written" for name in taken))
+    for name, text in FILES.items():
+        try:
+            with Path(name).open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise Failure(ExitCode.TAKEN, f"{name} cannot be written: {error.strerror}") from None
+        output.say(f"wrote {name}")
+    output.say("next: `rota run --embedded`, and in another terminal `rota task enqueue greet you`")
+
+
+@click.group(cls=command.RotaGroup)
+def config() -> None:
+    """Show the configuration in force."""
+
+
+@config.command("print")
+@click.option("--origin", is_flag=True, help="Say where each value came from.")
+def print_config(origin: bool) -> None:
+    """Print the configuration: defaults, file and environment together."""
+    state = command.current_state()
+    loaded = state.load_with_warnings()
+    if state.json:
+        values = loader.as_values(loaded.config)
+        output.put_json({"config": values, "origins": loader.origins_by_path(loaded)} if origin else values)
+    else:
+        output.put(loader.as_toml(loaded, origins=origin).rstrip())

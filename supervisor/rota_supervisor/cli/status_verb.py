@@ -21,8 +21,11 @@ from rota.durations import in_seconds, in_words
 from rota.protocol.progress import progress_words
 from rota.protocol.schedule_store import ScheduleStore
 from rota.protocol.store import Store
+from rota.protocol.wire import text_of
 from rota.schedules.schedule_status import rows_of
-from rota_supervisor.cli import command, master_verbs, other_queues, output
+from rota.server.connection import Connection
+from rota.server.server_errors import Refused
+from rota_supervisor.cli import command, master_verbs, output
 from rota_supervisor.exits import Failure
 from rota_supervisor.fleet_snapshot import rows_by_task
 from rota_supervisor.layout import Role
@@ -37,6 +40,8 @@ _MOST_NAME: Final = 18
 _MOST_OWNER: Final = 60
 _MOST_SOURCE: Final = 26
 _NONE: Final = "-"
+_SOURCES_HEADER: Final = ("ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE")
+_KINDS: Final = {b"none": "empty", b"zset": "sorted set"}
 _MEMORY: Final = ("rss", "pss", "shared", "private")
 _MOST_SCHEDULES: Final = 100
 _SHOWN_SCHEDULES: Final = 10
@@ -68,7 +73,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
     try:
         with state.redis(state.load_for_node()) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
-            adopts = other_queues.with_what_waits(found["adopts"], connection)
+            adopts = _with_what_waits(found["adopts"], connection)
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
     except Failure:
         return _NOT_ASKED
@@ -192,7 +197,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 def _adopts(rows: Sequence[Row]) -> Table:
     """Classic queues whose items become tasks of this fleet."""
-    header, cells = list(other_queues.SOURCES_HEADER), list(other_queues.cells_of_sources(rows, time.time()))
+    header, cells = list(_SOURCES_HEADER), list(_cells_of_sources(rows, time.time()))
     for row in cells:
         row[2:4] = [_cut(str(cell), _MOST_SOURCE) for cell in row[2:4]]
     return header, _narrowed(header, cells, 0)
@@ -224,6 +229,44 @@ def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[
 def _cut(text: str, most: int) -> str:
     text = printable(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# Classic queues that are adopted from
+
+
+def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
+    """The master's rows of sources with `type`, `waiting` and `next_due_at` (Unix seconds, None when nothing waits for
+    its time); `error` where the server does not tell. Raises ServerError."""
+    return [{**source, **_source_found(source["key"], connection)} for source in sources]
+
+
+def _source_found(key: str, connection: Connection) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "", "waiting": None, "next_due_at": None}
+    try:
+        kind = connection.execute("TYPE", key)
+        found["type"] = _KINDS.get(kind, text_of(kind))
+        if kind == b"zset":
+            found["waiting"] = connection.execute("ZCARD", key)
+            found["next_due_at"] = float(connection.execute("ZRANGE", key, 0, 0, "WITHSCORES")[1])
+        elif kind in (b"none", b"list"):
+            found["waiting"] = connection.execute("LLEN", key)
+        else:
+            found["error"] = "neither a list nor a sorted set"
+    except (Refused, IndexError) as error:  # the last: somebody took the only member in between
+        found["error"] = str(error)
+    return found
+
+
+def _cells_of_sources(rows: Sequence[Row], now: float) -> Iterator[list[object]]:
+    """The cells of a table for people."""
+    for row in rows:
+        goes_to = row["queue"] or "as each item says"
+        if row["task"]:
+            goes_to = f"{goes_to}, to {row['task']}"
+        due_at = row["next_due_at"]
+        due = _NONE if due_at is None else f"in {max(0.0, due_at - now):.1f} s"
+        waiting = row.get("error") or row["waiting"]
+        yield [row["key"], row["type"] or _NONE, waiting, goes_to, due]
 
 
 # Memory

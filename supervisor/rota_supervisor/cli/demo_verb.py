@@ -25,7 +25,7 @@ from rota_supervisor.demo.scenario import NAMESPACE, SETTINGS, Demo, ended_by_it
 from rota_supervisor.embedded import embedded_server
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.testing import FleetFailed, FleetOfTest
-from rota_supervisor.top.summary import plain
+from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
 _GONE_SECONDS: Final = 3.0
