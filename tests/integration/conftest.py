@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.client.blocking.client import Client
-from rota_supervisor.control.socket_place import ControlPlace, claim_place
+from rota_supervisor.control.socket_server import ControlPlace, claim_place
 from support.clock import TimedFleet
 from support.fake_master import FakeMaster, serving
 from support.protocol import Fleet

@@ -12,9 +12,9 @@ import pytest
 
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control import socket_place
-from rota_supervisor.control.port import ScaleOrder
-from rota_supervisor.control.socket_place import ControlPlace, claim_place, hold_pid_file, socket_places
+from rota_supervisor.control import socket_server
+from rota_supervisor.control.port import ScaleOrder, socket_places
+from rota_supervisor.control.socket_server import ControlPlace, claim_place, hold_pid_file
 from rota_supervisor.exits import ExitCode, Failure
 from support.fake_master import FakeMaster, serving
 from support.waiting import until
@@ -215,8 +215,13 @@ def test_no_master_is_69_with_the_places_that_were_tried(tmp_path: Path) -> None
 def test_the_default_places_are_those_of_the_service_the_session_and_tmp() -> None:
     config = Config(namespace="shop")
 
-    assert socket_places(config, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
-    assert socket_places(config, {"RUNTIME_DIRECTORY": "/run/a:/run/b", "XDG_RUNTIME_DIR": "/run/user/7"}, 7) == [
+    assert socket_places(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
+    assert socket_places(
+        config.control.socket,
+        config.namespace,
+        {"RUNTIME_DIRECTORY": "/run/a:/run/b", "XDG_RUNTIME_DIR": "/run/user/7"},
+        7,
+    ) == [
         Path("/run/a/shop.sock"),
         Path("/run/user/7/rota/shop.sock"),
         Path("/tmp/rota-7/shop.sock"),
@@ -248,7 +253,7 @@ def test_a_pid_file_that_its_holder_takes_away_while_another_opens_it_is_held_by
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
 
-    assert socket_place._sign(fd, path) is False
+    assert socket_server._sign(fd, path) is False
 
     os.close(fd)
 

@@ -7,7 +7,7 @@ import pytest
 
 from rota_supervisor.cli.app import run_app
 from rota_supervisor.control.port import ScaleOrder
-from rota_supervisor.control.socket_place import ControlPlace
+from rota_supervisor.control.socket_server import ControlPlace
 from support.fake_master import FakeMaster
 
 Rota = Callable[..., int]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
-from rota_supervisor.control.socket_place import ControlPlace
-from rota_supervisor.control.socket_server import serve_control
+from rota_supervisor.control.socket_server import ControlPlace, serve_control
 
 # What is remembered of each request.
 WORDS = {

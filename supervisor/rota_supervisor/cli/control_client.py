@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control.port import exchange
-from rota_supervisor.control.socket_place import folders_of_sockets, is_of_others, socket_places
+from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_others, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS: Final = 10.0
@@ -62,7 +61,7 @@ class ControlClient:
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
     """A conversation with the master of this configuration. Raises Failure 69 when there is none."""
-    places = socket_places(config, os.environ, os.getuid())
+    places = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())
     refused: list[Path] = []
     for path in places:
         try:

@@ -16,7 +16,6 @@ from rota_supervisor.child_start import Spawner
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.loader import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.control import socket_place
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_to_ourselves, show_title
@@ -51,6 +50,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
     # The zygote loads its modules meanwhile; the master loads its own only now.
+    from rota_supervisor.control.socket_server import own_places  # noqa: PLC0415
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
     from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
@@ -60,7 +60,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         contextlib.closing(spawner),  # a start that is refused leaves nobody
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
-        _own_places(config) as place,
+        own_places(config) as place,
     ):
         options = RunOptions(
             loaded,
@@ -76,17 +76,6 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             record=record,
         )
         run_master(options)
-
-
-@contextlib.contextmanager
-def _own_places(config: Config) -> Iterator[socket_place.ControlPlace]:
-    """Hold the pid file and the place of the control socket. Raises Failure 73."""
-    place = socket_place.socket_places(config, os.environ, os.getuid())[0]
-    with (
-        socket_place.hold_pid_file(config.control.pid_file),
-        contextlib.closing(socket_place.claim_place(place)) as claimed,
-    ):
-        yield claimed
 
 
 def _with_a_zygote_begun() -> Spawner:

@@ -21,8 +21,7 @@ from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
-from rota_supervisor.control.socket_place import ControlPlace
-from rota_supervisor.control.socket_server import serve_control
+from rota_supervisor.control.socket_server import ControlPlace, serve_control
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core import effects as do
