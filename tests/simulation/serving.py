@@ -8,8 +8,7 @@ import msgspec
 
 from rota.schedules.schedule import encode_schedule
 from rota_supervisor.config.model import ConditionConfig, Config, QueueConfig, ScheduleConfig
-from rota_supervisor.config.resolution import pattern_domains
-from rota_supervisor.config.schedules import schedules_in_force
+from rota_supervisor.config.resolution import pattern_domains, schedules_in_force
 from simulation.announced import BROKEN, SHUT, fault_of
 from simulation.process import tick_of
 from simulation.server import MICROSECONDS

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rota.protocol.tiers import MOST_CONDITION_CHARACTERS
-from rota_supervisor.config.condition_hours import Hours, OpenTimes, intervals, longest_closed, parse_hours
-from rota_supervisor.config.condition_lua import check_chunk
+from rota_supervisor.config.conditions import Hours, OpenTimes, check_chunk, intervals, longest_closed, parse_hours
 
 WEEK = tuple(range(7))
 OFFICE = (0, 1, 2, 3, 4)

@@ -6,9 +6,8 @@ import pytest
 
 from rota.child.child_settings import poller_settings_from_json, settings_to_json
 from rota.protocol.replies import ClassicSource
-from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Flags, Sources, as_toml, load_config
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, ConfigError
 from rota_supervisor.config.resolution import classic_sources
 from rota_supervisor.config.rules import MOST_SOURCES
 from rota_supervisor.master.core.process_settings import poller_settings

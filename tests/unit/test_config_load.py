@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.loader import Flags, Loaded, Sources, as_toml, as_values, load_config, origins_by_path
-from rota_supervisor.config.model import Config, QueueConfig
+from rota_supervisor.config.model import Config, ConfigError, Fault, QueueConfig
 
 
 def loaded(

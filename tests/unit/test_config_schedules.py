@@ -8,9 +8,10 @@ import pytest
 
 from rota.durations import MICROSECONDS
 from rota.schedules.schedule import CronRule, Schedule
-from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded, Sources, as_toml, load_config
-from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
+from rota_supervisor.config.model import ConfigError
+from rota_supervisor.config.resolution import schedules_in_force
+from rota_supervisor.config.rules import schedules_of_unknown_tasks, schedules_without_queue
 from rota_supervisor.master.core.generations import change_between
 from rota_supervisor.master.shell.loop import as_json
 from support.replaying import value_of
@@ -150,10 +151,10 @@ def test_a_schedule_without_a_queue_goes_to_that_of_the_task(tmp_path: Path) -> 
     config = loaded(tmp_path, '[schedules.n]\ntask = "t"\nevery = 3\n[schedules.m]\ntask = "tt"\nevery = 3').config
 
     assert [(each.name, each.queue) for each in schedules_in_force(config, {"t": "mail"})] == [("n", "mail")]
-    [fault] = without_queue(config, {"t": "mail"})
+    [fault] = schedules_without_queue(config, {"t": "mail"})
     assert fault.path == "schedules.m.task"
     assert fault.message.startswith('no imported module defines the task "tt", did you mean "t"?; if another fleet has')
-    assert unknown_tasks(config, {"t": "mail"}) == []
+    assert schedules_of_unknown_tasks(config, {"t": "mail"}) == []
 
 
 def test_a_reload_says_that_schedules_have_changed(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from rota.child.child_settings import WorkerSettings
-from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import (
     AdoptConfig,
@@ -14,6 +13,7 @@ from rota_supervisor.config.model import (
     ConditionConfig,
     Config,
     DeadConfig,
+    Fault,
     Http,
     LeaseConfig,
     Limits,

@@ -16,12 +16,11 @@ from rota_supervisor.config.model import (
     Restarts,
     TaskConfig,
 )
+from rota_supervisor.config.rules import unknown_tasks, unserved_queues
 from rota_supervisor.master.core.generations import (
     Rollout,
     change_between,
     faults_of_change,
-    unknown_tasks,
-    unserved_queues,
 )
 
 BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))

@@ -20,12 +20,10 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.config import loader
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import pool_sizes
-from rota_supervisor.config.rules import served_queues
-from rota_supervisor.config.schedules import calls_of
+from rota_supervisor.config.resolution import calls_of, pool_sizes, served_queues
+from rota_supervisor.config.rules import compared_with_code
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
-from rota_supervisor.master.core.generations import compared_with_code
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.server_check import check_server
 

@@ -17,7 +17,7 @@ from rota.protocol.views import DeadTask
 from rota.protocol.wire import shown
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.rules import served_queues
+from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
 SHOWN_REASON = 60

@@ -15,8 +15,7 @@ from msgspec import inspect
 
 from rota.display_text import HIDDEN, may_hold_credentials
 from rota.durations import MAX_SECONDS
-from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, Fault, shown, suggestion
 
 # Beyond these, counts and seconds overflow what they are turned into: a deadline in nanoseconds ends in 292 years.
 GREATEST_COUNT = 10**12

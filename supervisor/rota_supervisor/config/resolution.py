@@ -9,14 +9,29 @@ from typing import Any, TypedDict
 from msgspec import Struct
 
 from rota.child.child_settings import LogSettings, ServerSettings
+from rota.durations import microseconds, unix_microseconds
 from rota.protocol.replies import ClassicSource
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
+from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.options import NO_RATE, parse_rate
-from rota_supervisor.config.condition_hours import intervals, parse_hours
-from rota_supervisor.config.condition_lua import check_chunk
-from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, queue_in_key, served_queues
+from rota_supervisor.config.conditions import check_chunk, intervals, parse_hours
+from rota_supervisor.config.model import (
+    ConditionConfig,
+    Config,
+    PoolConfig,
+    QueueConfig,
+    ScheduleConfig,
+)
+
+EVERY_QUEUE = "*"
+DEFAULT_POOL = "default"
+CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
+
+
+def served_queues(config: Config) -> tuple[str, ...]:
+    """Every queue and pattern of every tier, highest tier first."""
+    return tuple(queue for tier in config.tiers for queue in tier)
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
@@ -134,3 +149,47 @@ def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
     """What settings of a child take from sections of the configuration: the fields that have the same names in both."""
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
+
+
+def queue_in_key(key: str) -> str:
+    """The queue that a classic list is named after, "" for any other key."""
+    return key.removeprefix(CLASSIC_LIST) if key.startswith(CLASSIC_LIST) else ""
+
+
+# Schedules
+
+
+def calls_of(config: Config) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """What the schedules call, by their names: task, args and kwargs."""
+    return {name: (given.task, given.args, given.kwargs) for name, given in config.schedules.items()}
+
+
+def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Schedule, ...]:
+    """The schedules of a configuration. `queues`: by task, as the code says. One whose queue nobody says is left out:
+    see `rules.schedules_without_queue`."""
+    found = ((name, given, given.queue or queues.get(given.task)) for name, given in config.schedules.items())
+    return tuple(schedule_of(name, given, queue) for name, given, queue in found if queue)
+
+
+def schedule_of(name: str, given: ScheduleConfig, queue: str) -> Schedule:
+    """Return the schedule of one table, of a task of that queue. Raises BadSchedule."""
+    return Schedule(
+        name=name,
+        task=given.task,
+        rule=_rule(given),
+        queue=queue,
+        args=given.args,
+        kwargs=given.kwargs,
+        missed=given.missed,
+        overlap=given.overlap,
+        jitter_us=microseconds(given.jitter, "jitter"),
+        start_us=None if given.start is None else unix_microseconds(given.start, "start"),
+        end_us=None if given.end is None else unix_microseconds(given.end, "end"),
+        source="file",
+    )
+
+
+def _rule(given: ScheduleConfig) -> Rule:
+    if given.every is not None:
+        return EveryRule(microseconds(given.every, "every"))
+    return CronRule(given.cron, given.timezone or "UTC")

@@ -5,25 +5,29 @@ them has a fault already, and so holds its default, the rule is left out, and on
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from rota.errors import InvalidArguments
 from rota.protocol.keys import STAR, fault_in_name, fault_in_pattern, fault_in_queue_name, served_as
+from rota.schedules.schedule import BadSchedule
 from rota.server.address import TlsFiles, parse_address
+from rota.tasks.arguments import check_arguments
 from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
-from rota_supervisor.config.condition_hours import longest_closed, parse_hours
-from rota_supervisor.config.condition_lua import check_chunk
-from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.config.schedules import faults_of_schedules
+from rota_supervisor.config.conditions import check_chunk, longest_closed, parse_hours
+from rota_supervisor.config.model import ConditionConfig, Config, Fault, ScheduleConfig, shown, suggestion
+from rota_supervisor.config.resolution import (
+    EVERY_QUEUE,
+    queue_in_key,
+    schedule_of,
+    served_queues,
+)
 
-EVERY_QUEUE = "*"
-DEFAULT_POOL = "default"
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
-CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
 MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
+_STANDS_IN = "a-queue"  # for one that only the code will name
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -34,11 +38,6 @@ def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
     """The faults between keys. `faulty`: top-level keys that have faults of their own."""
     known = set(faulty)
     return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
-
-
-def served_queues(config: Config) -> tuple[str, ...]:
-    """Every queue and pattern of every tier, highest tier first."""
-    return tuple(queue for tier in config.tiers for queue in tier)
 
 
 def _namespace(config: Config) -> Iterator[Fault]:
@@ -211,11 +210,6 @@ def _queues_without_pool(config: Config) -> Iterator[Fault]:
             yield Fault("pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue')
 
 
-def queue_in_key(key: str) -> str:
-    """The queue that a classic list is named after, "" for any other key."""
-    return key.removeprefix(CLASSIC_LIST) if key.startswith(CLASSIC_LIST) else ""
-
-
 def _adopt(config: Config) -> Iterator[Fault]:
     if len(config.adopt) > MOST_SOURCES:
         yield Fault("adopt", f"expected at most {MOST_SOURCES} keys to adopt from, got {len(config.adopt)}")
@@ -298,6 +292,41 @@ def _paths(config: Config) -> Iterator[Fault]:
         yield Fault("control.socket", message)
 
 
+def _schedules(config: Config) -> Iterator[Fault]:
+    """What is wrong with each, as far as the file alone says."""
+    for name, given in config.schedules.items():
+        at = f"schedules.{name}"
+        faults = list(_faults_of_schedule_keys(given)) or list(_faults_of_schedule(name, given))
+        yield from (Fault(at if what in ("", "name") else f"{at}.{what}", message) for what, message in faults)
+        yield from _faults_of_schedule_queue(config, f"{at}.queue", given.queue)
+
+
+def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]:
+    if not given.task:
+        yield "task", "is missing: the name of the task that is to be enqueued"
+    if bool(given.cron) == (given.every is not None):
+        yield "", 'expected one of cron, as in "0 3 * * *", and every, in seconds'
+    if given.timezone and not given.cron:
+        yield "timezone", "says by which clock cron goes: there is no cron"
+
+
+def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str, str]]:
+    try:
+        check_arguments("arguments", given.args, given.kwargs)
+    except InvalidArguments as error:
+        yield "", str(error)
+    try:
+        schedule_of(name, given, given.queue or _STANDS_IN)
+    except BadSchedule as error:
+        yield from error.faults
+
+
+def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
+    served = served_queues(config)
+    if queue and served_as(queue, served) is None and config.unserved_queues == "error":
+        yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served)}')
+
+
 # Each rule under the top-level keys that it compares.
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _namespace),
@@ -309,7 +338,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("conditions",), _conditions),
     (("queues", "conditions"), _conditions_of_queues),
     (("tasks", "limits"), _tasks),
-    (("tiers", "schedules"), faults_of_schedules),
+    (("tiers", "schedules"), _schedules),
     (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),
     (("tiers", "pools"), _queues_without_pool),
@@ -321,3 +350,58 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _access),
     ((), _paths),
 )
+
+
+# A configuration and the code that was imported
+
+
+def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
+    """Return the faults of a configuration whose code has these tasks, and what people should know of it.
+
+    `tasks`: the queue of each.
+    """
+    known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
+    unserved, is_strict = unserved_queues(config, tasks), config.unserved_queues == "error"
+    if faults := [*(unserved if is_strict else ()), *schedules_without_queue(config, tasks)]:
+        return faults, known
+    return [], [*known, *unserved, *schedules_of_unknown_tasks(config, tasks)]
+
+
+def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
+    """The imported tasks whose queue stands in no tier: nobody would ever run them."""
+    served = served_queues(config)
+    return [
+        Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
+        for name, queue in sorted(tasks.items())
+        if served_as(queue, served) is None
+    ]
+
+
+def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
+    """Where the configuration names a task that no imported module defines."""
+    overrides = [f"tasks.{name}" for name in sorted(config.tasks.keys() - tasks.keys())]
+    return overrides + [
+        f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
+    ]
+
+
+def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:
+    """The schedules that say no queue, of tasks that no imported module defines: nobody knows where they go."""
+    unknown = _of_unknown_tasks(config, tasks)
+    return [
+        Fault(path, f"{fault}; if another fleet has it, say its queue")
+        for path, fault, given in unknown
+        if not given.queue
+    ]
+
+
+def schedules_of_unknown_tasks(config: Config, tasks: Collection[str]) -> list[Fault]:
+    """The other schedules of tasks that no imported module defines; another fleet may have them."""
+    return [Fault(path, fault) for path, fault, given in _of_unknown_tasks(config, tasks) if given.queue]
+
+
+def _of_unknown_tasks(config: Config, tasks: Collection[str]) -> Iterator[tuple[str, str, ScheduleConfig]]:
+    for name, given in config.schedules.items():
+        if given.task not in tasks:
+            fault = f'no imported module defines the task "{given.task}"{suggestion(given.task, tasks)}'
+            yield f"schedules.{name}.task", fault, given

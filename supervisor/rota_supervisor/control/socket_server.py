@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rota_supervisor.config.faults import shown, suggestion
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, shown, suggestion
 from rota_supervisor.control.port import (
     Answer,
     ControlPort,
@@ -45,7 +44,7 @@ _Act = Callable[[ControlPort, _Request], Answer | Awaitable[Answer]]
 
 
 # The place: a unix socket, mode 0600, held by a lock on `PATH.lock`, which the kernel drops with its process: a master
-# that has the lock may replace a socket that a killed master left behind. Lock and pid file are 0600 too, as whoever can
+# that has the lock may replace a socket that a killed master left behind. Lock and pid file are 0600 too, as who can
 # open a file can lock it; both are removed at the end. In /tmp, where others may make a folder of our name first, a
 # folder that is not ours alone is not used.
 

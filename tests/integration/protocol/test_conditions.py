@@ -10,7 +10,7 @@ from rota.protocol.tiers import QueueCondition, QueueShare, domain_of, pack_limi
 from rota.protocol.turns import Turn, TurnReply
 from rota.protocol.views import ClosedQueue, QueueState
 from rota.protocol.wire import Packed
-from rota_supervisor.config.condition_lua import FUNCTIONS, GIVEN, check_chunk
+from rota_supervisor.config.conditions import FUNCTIONS, GIVEN, check_chunk
 from support.protocol import LEASE_MS, Fleet, body_of, tiers
 
 MINUTE_US = 60_000_000

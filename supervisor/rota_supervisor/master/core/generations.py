@@ -15,14 +15,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from rota.child.child_settings import settings_to_json
-from rota.protocol.keys import served_as
 from rota.telemetry.metrics import QueueLabels
-from rota_supervisor.config import loader, resolution, schedules
-from rota_supervisor.config.faults import Fault
+from rota_supervisor.config import loader, resolution
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import pool_sizes
-from rota_supervisor.config.rules import served_queues
+from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.resolution import pool_sizes, served_queues
 from rota_supervisor.master.core import process_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
@@ -85,36 +82,6 @@ def oversized_pools(config: Config) -> list[Fault]:
         Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
         for pool, size in sizes.items()
         if size > MAX_SETTINGS
-    ]
-
-
-def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
-    """Return the faults of a configuration whose code has these tasks, and what people should know of it.
-
-    `tasks`: the queue of each.
-    """
-    known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
-    unserved, is_strict = unserved_queues(config, tasks), config.unserved_queues == "error"
-    if faults := [*(unserved if is_strict else ()), *schedules.without_queue(config, tasks)]:
-        return faults, known
-    return [], [*known, *unserved, *schedules.unknown_tasks(config, tasks)]
-
-
-def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
-    """The imported tasks whose queue stands in no tier: nobody would ever run them."""
-    served = served_queues(config)
-    return [
-        Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
-        for name, queue in sorted(tasks.items())
-        if served_as(queue, served) is None
-    ]
-
-
-def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
-    """Where the configuration names a task that no imported module defines."""
-    overrides = [f"tasks.{name}" for name in sorted(config.tasks.keys() - tasks.keys())]
-    return overrides + [
-        f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
     ]
 
 

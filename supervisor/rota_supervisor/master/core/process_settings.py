@@ -15,8 +15,7 @@ from rota.protocol.wire import Packed
 from rota_supervisor import messages
 from rota_supervisor.config import resolution
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import served_queues
-from rota_supervisor.config.schedules import calls_of
+from rota_supervisor.config.resolution import calls_of, served_queues
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child

@@ -15,8 +15,7 @@ from rota.schedules.schedule import encode_schedule
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.config.resolution import pattern_domains, queue_shares
-from rota_supervisor.config.schedules import schedules_in_force
+from rota_supervisor.config.resolution import pattern_domains, queue_shares, schedules_in_force
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import master_events

@@ -11,8 +11,8 @@ from typing import Final
 
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.rules import compared_with_code
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
@@ -107,7 +107,7 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
-    faults, known = changes.compared_with_code(candidate.config, state.code_of(candidate.code).tasks)
+    faults, known = compared_with_code(candidate.config, state.code_of(candidate.code).tasks)
     effects: list[do.Effect] = [
         do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in known
     ]

@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, assert_never
 
 from rota.telemetry import log_events as names
-from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.resolution import pool_sizes
-from rota_supervisor.config.schedules import without_queue
+from rota_supervisor.config.rules import schedules_without_queue
 from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
@@ -144,7 +143,7 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
     faults = event.faults or (
         *faults_of_change(state.config, config),
         *oversized_pools(config),
-        *_schedules_without_queue(state, reload, config),
+        *_homeless_schedules(state, reload, config),
         *state.wanted.scaling.faults(pool_sizes(config)),
     )
     if faults:
@@ -152,12 +151,12 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
     return [do.PreparePlace(event.ticket, config.http.listen, only_try=reload.only_shown)]
 
 
-def _schedules_without_queue(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
+def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
     """Where the code stays, its tasks are known already; else a candidate is looked at when its own are."""
     latest = state.rollout.latest
     code = state.code_of(latest.code)
     stays = code.is_loaded and not reload.fresh and config.imports == latest.config.imports
-    return without_queue(config, code.tasks) if stays else []
+    return schedules_without_queue(config, code.tasks) if stays else []
 
 
 def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:

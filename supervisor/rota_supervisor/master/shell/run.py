@@ -17,9 +17,8 @@ from rota.display_text import redact
 from rota.protocol.schedule_store import ScheduleStore
 from rota.telemetry import log, log_events
 from rota_supervisor.child_start import Spawner
-from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, ConfigError
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.control.socket_server import ControlPlace, serve_control
 from rota_supervisor.exits import ExitCode, Failure

@@ -1,0 +1,416 @@
+"""Conditions, under which queues are open: hours as people write them, and a piece of Lua.
+
+Hours are `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: days, then times of these days, as often as
+wanted, and the time zone at the end; commas have no meaning. Times without days before them are of every day. A time
+whose end is not after its start goes over midnight, and belongs to the day on which it begins. When clocks are put
+forward, a time that they leave out is the moment of the change; when they are put back, a time that comes twice is its
+first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rota.display_text import printable
+from rota.protocol.tiers import MOST_CONDITION_CHARACTERS, Interval
+from rota_supervisor.config.model import suggestion
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
+KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of it is known
+_KEPT_BEHIND: Final = timedelta(days=1)  # a server's clock may be put back
+_MOST_TIMES: Final = 50  # a day: a script reads them one after the other
+_DAY_MINUTES: Final = 24 * 60
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
+_WORD: Final = re.compile(r"[^\s,]+")
+_DAY_WORD: Final = re.compile(r"([A-Za-z]+)(?:-([A-Za-z]+))?", re.ASCII)
+_TIME_WORD: Final = re.compile(r"(\d{1,2}):(\d\d)-(\d{1,2}):(\d\d)", re.ASCII)
+
+
+class OpenTimes(NamedTuple):
+    """From one minute of a day to another, on these days of the week (0 is Monday); `end` may lie in the next day."""
+
+    days: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """All times at which something is open."""
+
+    times: tuple[OpenTimes, ...]
+    zone: str
+
+
+class _Word(NamedTuple):
+    at: int
+    text: str
+
+    @property
+    def shown(self) -> str:
+        return f'"{printable(self.text)}"'
+
+    def fault(self, what: str) -> ValueError:
+        return ValueError(f"character {self.at + 1}: {what}")
+
+
+# Reading
+
+
+def parse_hours(text: str) -> Hours:
+    """Read hours. Raises ValueError with the place and what is expected there."""
+    *words, zone = [_Word(match.start(), match[0]) for match in _WORD.finditer(text)] or [_Word(0, "")]
+    if not zone.text or _TIME_WORD.fullmatch(zone.text) or _day_number(zone.text) is not None:
+        raise ValueError(f"expected a time zone at the end, as in {EXAMPLE}")
+    times = tuple(_times_of(words))
+    if not times:
+        raise zone.fault(f"expected times before the time zone, as in {EXAMPLE}")
+    if len(times) > _MOST_TIMES:
+        raise words[-1].fault(f"expected at most {_MOST_TIMES} times, got {len(times)}")
+    _check_zone(zone)
+    return Hours(times, zone.text)
+
+
+def _times_of(words: list[_Word]) -> Iterator[OpenTimes]:
+    days: tuple[int, ...] = tuple(range(7))
+    before = None
+    for word in words:
+        if _TIME_WORD.fullmatch(word.text):
+            yield OpenTimes(days, *_minutes(word))
+        else:
+            went_on = before is not None and not _TIME_WORD.fullmatch(before.text)
+            days = tuple(dict.fromkeys((*(days if went_on else ()), *_days(word))))
+        before = word
+    if before is not None and not _TIME_WORD.fullmatch(before.text):
+        raise before.fault(f"expected a time behind {before.shown}, as in {EXAMPLE}")
+
+
+def _days(word: _Word) -> Iterator[int]:
+    match = _DAY_WORD.fullmatch(word.text)
+    if match is None:
+        raise word.fault(f'expected days as in "Mon-Fri" or a time as in "08:00-18:00", got {word.shown}')
+    first, last = (_day_number(name) for name in (match[1], match[2] or match[1]))
+    if first is None or last is None:
+        raise word.fault(f"expected one of {', '.join(DAYS)}, got {word.shown}")
+    return ((first + ahead) % 7 for ahead in range((last - first) % 7 + 1))
+
+
+def _day_number(name: str) -> int | None:
+    return DAYS.index(name.capitalize()) if name.capitalize() in DAYS else None
+
+
+def _minutes(word: _Word) -> tuple[int, int]:
+    numbers = [int(digits) for digits in _TIME_WORD.fullmatch(word.text).groups()]  # type: ignore[union-attr]  # it matched
+    hour, minute, last_hour, last_minute = numbers
+    start, end = hour * 60 + minute, last_hour * 60 + last_minute
+    if max(minute, last_minute) >= 60 or start >= _DAY_MINUTES or end > _DAY_MINUTES:  # noqa: PLR2004 - an hour
+        raise word.fault(f"there is no such time, from 00:00 to 24:00: {word.shown}")
+    if start == end:
+        raise word.fault(f'{word.text} is no time at all; a whole day is "00:00-24:00"')
+    return start, end if end > start else end + _DAY_MINUTES
+
+
+def _check_zone(zone: _Word) -> None:
+    try:
+        _zone(zone.text)
+    except (OSError, ValueError, KeyError):  # a folder of zones; no name of a file; none that is there
+        from zoneinfo import available_timezones  # noqa: PLC0415 - as below
+
+        hint = suggestion(zone.text, available_timezones()) or ", as in Europe/Zurich or UTC"
+        raise zone.fault(f"this machine knows no time zone {zone.shown}{hint}") from None
+
+
+def _zone(name: str) -> "ZoneInfo":
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are hours, a master pays for it
+
+    return ZoneInfo(name)
+
+
+# Reckoning
+
+
+def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
+    """When it is open around a time, and until when that is all (Unix time in microseconds)."""
+    now, zone = _EPOCH + timedelta(microseconds=now_us), _zone(hours.zone)
+    first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)  # what began on the evening before
+    days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
+    known, oldest = _us(now + KNOWN_AHEAD), _us(now - _KEPT_BEHIND)
+    found = _merged(sorted(_all_on(hours, days, zone)))
+    return known, [each for each in found if each[1] > oldest and each[0] < known]
+
+
+def longest_closed(hours: Hours) -> timedelta:
+    """The longest time in a week at which it is closed."""
+    _, found = intervals(Hours(hours.times, "UTC"), _us(_MONDAY))
+    return timedelta(microseconds=max((after[0] - before[1] for before, after in pairwise(found)), default=0))
+
+
+def _all_on(hours: Hours, days: Iterable[date], zone: tzinfo) -> Iterator[Interval]:
+    for day in days:
+        for times in hours.times:
+            if day.weekday() in times.days:
+                yield _us(_moment(day, times.start, zone)), _us(_moment(day, times.end, zone))
+
+
+def _merged(found: list[Interval]) -> Iterator[Interval]:
+    """Those that touch or overlap as one, and none that a change of the clocks has left nothing of."""
+    start = end = 0
+    for begins, ends in found:
+        if begins > end:
+            if end > start:
+                yield start, end
+            start = begins
+        end = max(end, ends)
+    if end > start:
+        yield start, end
+
+
+def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
+    """When the clocks of a zone first show, or have passed, that minute of a day."""
+    local = datetime.combine(day, time()) + timedelta(minutes=minute)
+    earlier, later = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if earlier.astimezone(zone).replace(tzinfo=None) == local:
+        return earlier
+    while later - earlier > timedelta(seconds=1):  # left out: look for the change
+        middle = earlier + (later - earlier) // 2
+        earlier, later = (middle, later) if middle.astimezone(zone).replace(tzinfo=None) < local else (earlier, middle)
+    return later.replace(microsecond=0)
+
+
+def _us(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+# Lua: which texts are accepted, each with the place of what is wrong with it. Redis cannot interrupt a script, so a
+# condition is made of nothing that takes time: `local`, `if`, `return`, operators, and five functions of `math`. There
+# is no loop, no other call, no table and no joining of texts. So its length bounds what it costs, and it reaches
+# nothing but the names that it is given. An accepted text is Lua, and means what it means there. It is sent without its
+# comments, line for line, so that errors name the lines of the text.
+
+GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
+FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
+_LIBRARY: Final = "math"
+_WORDS: Final = frozenset(
+    ("and", "else", "elseif", "end", "false", "if", "local", "nil", "not", "or", "return", "then", "true")
+)
+_REFUSED: Final = frozenset(("break", "do", "for", "function", "goto", "in", "repeat", "until", "while"))
+_BINARY: Final = frozenset(("and", "or", "==", "~=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%"))
+_UNARY: Final = frozenset(("not", "-"))
+_STATEMENTS: Final = frozenset(("local", "if", "return"))
+_BLOCK_ENDS: Final = frozenset(("end", "else", "elseif", ""))
+# Lua's own bounds are 200 levels, 200 locals and 250 values at once: what is let through must not meet them.
+_MOST_LEVELS: Final = 20
+_MOST_LOCALS: Final = 100
+_MOST_ARGUMENTS: Final = 50
+_NOT_ALLOWED: Final = (
+    f"is nothing that a condition may hold: it is made of local, if and return, operators but .. and ^, and "
+    f"math.{', math.'.join(FUNCTIONS)}"
+)
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|--(?!\[)[^\n]*)
+    |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]))
+    |(?P<name>[A-Za-z_]\w*)
+    |(?P<text>"[^"\\\n]*"|'[^'\\\n]*')
+    |(?P<sign>==|~=|<=|>=|[-+*/%<>=(),;]|\.(?!\.))""",
+    re.ASCII | re.VERBOSE,
+)
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    line: int
+    column: int
+
+    def fault(self, what: str) -> ValueError:
+        return ValueError(f"line {self.line}, character {self.column}: {what}")
+
+    @property
+    def shown(self) -> str:
+        return f'"{printable(self.text)}"' if self.text else "the end"
+
+
+def check_chunk(text: str) -> str:
+    """The chunk as it is sent; a text that is an expression returns it. Raises ValueError with the place."""
+    tokens = _tokens(text)
+    if tokens[0].text not in _STATEMENTS:
+        tokens.insert(0, _Token("name", "return", 1, 1))
+    _Parser(tokens).parse()
+    sent = _joined(tokens)
+    if len(sent) > MOST_CONDITION_CHARACTERS:
+        raise ValueError(f"expected at most {MOST_CONDITION_CHARACTERS} characters without comments, got {len(sent)}")
+    return sent
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens, at, line, line_at = list[_Token](), 0, 1, 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            wrong = _Token("", text[at], line, at - line_at + 1)
+            raise wrong.fault(f"{wrong.shown} {_NOT_ALLOWED}")
+        if match.lastgroup != "space":
+            tokens.append(_Token(match.lastgroup, match[0], line, at - line_at + 1))
+        if lines := match[0].count("\n"):
+            line, line_at = line + lines, at + match[0].rindex("\n") + 1
+        at = match.end()
+    return [*tokens, _Token("", "", line, at - line_at + 1)]
+
+
+def _joined(tokens: list[_Token]) -> str:
+    text, line = "", 1
+    for token in tokens:
+        text += "\n" * (token.line - line) if token.line > line else " " * bool(text)
+        text, line = text + token.text, token.line
+    return text.rstrip()
+
+
+class _Parser:
+    """Descends through the tokens once. `_scopes`: the names of each block that is open."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._scopes: list[set[str]] = [set(GIVEN)]
+        self._levels = 0
+        self._locals = 0
+
+    def parse(self) -> None:
+        self._block()
+        if self._next.text:
+            raise self._next.fault(f"expected the end, got {self._next.shown}")
+
+    # Blocks
+
+    def _block(self) -> None:
+        self._deeper()
+        self._scopes.append(set())
+        while self._next.text not in _BLOCK_ENDS:
+            is_last = self._statement()
+            self._accept(";")
+            if is_last and self._next.text not in _BLOCK_ENDS:
+                raise self._next.fault(f"nothing may follow return in its block, got {self._next.shown}")
+        self._scopes.pop()
+        self._levels -= 1
+
+    def _statement(self) -> bool:
+        """Whether it was the last one of its block."""
+        token = self._next
+        if self._accept("return"):
+            self._expression()
+        elif self._accept("local"):
+            self._local()
+        elif self._accept("if"):
+            self._if()
+        else:
+            raise token.fault(self._refusal(token) or f"expected local, if or return, got {token.shown}")
+        return token.text == "return"
+
+    def _local(self) -> None:
+        name = self._take()
+        if name.kind != "name" or name.text in _WORDS | _REFUSED | {_LIBRARY}:
+            raise name.fault(f"expected a name, got {name.shown}")
+        self._locals += 1
+        if self._locals > _MOST_LOCALS:
+            raise name.fault(f"expected at most {_MOST_LOCALS} locals")
+        self._expect("=")
+        self._expression()
+        self._scopes[-1].add(name.text)
+
+    def _if(self) -> None:
+        self._branch()
+        while self._accept("elseif"):
+            self._branch()
+        if self._accept("else"):
+            self._block()
+        self._expect("end")
+
+    def _branch(self) -> None:
+        self._expression()
+        self._expect("then")
+        self._block()
+
+    # Expressions: which operator binds how is for Lua to say
+
+    def _expression(self) -> None:
+        self._operand()
+        while self._next.text in _BINARY:
+            self._at += 1
+            self._operand()
+
+    def _operand(self) -> None:
+        self._deeper()
+        token = self._take()
+        if token.text in _UNARY:
+            self._operand()
+        elif token.text == "(":
+            self._expression()
+            self._expect(")")
+        elif token.text == _LIBRARY:
+            self._call()
+        elif not self._is_value(token):
+            raise token.fault(self._refusal(token) or f"expected a value, got {token.shown}")
+        self._levels -= 1
+
+    def _is_value(self, token: _Token) -> bool:
+        if token.kind == "name":
+            return token.text in {"true", "false", "nil"} or any(token.text in names for names in self._scopes)
+        return token.kind in {"number", "text"}
+
+    def _call(self) -> None:
+        self._expect(".")
+        function = self._take()
+        if function.text not in FUNCTIONS:
+            raise function.fault(f"expected one of {', '.join(FUNCTIONS)} of math, got {function.shown}")
+        opened = self._expect("(")
+        self._expression()
+        arguments = 1
+        while self._accept(","):
+            self._expression()
+            arguments += 1
+        self._expect(")")
+        if arguments > _MOST_ARGUMENTS:
+            raise opened.fault(f"expected at most {_MOST_ARGUMENTS} arguments, got {arguments}")
+
+    # Tokens
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> _Token:
+        token = self._next
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def _accept(self, text: str) -> bool:
+        is_there = self._next.text == text
+        if is_there:
+            self._take()
+        return is_there
+
+    def _expect(self, text: str) -> _Token:
+        token = self._take()
+        if token.text != text:
+            raise token.fault(f'expected "{text}", got {token.shown}')
+        return token
+
+    def _deeper(self) -> None:
+        self._levels += 1
+        if self._levels > _MOST_LEVELS:
+            raise self._next.fault(f"more than {_MOST_LEVELS} levels in each other")
+
+    def _refusal(self, token: _Token) -> str:
+        if token.text in _REFUSED:
+            return f"{token.shown} {_NOT_ALLOWED}"
+        if token.kind == "name" and token.text not in _WORDS:
+            return f"{token.shown} is not known here: a condition knows {', '.join(GIVEN)}, math, and its own locals"
+        return ""
