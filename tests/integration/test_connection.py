@@ -30,6 +30,7 @@ from rota.server.connection import (
     ConnectionOptions,
     wait_for,
 )
+from rota.server.logins import Login
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.server.session import NO_REPLY
 from support.servers import Server, free_port, server_binaries
@@ -44,9 +45,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: list[Connection] = []
     greet = Connection._greet
 
-    def noted(connection: Connection, address: Address) -> None:
+    def noted(connection: Connection, address: Address, login: Login) -> None:
         made.append(connection)
-        greet(connection, address)
+        greet(connection, address, login)
 
     monkeypatch.setattr(Connection, "_greet", noted)
     yield

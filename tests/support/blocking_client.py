@@ -34,8 +34,11 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
     beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
     URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
-    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate. Close it, or
-    use it as a context manager, when it is not needed any more.
+    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate.
+    `redis_credentials`: a function without arguments that returns user and password, and when they expire, or an object
+    with `get_credentials()` as redis-py has it, or where either is, as in "module:name". It is called again ahead of
+    that time, and when the server refuses what it gave. Close the client, or use it as a context manager, when it is
+    not needed any more.
 """,
         """
         It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends

@@ -1,9 +1,9 @@
 """The default clients, through which tasks are enqueued unless a call names another client, and where they connect.
 
 Each setting comes from the first source that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
-ROTA_REDIS_URL_FILE, ROTA_REDIS_TLS_CA, ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY,
-ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file, the defaults of
-the fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
+ROTA_REDIS_URL_FILE, ROTA_REDIS_CREDENTIALS, ROTA_REDIS_TLS_CA, ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE,
+ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file,
+the defaults of the fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
 """
 
 import functools
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rota.client.status import TaskStatus
     from rota.protocol.replies import CancelWord
     from rota.server.endpoint import RedisClient
+    from rota.server.logins import CredentialProvider
     from rota.server.session import Durability
     from rota.tasks.call import Call
 
@@ -120,19 +121,21 @@ def configure(
     redis_tls_ca: str | None = None,
     redis_tls_cert: str | None = None,
     redis_tls_key: str | None = None,
+    redis_credentials: "CredentialProvider | None" = None,
     on_commit: OnCommitOption = ...,
 ) -> None:
     """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
-    comes from the environment. The files for TLS: see `Client`. `on_commit`: see `Task.using`; None for what is sent at
-    once. `redis`: a Redis client of the application to be used instead of a URL, one that blocks or one of asyncio; an
-    application that uses both calls this for each. Raises TypeError or ValueError for a time that is not valid, an
-    `on_commit` that takes no callback, or both `redis` and `redis_url`."""
+    comes from the environment. The files for TLS and `redis_credentials`: see `Client`. `on_commit`: see `Task.using`;
+    None for what is sent at once. `redis`: a Redis client of the application to be used instead of a URL, one that
+    blocks or one of asyncio; an application that uses both calls this for each. Raises TypeError or ValueError for a
+    time that is not valid, an `on_commit` that takes no callback, or both `redis` and `redis_url`."""
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
+    given = given._replace(redis_credentials=redis_credentials)
     if redis is not None:
         given = _with_client(given, redis)
     _default.configured = given.or_else(_default.configured)
@@ -142,8 +145,9 @@ def configure(
 def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
     from rota.server.borrowed import check_source, is_asyncio  # noqa: PLC0415 - for those alone who give a client
 
-    if given.redis_url or given.redis_tls_ca or given.redis_tls_cert or given.redis_tls_key:
-        raise TypeError("rota.configure takes either redis or redis_url with its files for TLS")
+    files = (given.redis_tls_ca, given.redis_tls_cert, given.redis_tls_key)
+    if given.redis_url or given.redis_credentials or any(files):
+        raise TypeError("rota.configure takes either redis or redis_url with its credentials and files for TLS")
     check_source(redis)
     return given._replace(async_redis=redis) if is_asyncio(redis) else given._replace(redis=redis)
 
@@ -245,6 +249,7 @@ class _Options(TypedDict):
     redis_tls_ca: str
     redis_tls_cert: str
     redis_tls_key: str
+    redis_credentials: Any
 
 
 class _Arguments(NamedTuple):
@@ -276,6 +281,7 @@ def _arguments(configured: ClientSettings) -> _Arguments:
         redis_tls_ca=found.redis_tls_ca or "",
         redis_tls_cert=found.redis_tls_cert or "",
         redis_tls_key=found.redis_tls_key or "",
+        redis_credentials=found.redis_credentials,
     )
     namespace = found.namespace or fleet_settings.DEFAULT_NAMESPACE
     return _Arguments(url, found.redis, found.async_redis, namespace, options)
@@ -292,11 +298,16 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
         if not found.is_complete:
-            found = found.or_else(source(environment, folder))
+            found = found.or_else(_for_server_of(configured, source(environment, folder)))
     url = environment.get("REDIS_URL")
     if not (found.redis_url or found.has_redis or url) and _config_file(environment, folder):
         url = fleet_settings.DEFAULT_REDIS_URL
     return found.or_else(ClientSettings(redis_url=url))
+
+
+def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
+    """Return what a source says, without the password of its server if the application names another one."""
+    return source._replace(redis_credentials=None) if configured.redis_url else source
 
 
 def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
@@ -317,6 +328,7 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
     found = ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
     ca, cert, key = (environment.get(f"ROTA_{name.upper()}") for name in _TLS_FILES)
+    found = found._replace(redis_credentials=environment.get("ROTA_REDIS_CREDENTIALS") or None)
     return found._replace(redis_tls_ca=ca, redis_tls_cert=cert, redis_tls_key=key)
 
 
@@ -340,6 +352,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
         _value(path, table, "namespace", str),
         _value(path, limits, "max_payload_kb", int),
         _level(str(path), _value(path, table, "durability", str)),
+        redis_credentials=_value(path, table, "redis_credentials", str) or None,
     )
     files = (_value(path, table, name, str) for name in _TLS_FILES)
     ca, cert, key = (file and str(path.parent / file) for file in files)

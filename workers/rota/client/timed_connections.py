@@ -57,8 +57,10 @@ class TimedConnection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is of this process, and there is nothing to read that nobody asked for: no answer that was left
-        unread, and no end."""
+        """Whether it is of this process, need not be replaced, and there is nothing to read that nobody asked for: no
+        answer that was left unread, and no end."""
+        if self._connection.is_to_renew:
+            return False
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def ask(self, data: bytes) -> Any:

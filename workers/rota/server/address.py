@@ -20,6 +20,7 @@ from rota.child.child_settings import ServerSettings
 from rota.display_text import HIDDEN, redact
 from rota.display_text import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.protocol.wire import Arg
+from rota.server.logins import SETTING, Login, Logins
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 DEFAULT_PORT: Final = 6379
@@ -46,6 +47,17 @@ NO_TLS_FILES: Final = TlsFiles()
 
 
 @dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """What a client is given beside a URL. `logins`: the user and the password to show, if the URL has none."""
+
+    tls_files: TlsFiles = NO_TLS_FILES
+    logins: Logins | None = None
+
+
+NO_ACCESS: Final = ServerAccess()
+
+
+@dataclass(frozen=True, slots=True)
 class Sentinels:
     """Who is asked for the primary of `service`: host and port of each sentinel, and what they want to hear first."""
 
@@ -57,7 +69,7 @@ class Sentinels:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server's address and credentials. The password stays out of its repr.
+    """A server's address and credentials. The password stays out of its repr. `logins` replaces user and password.
 
     With `sentinels`, host and port mean nothing: they are asked for at each connection, see `search`.
     """
@@ -71,6 +83,20 @@ class Address:
     password: str = field(default="", repr=False)
     sentinels: Sentinels | None = None
     tls_files: TlsFiles = NO_TLS_FILES
+    logins: Logins | None = None
+
+    @property
+    def kept_login(self) -> Login | None:
+        """The login to show if it can be had at once."""
+        return Login(self.username, self.password) if self.logins is None else self.logins.kept()
+
+    def login(self) -> Login:
+        """Return the login to show. May block, for a provider. Raises LoginUnknown."""
+        return Login(self.username, self.password) if self.logins is None else self.logins.current()
+
+    def has_other_login(self, error: ServerError) -> bool:
+        """Whether to connect once more after an error, since it was about a login that the provider can replace."""
+        return error.refuses_login and self.logins is not None and self.logins.refused()
 
     @property
     def place(self) -> str:
@@ -107,6 +133,16 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
         raise ValueError(f"{named} {error}") from None
     _check_files(tls_files, tls=found.tls)
     return replace(found, tls_files=tls_files)
+
+
+def address_with(url: str, access: ServerAccess) -> Address:
+    """Return the address of a URL with what belongs to it. Raises as `parse_address`."""
+    address = parse_address(url, access.tls_files)
+    if access.logins is None:
+        return address
+    if address.username or address.password:
+        raise ValueError(f"{redact(url)!r} has a user or a password, and {SETTING} gives them too: leave one out")
+    return replace(address, logins=access.logins)
 
 
 def address_of(server: ServerSettings) -> Address:

@@ -7,6 +7,7 @@ time, except for a search of the primary, whose steps have bounds of their own.
 
 import asyncio
 import contextlib
+import math
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Question, search
+from rota.server.logins import boottime, renewal_of
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -35,6 +37,12 @@ class AioStreams:
         self._reader = reader
         self._writer = writer
         self._session = Session()
+        self.renew_at = math.inf  # seconds of CLOCK_BOOTTIME
+
+    @property
+    def is_to_renew(self) -> bool:
+        """Whether to replace it, since the password that it was made with expires soon."""
+        return self.renew_at < math.inf and boottime() >= self.renew_at
 
     async def ask(self, data: bytes) -> Any:
         """Send a command, and wait for its reply. Raises ServerError or OSError."""
@@ -103,6 +111,14 @@ class Opener:
 
     async def open(self) -> AioStreams:
         """Return a connection that was greeted. Raises ServerError or OSError."""
+        try:
+            return await self._open_primary()
+        except ServerError as error:
+            if not self._address.has_other_login(error):
+                raise
+        return await self._open_primary()
+
+    async def _open_primary(self) -> AioStreams:
         if self._address.sentinels is None:
             return await self._open(self._address)
         searching = search(self._address)
@@ -160,11 +176,15 @@ class Opener:
         return AioStreams(*await self._open_tcp(address))
 
     async def _greet(self, streams: AioStreams, address: Address) -> None:
-        *first, name = greeting(address, self._name)
+        login = address.kept_login
+        if login is None:
+            login = await asyncio.to_thread(address.login)
+        *first, name = greeting(address, login, self._name)
         for each in first:
             await streams.ask(each)
         with contextlib.suppress(errors.Refused):
             await streams.ask(name)
+        streams.renew_at = renewal_of(login)
 
     async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         secure = tls_context(address.tls_files) if address.tls else None
@@ -247,6 +267,8 @@ class AioConnection:
         return reply
 
     async def _ask(self, data: bytes) -> Any:
+        if self._streams is not None and self._streams.is_to_renew:
+            self._drop()
         try:
             if self._streams is None:
                 self._streams = await _within(self._opener.patience(self._seconds()), self._opener.open())

@@ -2,6 +2,7 @@
 and goes through the `wait` given at the start: a worker watches its death pipe in it."""
 
 import errno
+import math
 import os
 import select
 import socket
@@ -15,6 +16,7 @@ from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address, Answer, Question, search
+from rota.server.logins import Login, boottime, renewal_of
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -69,14 +71,17 @@ DEFAULT_OPTIONS: Final = ConnectionOptions()
 class Connection:
     """A connection, made and greeted by the constructor; after a `ConnectionLost` make a new one."""
 
+    renew_at = math.inf  # seconds of CLOCK_BOOTTIME
+
     def __init__(self, address: Address, options: ConnectionOptions = DEFAULT_OPTIONS) -> None:
         """Connect, authenticate, select the database. Raises ServerError."""
         self.address = address
         self._options = options
         self._session = Session()
+        login = address.login()
         self._socket = _connect(address, options)
         try:
-            self._greet(address)
+            self._greet(address, login)
         except ConnectionLost as error:
             self.close()
             raise greeting_fault(error, address) from error
@@ -95,6 +100,11 @@ class Connection:
     def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
         return self._ask(command((pack(args),)))
+
+    @property
+    def is_to_renew(self) -> bool:
+        """Whether to replace it, since the password that it was made with expires soon."""
+        return self.renew_at < math.inf and boottime() >= self.renew_at
 
     def use(self, options: ConnectionOptions) -> None:
         """Go on with these options, after a greeting that had to be quick."""
@@ -163,13 +173,14 @@ class Connection:
         if not self._options.wait(fd, events, seconds):
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
-    def _greet(self, address: Address) -> None:
-        commands = greeting(address, self._options.name)
+    def _greet(self, address: Address, login: Login) -> None:
+        commands = greeting(address, login, self._options.name)
         self.send(b"".join(commands))
         for _ in commands[1:]:
             self.receive()
         with suppress(errors.Refused):
             self.receive()
+        self.renew_at = renewal_of(login)
 
 
 def unanswered(seconds: float) -> ConnectionLost:
@@ -189,6 +200,15 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
     """A connection for commands that write: to that server, or the primary that sentinels name. Raises ServerError."""
+    try:
+        return _connect_to_primary(address, options)
+    except ServerError as error:
+        if not address.has_other_login(error):
+            raise
+    return _connect_to_primary(address, options)
+
+
+def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connection:
     if address.sentinels is None:
         return Connection(address, options)
     searching = search(address)

@@ -4,8 +4,9 @@ the application talks to (`rota.server.borrowed`)."""
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
 from rota.display_text import redact
-from rota.server.address import NO_TLS_FILES, TlsFiles, parse_address
+from rota.server.address import NO_ACCESS, ServerAccess, address_with
 from rota.server.connection import Connection, ConnectionOptions, connect
+from rota.server.logins import SETTING
 
 if TYPE_CHECKING:
     from rota.server.aio_connection import StreamOpener
@@ -92,11 +93,11 @@ class UrlEndpoint:
 
     keeps: Final = True
 
-    def __init__(self, url: str, tls_files: TlsFiles = NO_TLS_FILES) -> None:
+    def __init__(self, url: str, access: ServerAccess = NO_ACCESS) -> None:
         """Raises ValueError for a URL that is not valid, TypeError for an object of another type."""
-        self._address = parse_address(url, tls_files)
+        self._address = address_with(url, access)
         self.shown = redact(url)
-        self.credentials_in = URL_SETTING
+        self.credentials_in = URL_SETTING if access.logins is None else SETTING
         self.place = self._address.place
         self.has_failover = self._address.sentinels is not None
 
@@ -117,34 +118,35 @@ class UrlEndpoint:
         await asyncio.sleep(0)
 
 
-def endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None, key: str) -> Endpoint:
+def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> Endpoint:
     """Return the endpoint of a URL or of a client of the application. `key` is one of the namespace.
 
     Raises TypeError unless exactly one of them is given, and as the endpoints do.
     """
-    if is_url(url, tls_files, redis):
-        return UrlEndpoint(url, tls_files)
+    if is_url(url, access, redis):
+        return UrlEndpoint(url, access)
     from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - for those alone who give a client
 
     return RedisEndpoint(redis, key)
 
 
-def aio_endpoint_of(url: str | None, tls_files: TlsFiles, redis: RedisClient | None, key: str) -> AioEndpoint:
+def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> AioEndpoint:
     """Return the endpoint of a URL or of an asyncio client of the application: see `endpoint_of`."""
-    if is_url(url, tls_files, redis):
-        return UrlEndpoint(url, tls_files)
+    if is_url(url, access, redis):
+        return UrlEndpoint(url, access)
     from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - for those alone who give a client
 
     return AioRedisEndpoint(redis, key)
 
 
-def is_url(url: str | None, tls_files: TlsFiles, redis: RedisClient | None) -> TypeGuard[str]:
+def is_url(url: str | None, access: ServerAccess, redis: RedisClient | None) -> TypeGuard[str]:
     """Whether a URL names the server. Raises TypeError unless either it or a client is given."""
     if url is None and redis is None:
         raise TypeError("a client needs a server: give redis_url, or a Redis client of yours as redis")
     if redis is None:
         return True
-    if url is not None or tls_files != NO_TLS_FILES:
-        given = "redis_url" if url is not None else "redis_tls_ca, redis_tls_cert or redis_tls_key"
+    if url is not None or access != NO_ACCESS:
+        more = "redis_tls_ca, redis_tls_cert or redis_tls_key" if access.logins is None else SETTING
+        given = "redis_url" if url is not None else more
         raise TypeError(f"give either redis or {given}: the client given as redis has its own server, TLS and password")
     return False

@@ -101,6 +101,8 @@ class Link:
         pipelined, self._pipelined = self._pipelined, None
         if pipelined is not None and not pipelined.take_in():
             self.close()
+        if self._connection is not None and self._connection.is_to_renew:
+            self.close()
         if self._connection is None:
             self._connection = connect(self._address, self._options)
         return self._connection

@@ -15,10 +15,12 @@ REASON_NETWORK: Final = "network"
 REASON_SILENT: Final = "silent"
 REASON_PROTOCOL: Final = "protocol"
 REASON_SENTINEL: Final = "sentinel"
+REASON_CREDENTIALS: Final = "credentials"
 REASON_OTHER: Final = "other"
 
-_OF_CONNECTIONS: Final = (REASON_NETWORK, REASON_SILENT, REASON_PROTOCOL, REASON_SENTINEL)
+_OF_CONNECTIONS: Final = (REASON_NETWORK, REASON_SILENT, REASON_PROTOCOL, REASON_SENTINEL, REASON_CREDENTIALS)
 LOCKED: Final = "NOAUTH Authentication required."
+_NOT_LET_IN: Final = ("noauth", "wrongpass")
 _FULL: Final = "ERR max number of clients"
 
 
@@ -28,6 +30,11 @@ class ServerError(Exception):
     def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
         super().__init__(text)
         self.reason = reason
+
+    @property
+    def refuses_login(self) -> bool:
+        """Whether the server did not accept the user and the password that the connection showed."""
+        return self.reason in _NOT_LET_IN
 
     @property
     def is_reply(self) -> bool:

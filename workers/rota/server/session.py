@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address, TlsFiles
+from rota.server.logins import Login
 from rota.server.server_errors import (
     REASON_NETWORK,
     REASON_PROTOCOL,
@@ -65,12 +66,12 @@ class Session:
         return reply
 
 
-def greeting(address: Address, name: str) -> list[bytes]:
+def greeting(address: Address, login: Login, name: str) -> list[bytes]:
     """The commands with which a connection begins. The last may be refused: it is the name, for people who read CLIENT
     LIST, and an ACL or a proxy may not have it."""
     first: list[tuple[Arg, ...]] = []
-    if address.username or address.password:
-        first.append(("AUTH", address.username or "default", address.password))
+    if login.user or login.password:
+        first.append(("AUTH", login.user or "default", login.password))
     if address.database:
         first.append(("SELECT", address.database))
     return [command((pack(args),)) for args in (*first, ("CLIENT", "SETNAME", name))]

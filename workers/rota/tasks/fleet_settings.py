@@ -74,6 +74,7 @@ class ClientSettings(NamedTuple):
     redis_tls_key: str | None = None
     redis: Any = None  # a Redis client of the application, that blocks
     async_redis: Any = None  # likewise, of asyncio
+    redis_credentials: Any = None  # what gives user and password for the URL
 
     @property
     def has_redis(self) -> bool:
@@ -93,11 +94,11 @@ class ClientSettings(NamedTuple):
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """Return these, and the other's where these say nothing: of the other's server nothing where these name one,
-        except files for TLS if these have a URL with TLS."""
+        except files for TLS if these have a URL with TLS, and what gives user and password."""
         if self.redis_url:
             other = other._replace(redis=None, async_redis=None)
         if self.has_redis:
-            other = other._replace(redis_url=None)
+            other = other._replace(redis_url=None, redis_credentials=None)
         if self.has_redis or (self.redis_url and not self._speaks_tls):
             other = other._replace(redis_tls_ca=None, redis_tls_cert=None, redis_tls_key=None)
         return ClientSettings._make(mine or theirs for mine, theirs in zip(self, other, strict=True))

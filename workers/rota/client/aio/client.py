@@ -26,8 +26,9 @@ from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
-from rota.server.address import TlsFiles
+from rota.server.address import ServerAccess, TlsFiles
 from rota.server.endpoint import RedisClient
+from rota.server.logins import CredentialProvider, logins_of
 from rota.server.session import Durability, confirmation, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
@@ -66,6 +67,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         redis_tls_ca: str = "",
         redis_tls_cert: str = "",
         redis_tls_key: str = "",
+        redis_credentials: CredentialProvider | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
@@ -75,7 +77,8 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         self._max_payload_kb = max_payload_kb
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
-        self._driver = AsyncDriver(redis_url, files, redis, namespace, seconds)
+        access = ServerAccess(files, logins_of(redis_credentials))
+        self._driver = AsyncDriver(redis_url, access, redis, namespace, seconds)
         failover = self._driver.endpoint.has_failover
         confirmed = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
         self._sender = Sender(self._command, self._handles, self._driver.doubt, seconds, confirmed, repeats=REPEATS)

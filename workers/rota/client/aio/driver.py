@@ -21,7 +21,7 @@ from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
 from rota.protocol.store import Store
-from rota.server.address import TlsFiles
+from rota.server.address import ServerAccess
 from rota.server.endpoint import AioEndpoint, RedisClient, aio_endpoint_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class AsyncDriver:
     def __init__(
         self,
         redis_url: str | None,
-        tls_files: TlsFiles,
+        access: ServerAccess,
         redis: RedisClient | None,
         namespace: str,
         timeout_seconds: float,
@@ -85,10 +85,10 @@ class AsyncDriver:
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
-        self.endpoint = aio_endpoint_of(redis_url, tls_files, redis, self.store.keys.tasks)
+        self.endpoint = aio_endpoint_of(redis_url, access, redis, self.store.keys.tasks)
         self.warned = ClientWarnings(namespace, self.endpoint.place)
         self._url = redis_url
-        self._tls_files = tls_files
+        self._access = access
         self._connections: Connections | None = None
 
     async def aclose(self) -> None:
@@ -190,7 +190,7 @@ class AsyncDriver:
 
         if self._url is None:
             raise TypeError(_WANTS_BLOCKING)
-        return AsyncConsumer(Driver(self._url, self._tls_files, None, self.namespace, self.timeout_seconds), terms)
+        return AsyncConsumer(Driver(self._url, self._access, None, self.namespace, self.timeout_seconds), terms)
 
     def _here(self) -> Connections:
         there = self._connections

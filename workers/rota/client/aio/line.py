@@ -23,6 +23,11 @@ class Line:
         self._awaited: deque[asyncio.Future[Any]] = deque()
         self._reading = self._loop.create_task(self._read(), name="rota-client")
 
+    @property
+    def is_to_renew(self) -> bool:
+        """Whether to replace it, since the password that it was made with expires soon."""
+        return self._streams.is_to_renew
+
     def send(self, data: bytes) -> "asyncio.Future[Any]":
         """Send one command; returns what its reply will be the result of."""
         reply: asyncio.Future[Any] = self._loop.create_future()

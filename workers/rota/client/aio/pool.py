@@ -36,6 +36,8 @@ class AioPool:
         """The connection, on which nothing of this was sent yet. Raises Unavailable when there is none, or the server
         can never confirm."""
         line = self._line
+        if line is not None and line.is_to_renew:
+            line.retire()
         if line is None or not line.takes_more:
             line = await self._connected(asked.deadline)
         if asked.confirmation is not None and asked.confirmation != self._tried:

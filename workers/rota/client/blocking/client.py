@@ -27,8 +27,9 @@ from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.views import TaskState
 from rota.protocol.walks import look_back
-from rota.server.address import TlsFiles
+from rota.server.address import ServerAccess, TlsFiles
 from rota.server.endpoint import RedisClient
+from rota.server.logins import CredentialProvider, logins_of
 from rota.server.session import Durability, confirmation, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
@@ -58,8 +59,11 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
     beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
     URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
-    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate. Close it, or
-    use it as a context manager, when it is not needed any more.
+    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate.
+    `redis_credentials`: a function without arguments that returns user and password, and when they expire, or an object
+    with `get_credentials()` as redis-py has it, or where either is, as in "module:name". It is called again ahead of
+    that time, and when the server refuses what it gave. Close the client, or use it as a context manager, when it is
+    not needed any more.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         redis_tls_ca: str = "",
         redis_tls_cert: str = "",
         redis_tls_key: str = "",
+        redis_credentials: CredentialProvider | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
@@ -83,7 +88,8 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         self._max_payload_kb = max_payload_kb
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
-        self._driver = Driver(redis_url, files, redis, namespace, seconds)
+        access = ServerAccess(files, logins_of(redis_credentials))
+        self._driver = Driver(redis_url, access, redis, namespace, seconds)
         failover = self._driver.endpoint.has_failover
         confirmed = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
         self._sender = Sender(self._command, self._handles, self._driver.doubt, seconds, confirmed, repeats=REPEATS)

@@ -18,7 +18,7 @@ from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
 from rota.protocol.store import Store
-from rota.server.address import TlsFiles
+from rota.server.address import ServerAccess
 from rota.server.endpoint import RedisClient, endpoint_of
 from rota.soft_limit import time_limit_deferred
 
@@ -40,7 +40,7 @@ class Driver:
     def __init__(
         self,
         redis_url: str | None,
-        tls_files: TlsFiles,
+        access: ServerAccess,
         redis: RedisClient | None,
         namespace: str,
         timeout_seconds: float,
@@ -50,7 +50,7 @@ class Driver:
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
-        self.endpoint = endpoint_of(redis_url, tls_files, redis, self.store.keys.tasks)
+        self.endpoint = endpoint_of(redis_url, access, redis, self.store.keys.tasks)
         self.warned = ClientWarnings(namespace, self.endpoint.place)
         self.pool = ClientPool(self.endpoint, timeout_seconds)
         self._access = Access(self.endpoint, timeout_seconds, self.pool, self.store)

@@ -233,6 +233,8 @@ class Consumer(Iterator[LeasedTask]):
             raise RuntimeError(f"this consumer belongs to process {self._pid}: make one in the forked child itself")
 
     def _connected(self) -> Connection:
+        if self._connection is not None and self._connection.is_to_renew:
+            self._disconnect()
         if self._connection is None:
             most = self._lines.timeout_seconds
             options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)

@@ -45,6 +45,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], object]]] = {
     "redis_tls_ca": _check_text,
     "redis_tls_cert": _check_text,
     "redis_tls_key": _check_text,
+    "redis_credentials": _check_text,
     "on_commit": check_boolean,
 }
 VARIABLES: Final = {
@@ -52,6 +53,7 @@ VARIABLES: Final = {
     "redis_tls_ca": "ROTA_REDIS_TLS_CA",
     "redis_tls_cert": "ROTA_REDIS_TLS_CERT",
     "redis_tls_key": "ROTA_REDIS_TLS_KEY",
+    "redis_credentials": "ROTA_REDIS_CREDENTIALS",
     "namespace": "ROTA_NAMESPACE",
     "max_payload_kb": "ROTA_LIMITS__MAX_PAYLOAD_KB",
     "durability": "ROTA_DURABILITY",

@@ -1,0 +1,188 @@
+"""Logins of a provider: what it may return, when it is called again, and what is said of one that fails."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.client.default_clients import resolve
+from rota.server import logins
+from rota.server.address import ServerAccess, address_with
+from rota.server.connection import Connection
+from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFault, ask, login_of, logins_of, renewal_of
+from rota.server.server_errors import error_of_reply
+from rota.tasks.fleet_settings import ClientSettings
+
+NOW = 1000.0
+UNIX_NOW = 1_700_000_000.0
+SECRET = "hunter2"
+
+
+@pytest.fixture(name="module")
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Write the module `shop_auth`, which tests import anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
+
+    def write(text: str) -> None:
+        (tmp_path / "shop_auth.py").write_text(text)
+
+    return write
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    clock = [NOW]
+    monkeypatch.setattr(logins, "boottime", lambda: clock[0])
+    return clock
+
+
+RETURNED = {
+    "of a user": (("shop", SECRET), Login("shop", SECRET, NOW)),
+    "of the default user": ((SECRET,), Login("", SECRET, NOW)),
+    "without an end": (("shop", SECRET, None), Login("shop", SECRET, NOW)),
+    "that expires": (("shop", SECRET, UNIX_NOW + 900), Login("shop", SECRET, NOW, NOW + 900)),
+}
+
+
+@pytest.mark.parametrize(("returned", "login"), RETURNED.values(), ids=RETURNED)
+def test_a_provider_returns_a_password(returned: tuple[Any, ...], login: Login) -> None:
+    assert login_of(returned, "here", UNIX_NOW, NOW) == login
+    assert SECRET not in repr(login)
+
+
+WRONG = {
+    "None": (None, "returned NoneType"),
+    "a dict": ({"user": SECRET}, "returned dict"),
+    "bytes": (("shop", SECRET.encode()), "returned (str, bytes)"),
+    "four things": (("shop", SECRET, 1, 2), "returned (str, str, int, int)"),
+    "a text as the time": (("shop", SECRET, "soon"), "returned (str, str, str)"),
+    "a time that is no number": (("shop", SECRET, math.nan), "expired nan s ago"),
+    "what has expired": (("shop", SECRET, UNIX_NOW - 12), "expired 12 s ago: look at this machine's clock"),
+}
+
+
+@pytest.mark.parametrize(("returned", "message"), WRONG.values(), ids=WRONG)
+def test_anything_else_is_named_by_its_kind_and_never_quoted(returned: object, message: str) -> None:
+    with pytest.raises(LoginUnknown) as told:
+        login_of(returned, "here", UNIX_NOW, NOW)
+    assert message in str(told.value)
+    assert SECRET not in str(told.value)
+
+
+FAULTS = {
+    "no module": ("", "shop_nothing:login", "the module 'shop_nothing' does not import: ModuleNotFoundError"),
+    "a module that fails": ("1 / 0", "shop_auth:login", "does not import: ZeroDivisionError: division by zero ("),
+    "no such name": ("", "shop_auth:login", "the module 'shop_auth' has no 'login'"),
+    "no function": ("login = 5", "shop_auth:login", "it is a int: name a function"),
+    "a list": ("def login(): return []", "shop_auth:login", "returned list: have it return (user, password)"),
+}
+
+
+@pytest.mark.parametrize(("text", "provider", "message"), FAULTS.values(), ids=FAULTS)
+def test_a_provider_that_cannot_be_used_is_a_fault_of_its_setting(
+    module: Callable[[str], None], text: str, provider: str, message: str
+) -> None:
+    module(text)
+    with pytest.raises(ProviderFault) as told:
+        ask(provider)
+    assert str(told.value).startswith(f"redis_credentials = '{provider}': ")
+    assert message in str(told.value)
+
+
+def test_a_provider_that_raises_is_told_with_its_place_and_without_secrets(module: Callable[[str], None]) -> None:
+    module(f"def login(): raise RuntimeError('no answer of https://me:{SECRET}@vault/v1, try later')")
+    with pytest.raises(LoginUnknown) as told:
+        ask("shop_auth:login")
+    assert "the provider failed: RuntimeError: no answer of *** try later (" in str(told.value)
+    assert "shop_auth.py:1)" in str(told.value)
+    assert not isinstance(told.value, ProviderFault)
+    assert told.value.__suppress_context__
+
+
+def test_providers_of_redis_py_are_taken_as_a_class_and_as_an_object(module: Callable[[str], None]) -> None:
+    text = "class Own:\n    def get_credentials(self): return 'shop', 'word'\nown = Own()"
+    module(text)
+    assert [ask(f"shop_auth:{name}")[:2] for name in ("Own", "own", "own.get_credentials")] == [("shop", "word")] * 3
+
+
+def test_a_provider_is_called_again_when_a_fifth_of_the_time_is_left(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: UNIX_NOW)
+    passwords = iter("abc")
+    provided = ProvidedLogins(lambda: ("shop", next(passwords), UNIX_NOW + 100))
+    assert provided.current().password == "a"
+    clock[0] += 79.9
+    assert (provided.kept(), provided.current().password) == (provided.current(), "a")
+    clock[0] += 0.2
+    assert (provided.kept(), provided.current().password) == (None, "b")
+
+
+def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
+    passwords = iter("abc")
+    provided = ProvidedLogins(lambda: ("shop", next(passwords)))
+    assert provided.current().password == "a"
+    assert not provided.refused()  # it was called just now
+    assert provided.current().password == "b"
+    assert provided.current().password == "b"
+    assert provided.refused()
+    assert provided.current().password == "c"
+
+
+def test_a_connection_is_replaced_late_in_the_life_of_its_password_and_not_again_and_again(clock: list[float]) -> None:
+    login = Login("shop", "word", NOW, NOW + 100)
+    assert renewal_of(login) == NOW + 90
+    assert renewal_of(Login("shop", "word", NOW)) == math.inf
+    clock[0] += 95  # the provider fails, and the login is still the old one
+    assert renewal_of(login) == math.inf
+
+
+def test_a_connection_that_knows_no_end_is_never_replaced() -> None:
+    connection = Connection.__new__(Connection)
+    assert not connection.is_to_renew
+    connection.renew_at = 0.0
+    assert connection.is_to_renew
+
+
+def test_only_a_refused_login_is_replaced() -> None:
+    provided = logins_of(lambda: ("shop", "word"))
+    address = address_with("redis://here", ServerAccess(logins=provided))
+    address.login()
+    address.login()
+    assert not address.has_other_login(error_of_reply("NOPERM no"))
+    assert address.has_other_login(error_of_reply("WRONGPASS no"))
+    assert not address_with("redis://here", ServerAccess()).has_other_login(error_of_reply("WRONGPASS no"))
+
+
+def test_a_url_with_a_password_and_a_provider_exclude_each_other() -> None:
+    access = ServerAccess(logins=logins_of("shop:login"))
+    with pytest.raises(ValueError, match=r"redis://:\*\*\*@here' has a user or a password") as told:
+        address_with(f"redis://:{SECRET}@here", access)
+    assert SECRET not in str(told.value)
+
+
+def test_what_cannot_be_a_provider_is_refused() -> None:
+    assert logins_of("") is logins_of(None) is None
+    with pytest.raises(TypeError, match="redis_credentials: expected a function, an object with get_credentials"):
+        logins_of(("shop", SECRET))
+
+
+def test_the_default_client_finds_the_provider_of_the_fleet(tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_text('redis_url = "rediss://one"\nredis_credentials = "shop:file"\n')
+    assert resolve(ClientSettings(), {}, tmp_path).redis_credentials == "shop:file"
+    environment = {"ROTA_REDIS_URL": "redis://two", "ROTA_REDIS_CREDENTIALS": "shop:environment"}
+    assert resolve(ClientSettings(), environment, tmp_path).redis_credentials == "shop:environment"
+    del environment["ROTA_REDIS_CREDENTIALS"]
+    assert resolve(ClientSettings(), environment, tmp_path).redis_credentials == "shop:file"
+
+
+def test_a_server_that_the_application_names_gets_no_password_of_another(tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_text('redis_credentials = "shop:file"\n')
+    named = ClientSettings(redis_url="redis://three")
+    assert resolve(named, {"ROTA_REDIS_CREDENTIALS": "shop:environment"}, tmp_path).redis_credentials is None
+    assert resolve(ClientSettings(redis=object()), {}, tmp_path).redis_credentials is None

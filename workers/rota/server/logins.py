@@ -1,0 +1,189 @@
+"""Logins: the user and the password that a connection shows its server, when a provider of the application gives them.
+
+Such passwords expire. A provider is called again ahead of that, and after the server refused what it gave.
+"""
+
+import importlib
+import math
+import operator
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from rota.display_text import HIDDEN, may_hold_credentials
+from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
+
+SETTING: Final = "redis_credentials"
+# Parts of a password's life. The first leaves time for a provider that fails for a while, and the second for the
+# master, which looks twice a second and hands the next login to its children.
+_ASKED_AGAIN_AFTER: Final = 0.8
+_RENEWED_AFTER: Final = 0.9
+_WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
+
+
+@runtime_checkable
+class HasCredentials(Protocol):
+    """A provider as those of redis-py."""
+
+    def get_credentials(self) -> tuple[Any, ...]:
+        """Return user and password, and when they expire if that is known."""
+
+
+CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
+"""What gives user and password, or where it is, as in "module:name"."""
+
+
+class LoginUnknown(ConnectionLost):
+    """There is no user and password to show: the provider failed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, REASON_CREDENTIALS)
+
+
+class ProviderFault(LoginUnknown):
+    """The provider cannot be used, and will not until a person changes it or its setting."""
+
+
+class Login(NamedTuple):
+    """A user and a password, known `since` and valid `until`, in seconds of CLOCK_BOOTTIME."""
+
+    user: str
+    password: str
+    since: float = 0.0
+    until: float = math.inf
+
+    def __repr__(self) -> str:  # without the password
+        return f"Login(user={self.user!r}, until={self.until!r})"
+
+    @property
+    def ask_at(self) -> float:
+        """The time at which the provider is to be asked for the next one."""
+        return self.since + _ASKED_AGAIN_AFTER * (self.until - self.since)
+
+    @property
+    def renew_at(self) -> float:
+        """The time at which a connection that was made with it is to be replaced."""
+        return self.since + _RENEWED_AFTER * (self.until - self.since)
+
+
+def renewal_of(login: Login) -> float:
+    """Return when to replace a connection that is made now, `inf` for never. If the next login is late already, the
+    connection lasts until the server ends it."""
+    return login.renew_at if login.renew_at > boottime() else math.inf
+
+
+@runtime_checkable
+class Logins(Protocol):
+    """A source of the login to show, for connections."""
+
+    def kept(self) -> Login | None:
+        """Return the login if it can be had at once."""
+        ...
+
+    def current(self) -> Login:
+        """Return the login. May block. Raises LoginUnknown."""
+        ...
+
+    def refused(self) -> bool:
+        """Take note that the server refused the login; return whether there may be another one at once."""
+        ...
+
+
+def boottime() -> float:
+    """Return the seconds of CLOCK_BOOTTIME."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ProvidedLogins:
+    """Logins of a provider that is called in this process."""
+
+    def __init__(self, provider: CredentialProvider) -> None:
+        self._provider = provider
+        self._login: Login | None = None
+        self._is_new = False
+
+    def kept(self) -> Login | None:
+        """Return the login that the provider gave last, until it is to be asked again."""
+        login = self._login
+        return login if login is not None and boottime() < login.ask_at else None
+
+    def current(self) -> Login:
+        """Return the login. Calls the provider if necessary. Raises LoginUnknown."""
+        login = self.kept()
+        self._is_new = login is None
+        self._login = login = login or ask(self._provider)
+        return login
+
+    def refused(self) -> bool:
+        """Forget the login. There may be another one unless the provider was called for it just now."""
+        self._login = None
+        return not self._is_new
+
+
+def logins_of(provider: Any) -> Logins | None:
+    """Return the logins of a provider, None for none. Raises TypeError for what is no provider."""
+    if not provider:
+        return None
+    if isinstance(provider, Logins):
+        return provider
+    if not isinstance(provider, str | HasCredentials) and not callable(provider):
+        wanted = 'a function, an object with get_credentials(), or where one is, as "module:name"'
+        raise TypeError(f"{SETTING}: expected {wanted}, got {type(provider).__name__}")
+    return ProvidedLogins(provider)
+
+
+# Asking a provider
+
+
+def ask(provider: CredentialProvider) -> Login:
+    """Call a provider. Raises ProviderFault for one that cannot be used, LoginUnknown for one that fails."""
+    named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
+    found: Any = _imported(provider, named) if isinstance(provider, str) else provider
+    try:
+        found = found() if isinstance(found, type) else found
+        returned = getattr(found, "get_credentials", found)()
+    except Exception as error:  # noqa: BLE001 - the edge to the application's code
+        raise LoginUnknown(f"{named}: the provider failed: {_told(error)}") from None  # what it handles may be secret
+    return login_of(returned, named, time.time(), boottime())
+
+
+def _imported(provider: str, named: str) -> Any:
+    module, _, name = provider.partition(":")
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - likewise
+        raise ProviderFault(f"{named}: the module {module!r} does not import: {_told(error)}") from None
+    try:
+        found = operator.attrgetter(name)(imported)
+    except AttributeError:
+        raise ProviderFault(f"{named}: the module {module!r} has no {name!r}") from None
+    if not (callable(found) or isinstance(found, HasCredentials)):
+        kind = type(found).__name__
+        raise ProviderFault(f"{named}: it is a {kind}: name a function, or an object with get_credentials()")
+    return found
+
+
+def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
+    """Return the login that a provider returned. `now`: of CLOCK_BOOTTIME. Raises ProviderFault, LoginUnknown."""
+    match returned:
+        case (str(password),):
+            return Login("", password, now)
+        case (str(user), str(password)) | (str(user), str(password), None):
+            return Login(user, password, now)
+        case (str(user), str(password), int() | float() as expires_at) if expires_at > unix_now:
+            return Login(user, password, now, now + expires_at - unix_now)
+        case (str(), str(), int() | float() as expires_at):
+            late = f"{unix_now - expires_at:.0f} s ago"
+            raise LoginUnknown(f"{named}: the password that it gave expired {late}: look at this machine's clock")
+    kinds = ", ".join(type(each).__name__ for each in returned) if isinstance(returned, tuple) else ""
+    shown = f"({kinds})" if kinds else type(returned).__name__
+    raise ProviderFault(f"{named}: the provider returned {shown}: have it {_WHAT_TO_RETURN}")
+
+
+def _told(error: Exception) -> str:
+    """Return kind, text and place of an error, without words of it that may hold a secret."""
+    words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and frames[-1].filename != __file__ else ""
+    return f"{type(error).__name__}: {' '.join(words)}{place}"
