@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rota.client.default_clients import default_async_client, default_client
 from rota.client.enqueue_options import OnCommitOption
 from rota.client.flow_sending import MapOptions, MapPlan
+from rota.client.preparation import check_chain, check_group
 from rota.foreign_names import KnowsForeignNames
-from rota.tasks.call import Call
-from rota.tasks.call_flows import CallChain, CallGroup, check_chain, check_group, members_of
+from rota.tasks.call import Call, CallChain, CallGroup, members_of
 from rota.tasks.declaration import showing
 
 if TYPE_CHECKING:

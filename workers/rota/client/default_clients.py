@@ -11,14 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit
 from rota.client.interception import NO_SERVER, interception
 from rota.durations import Duration, positive_seconds
 from rota.errors import NotConfigured
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
-from rota.server.session import Durability, level_of
 from rota.soft_limit import time_limit_deferred
 from rota.tasks import fleet_settings
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
@@ -116,7 +115,7 @@ def configure(
     redis: "RedisClient | None" = None,
     namespace: str | None = None,
     max_payload_kb: int | None = None,
-    durability: Durability | None = None,
+    durability: "Durability | None" = None,
     timeout_seconds: float | None = None,
     redis_tls_ca: str | None = None,
     redis_tls_cert: str | None = None,
@@ -219,32 +218,25 @@ _KINDS = ("of asyncio", "that blocks")
 
 
 def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> "Client":
-    """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
+    """Make the default client of this process. Raises NotConfigured, InvalidName or ValueError."""
     from rota.client.blocking.client import Client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
 
-    given = _arguments(configured)
-    return Client(
-        given.redis_url, given.namespace, redis=_client_of(given, given.redis), on_commit=on_commit, **given.options
-    )
+    return Client(**_arguments(configured, lambda found: found.redis), on_commit=on_commit)
 
 
 def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) -> "AsyncClient":
-    """The default client of an event loop. Raises as `make_client`."""
+    """Make the default client of an event loop. Raises as `make_client`."""
     from rota.client.aio import AsyncClient  # noqa: PLC0415 - for those alone who use asyncio
 
-    given = _arguments(configured)
-    return AsyncClient(
-        given.redis_url,
-        given.namespace,
-        redis=_client_of(given, given.async_redis),
-        on_commit=on_commit,
-        **given.options,
-    )
+    return AsyncClient(**_arguments(configured, lambda found: found.async_redis), on_commit=on_commit)
 
 
-class _Options(TypedDict):
+class _Arguments(TypedDict):
+    redis_url: str | None
+    namespace: str
+    redis: Any
     max_payload_kb: int
-    durability: Durability
+    durability: "Durability"
     timeout_seconds: float
     redis_tls_ca: str
     redis_tls_cert: str
@@ -252,39 +244,28 @@ class _Options(TypedDict):
     redis_credentials: Any
 
 
-class _Arguments(NamedTuple):
-    redis_url: str | None
-    redis: Any
-    async_redis: Any
-    namespace: str
-    options: _Options
-
-
-def _client_of(given: _Arguments, redis: Any) -> Any:
-    """Return the application's client of the kind that is wanted, None if there is a URL. Raises NotConfigured."""
-    if redis is None and given.redis_url is None:
-        raise NotConfigured(_OTHER_KIND.format(*_KINDS if given.redis is None else reversed(_KINDS)))
-    return redis
-
-
-def _arguments(configured: ClientSettings) -> _Arguments:
+def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
+    """Return the arguments of a client. `client_in` reads the application's Redis client of the kind that it takes."""
     found = resolve(configured, os.environ, Path.cwd())
-    url = found.redis_url
-    if url is None and not found.has_redis and interception.interceptor is not None:
+    url, redis = found.redis_url, client_in(found)
+    if url is None and redis is None:
+        if found.has_redis:
+            raise NotConfigured(_OTHER_KIND.format(*_KINDS if found.redis is None else reversed(_KINDS)))
+        if interception.interceptor is None:
+            raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
         url = NO_SERVER
-    if url is None and not found.has_redis:
-        raise NotConfigured(_NOT_CONFIGURED.format(folder=Path.cwd()))
-    options = _Options(
+    return _Arguments(
+        redis_url=url,
+        namespace=found.namespace or fleet_settings.DEFAULT_NAMESPACE,
+        redis=redis,
         max_payload_kb=found.max_payload_kb or fleet_settings.DEFAULT_MAX_PAYLOAD_KB,
-        durability=level_of(found.durability or fleet_settings.DEFAULT_DURABILITY),
+        durability=cast("Durability", found.durability or fleet_settings.DEFAULT_DURABILITY),
         timeout_seconds=found.timeout_seconds or fleet_settings.DEFAULT_TIMEOUT_SECONDS,
         redis_tls_ca=found.redis_tls_ca or "",
         redis_tls_cert=found.redis_tls_cert or "",
         redis_tls_key=found.redis_tls_key or "",
         redis_credentials=found.redis_credentials,
     )
-    namespace = found.namespace or fleet_settings.DEFAULT_NAMESPACE
-    return _Arguments(url, found.redis, found.async_redis, namespace, options)
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -374,6 +355,8 @@ def _read_url(path: Path, what: str) -> str:
 
 
 def _level(where: str, text: str | None) -> str | None:
+    from rota.server.session import level_of  # noqa: PLC0415 - for those alone who make a client
+
     try:
         return level_of(text) if text else None
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from rota.client.answers import ClientWarnings, Denied, Uncertain
 from rota.client.enqueue_options import ProgressOption, Tell
-from rota.client.preparation import Checks, fresh_id
+from rota.client.preparation import Checks, check_group, fresh_id
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.waits import GroupQuestion
 from rota.errors import GroupEnded, RotaError, ServerFull, Unavailable
@@ -24,8 +24,7 @@ from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
-from rota.tasks.call import Call, why_no_call
-from rota.tasks.call_flows import CallChain, CallGroup, check_group
+from rota.tasks.call import Call, CallChain, CallGroup, why_no_call
 from rota.tasks.registry import default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender

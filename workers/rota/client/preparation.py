@@ -17,8 +17,7 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.groups import Opening
 from rota.protocol.new_tasks import FRONT, NewMember, NewTask, follow_text
 from rota.tasks.arguments import check_arguments, check_key
-from rota.tasks.call import Call, why_no_call
-from rota.tasks.call_flows import CallChain, CallGroup
+from rota.tasks.call import Call, CallChain, CallGroup, calls_of, check_link, check_member, why_no_call
 from rota.tasks.options import (
     TaskOptions,
     Unique,
@@ -29,7 +28,7 @@ from rota.tasks.options import (
     not_negative_seconds,
     require_name,
 )
-from rota.tasks.registry import Registry
+from rota.tasks.registry import Registry, default_registry
 
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
@@ -188,6 +187,46 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     check_key(name, what)
     text = json.dumps([queue, name, what], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
+
+
+_NOT_UNIQUE: Final = "when it is enqueued another one may hold its key, and nobody is there to be told"
+
+
+def check_chain(calls: Sequence[Call[Any]]) -> None:
+    """Check the calls of a chain.
+
+    Raises TypeError for what is no call, and ValueError for none at all, or for one that follows and is to be unique.
+    """
+    for at, call in enumerate(calls):
+        check_link(call, f"calls[{at}]")
+    if not calls:
+        raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), tell.call(7))")
+    for at, call in enumerate(calls[1:], 1):
+        _check_not_unique(call, f"calls[{at}]")
+
+
+def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
+    """Raises for what cannot be enqueued at the end of a group, and for an id that is none: see `group`."""
+    for word, last in (("then", then), ("on_dead", on_dead)):
+        if last is None:
+            continue
+        check_member(last, word)
+        for call in calls_of(last):
+            _check_not_unique(call, word)
+    if group_id is not None:
+        require_name("id", group_id)
+
+
+def _check_not_unique(call: Call[Any], where: str) -> None:
+    """Raises ValueError for a call that holds a unique key, of its own accord or by its declaration."""
+    task = default_registry.get(call.name) if isinstance(call.name, str) else None
+    if call.unique:
+        raise ValueError(f"{where}: unique cannot be asked of what follows: {_NOT_UNIQUE}")
+    if call.unique is None and task is not None and task.options.unique:
+        raise ValueError(
+            f"{where}: {call.name} is declared unique, which what follows cannot be: {_NOT_UNIQUE}. Write "
+            f"{call.name}.using(unique=False).call(...)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from rota.schedules.schedule import Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
 from rota.tasks.arguments import check_arguments
 from rota.tasks.options import require_name
-from rota.tasks.periodic import Periodic
-from rota.tasks.periodic_declarations import dumped
+from rota.tasks.periodic import Periodic, dumped
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.blocking.client import Client
     from rota.client.blocking.handles import Handle
-    from rota.schedules.schedule import Schedule
     from rota.tasks.periodic import Periodic
 
 P = ParamSpec("P")
@@ -183,7 +182,9 @@ class Declare:
             raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         if self._periodic:
-            made.schedules = _schedules_of(made, self._periodic)
+            from rota.tasks.periodic import schedules_of  # noqa: PLC0415 - as in `_periodic_of`
+
+            made.schedules = schedules_of(made, made.options.queue, self._periodic)
         default_registry.add(made)
         return made
 
@@ -221,18 +222,9 @@ def task(
         raise
 
 
-# Imported by those alone who have something periodic, with what reads their cron expressions.
-
-
 def _periodic_of(given: ScheduleArguments) -> "tuple[Periodic, ...]":
     if not any(name in given for name in ScheduleArguments.__annotations__):
         return ()
-    from rota.tasks.periodic_declarations import declared  # noqa: PLC0415
+    from rota.tasks.periodic import declared  # noqa: PLC0415 - brings what reads cron expressions
 
     return declared(given)
-
-
-def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tuple[Schedule, ...]":
-    from rota.tasks.periodic_declarations import schedules_of  # noqa: PLC0415
-
-    return schedules_of(made, periodic)

@@ -25,8 +25,7 @@ from rota.client.consumer.leased_task import ClaimedTask
 from rota.client.preparation import carried
 from rota.errors import Cancelled, Retry
 from rota.protocol.entry import Kind
-from rota.tasks.call import Call, many
-from rota.tasks.call_flows import CallChain, CallGroup
+from rota.tasks.call import Call, CallChain, CallGroup, many
 from rota.tasks.hooks import CurrentTask, around_task, default_hooks
 from rota.tasks.registry import default_registry
 

@@ -1,4 +1,4 @@
-"""A call to be made: a task's name, its arguments, and how this one is to be enqueued."""
+"""Calls to be made, each a task's name with arguments and options, and chains and groups of calls."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +66,23 @@ class Call(Generic[R_co]):
     front: bool = False
 
 
+@dataclass(frozen=True)
+class CallChain:
+    """Calls of which each is enqueued when the one before is done, in the step that ends it."""
+
+    calls: tuple[Call[Any], ...]
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them."""
+
+    members: tuple[Call[Any] | CallChain, ...]
+    then: Call[Any] | CallChain | None = None
+    on_dead: Call[Any] | CallChain | None = None
+    id: str | None = None
+
+
 class MakesCalls(Protocol):
     """A task, or one with options: what makes calls of arguments."""
 
@@ -101,6 +118,44 @@ def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
     if not isinstance(calls, Iterable):
         raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
     return calls
+
+
+def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | CallChain, ...]:
+    """What a group was given, all of it. Raises TypeError for what is no member, or is no more than one."""
+    if not isinstance(members, Iterable):
+        raise TypeError(f"a group takes many calls, as [resize.call(7), resize.call(8)], got {members!r}")
+    found = tuple(members)
+    for at, member in enumerate(found):
+        check_member(member, f"members[{at}]")
+    return found
+
+
+def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
+    """A call and what follows it."""
+    return member.calls if isinstance(member, CallChain) else (member,)
+
+
+def check_member(member: Any, where: str) -> None:
+    """Raises TypeError for what can be no member of a group."""
+    if isinstance(member, CallGroup):
+        raise TypeError(f"{where}: a group is no member of another: enqueue it in `then`, by a task of yours")
+    if not isinstance(member, CallChain):
+        _check_call(member, where)
+
+
+def check_link(call: Any, where: str) -> None:
+    if isinstance(call, CallChain):
+        raise TypeError(f"{where}: a chain stands in no chain: write rota.chain(*first.calls, ...)")
+    if isinstance(call, CallGroup):
+        raise TypeError(f"{where}: a group stands in no chain: write rota.group([...], then=rota.chain(...))")
+    if isinstance(call, list | tuple):
+        raise TypeError(f"{where}: rota.chain takes calls one by one: write rota.chain(*calls)")
+    _check_call(call, where)
+
+
+def _check_call(call: Any, where: str) -> None:
+    if not isinstance(call, Call):
+        raise TypeError(f"{where}: {why_no_call(call)}")
 
 
 # What is said of mistakes

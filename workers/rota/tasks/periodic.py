@@ -1,15 +1,22 @@
-"""When a task is enqueued periodically, as callers write it: `rota.Cron` and `rota.Every`. Each makes a Schedule, which
-everything else works with."""
+"""When a task is enqueued periodically, as callers write it: `rota.Cron` and `rota.Every`, and the arguments `cron`,
+`every` and `schedules` of `@rota.task`. Each makes a Schedule, which everything else works with.
+
+Only an application that declares something periodic loads this module, with what reads cron expressions.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rota.durations import Duration, microseconds, unix_microseconds
+from rota.errors import DuplicateTask, InvalidArguments
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
-from rota.tasks.arguments import require_collections
+from rota.tasks.arguments import DescribesArguments, check_arguments, require_collections
+
+if TYPE_CHECKING:
+    from rota.tasks.typed_arguments import TypedArguments
 
 UTC = "UTC"
 _AS = {"expression": ' such as "0 3 * * *"', "timezone": ' such as "Europe/Zurich"', "name": "", "queue": ""}
@@ -105,3 +112,68 @@ class Every(Periodic):
     @property
     def rule(self) -> EveryRule:
         return EveryRule(microseconds(self.interval, "every"))
+
+
+class ScheduledTask(DescribesArguments, Protocol):
+    """A task as it is declared, as far as its schedules need it."""
+
+    name: str
+
+    def read_annotations(self) -> "TypedArguments | None":
+        """Return what converts its arguments by their annotations."""
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+        """Fit arguments to the signature. Raises InvalidArguments."""
+
+
+def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
+    """Return what the arguments of `@rota.task` say of schedules. Raises TypeError or ValueError."""
+    cron, every, timezone = given.get("cron"), given.get("every"), given.get("timezone")
+    if timezone is not None and cron is None:
+        raise ValueError("timezone says by which clock cron goes: give cron with it")
+    if cron is not None and every is not None:
+        raise ValueError("give cron or every, not both: several stand in schedules=[rota.Cron(...), rota.Every(...)]")
+    found: list[Periodic] = []
+    if cron is not None:
+        found.append(Cron(cron, timezone=UTC if timezone is None else timezone))
+    if every is not None:
+        found.append(Every(every))
+    return (*found, *_listed(given.get("schedules") or ()))
+
+
+def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
+    is_list = isinstance(schedules, list | tuple)
+    for each in schedules if is_list else (schedules,):
+        if not (is_list and isinstance(each, Periodic)):
+            raise TypeError(f"schedules takes a list, [rota.Cron(...), rota.Every(...)], got {each!r}")
+    return schedules
+
+
+def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
+    """The same with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
+    args, kwargs = periodic.args, periodic.kwargs
+    if (args or kwargs) and (typed := task.read_annotations()) is not None:
+        args, kwargs = typed.dump(args, kwargs)
+    check_arguments(task.name, args, kwargs, task)
+    try:
+        task.bind(args, kwargs)
+    except InvalidArguments as error:
+        how = f"rota.{type(periodic).__name__}(..., args=[...])"
+        raise InvalidArguments(f"{error}: a schedule calls it with its own, schedules=[{how}], or with none") from None
+    return replace(periodic, args=args, kwargs=kwargs)
+
+
+def schedules_of(task: ScheduledTask, queue: str, declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
+    """The schedules of a task, checked against its signature. The first has the task's name unless it says its own,
+    those behind it the task's and their number: `report`, `report:2`.
+
+    Raises InvalidArguments, ValueError, TypeError, or DuplicateTask for two of one name.
+    """
+    made: dict[str, Schedule] = {}
+    for number, given in enumerate(declarations, 1):
+        each = dumped(task, given)
+        schedule = each.of(task.name if number == 1 else f"{task.name}:{number}", task.name, queue, "code")
+        if schedule.name in made:
+            raise DuplicateTask(f"two schedules of task {task.name!r} are named {schedule.name!r}")
+        made[schedule.name] = schedule
+    return tuple(made.values())

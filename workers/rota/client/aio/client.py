@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rota.client.aio.schedules import AsyncSchedules
     from rota.client.explanation import Explanation
     from rota.client.flow_sending import MapOptions
-    from rota.tasks.call_flows import CallChain, CallGroup
+    from rota.tasks.call import CallChain, CallGroup
 
 R = TypeVar("R")
 

@@ -9,8 +9,7 @@ from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.replies import CancelWord
 from rota.protocol.task_states import State
-from rota.tasks.call import Call
-from rota.tasks.call_flows import CallChain
+from rota.tasks.call import Call, CallChain
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rota.client.consumer import Consumer
     from rota.client.explanation import Explanation
     from rota.client.flow_sending import MapOptions
-    from rota.tasks.call_flows import CallChain, CallGroup
+    from rota.tasks.call import CallChain, CallGroup
 
 R = TypeVar("R")
 

@@ -34,8 +34,7 @@ from rota.errors import Unavailable
 from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
-from rota.tasks.call import Call
-from rota.tasks.call_flows import CallChain, members_of
+from rota.tasks.call import Call, CallChain, members_of
 from rota.tasks.options import require_name
 
 
