@@ -129,7 +129,10 @@ class ClientWarnings:
         self.to_check: list[str] = []
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
-        """Warn of what the server said of a task that it took."""
+        """Warn of what the server said of a task that it took, and have its name checked, unless it was before."""
+        if task.foreign and task.foreign not in self._names:
+            self._names.add(task.foreign)
+            self.to_check.append(task.foreign)
         if word.unserved and self._is_new(UnservedQueue, task.queue):
             self._warn(
                 UnservedQueue,
@@ -143,12 +146,6 @@ class ClientWarnings:
                 f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
                 "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
             )
-
-    def note(self, task: NewTask) -> None:
-        """Have the name of a task that was taken checked, unless it was before."""
-        if task.foreign and task.foreign not in self._names:
-            self._names.add(task.foreign)
-            self.to_check.append(task.foreign)
 
     def names_to_check(self) -> list[str]:
         """The names that were noted since the last call."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isroutine
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from rota.client.answers import ClientWarnings, Denied, Uncertain
 from rota.client.enqueue_options import ProgressOption, Tell
@@ -25,7 +25,6 @@ from rota.protocol.groups import Added, AddWord, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, why_no_call
-from rota.tasks.registry import default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
 
@@ -33,14 +32,6 @@ H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
 HandleOf = Callable[[NewMember, Enqueued], H]
 """What callers get of a task, or of a chain, and the server's word about it."""
-
-
-class PreparedGroup(NamedTuple):
-    """A group that was checked."""
-
-    id: str
-    opening: Opening
-    members: Sequence[NewMember]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,46 +46,16 @@ class FlowTerms:
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
         """What callers get of each, and a warning where no fleet serves them."""
         for member, word in zip(members, added.enqueued, strict=True):
-            self.warned.note(member.task)
-            if word.unserved or word.unseen:
-                self.warned.of_answer(member.task, word)
+            self.warned.of_answer(member.task, word)
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
 
 
-def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: ClientWarnings) -> FlowTerms:
-    """Those of a client."""
-    return FlowTerms(store, Checks(default_registry, max_payload_kb), sender, warned)
+class MembersSending(Generic[H]):
+    """A chain on its way, or more members for a group that is there."""
 
-
-class FlowSending(Protocol[H]):
-    """What is sent for one enqueue. `expected`: what callers get who do not wait for its answer."""
-
-    expected: H
-
-    def send(self) -> Sending[H]:
-        """Send it, or what is left of it. Raises as `Sender.send`."""
-
-
-class ChainSending(Generic[H]):
-    """A chain on its way."""
-
-    def __init__(self, terms: FlowTerms, member: NewMember, handle_of: HandleOf[H]) -> None:
-        self._member = member
-        self.expected = handle_of(member, Enqueued())
-        self._sender: Sender[NewMember, Added, H] = terms.sender.of(
-            lambda batch: terms.store.add_members(batch.nonce, batch.items),
-            lambda members, added: terms.handles(handle_of, members, added),
-        )
-
-    def send(self) -> Sending[H]:
-        """Send it. Raises as `Sender.send`."""
-        return self._sender.send([self._member])
-
-
-class AddSending(Generic[H]):
-    """More members for a group that is there."""
-
-    def __init__(self, terms: FlowTerms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+    def __init__(
+        self, terms: FlowTerms, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
+    ) -> None:
         self._terms = terms
         self._group_id = group_id
         self._members = members
@@ -105,6 +66,11 @@ class AddSending(Generic[H]):
         self._sender: Sender[NewMember, Added, H] = terms.sender.of(
             lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told, self._checked
         )
+
+    @property
+    def expected(self) -> H:
+        """The handle of a caller that does not wait for the answer."""
+        return self._handle_of(self._members[0], Enqueued())
 
     def send(self) -> Sending[H]:
         """Send them. Raises as `Sender.send`, and GroupEnded."""
@@ -169,11 +135,18 @@ class Filling:
 class GroupSending(Generic[H]):
     """A group on its way, whose members are all there."""
 
-    def __init__(self, terms: FlowTerms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
-        self._filling = Filling(terms, group.id, group.opening, self._go_on)
-        self._members = group.members
+    def __init__(
+        self,
+        terms: FlowTerms,
+        group_id: str,
+        opening: Opening,
+        members: Sequence[NewMember],
+        handle_of: Callable[[str, bool], H],
+    ) -> None:
+        self._filling = Filling(terms, group_id, opening, self._go_on)
+        self._members = members
         self._handle_of = handle_of
-        self.expected = handle_of(group.id, False)
+        self.expected = handle_of(group_id, False)
 
     def send(self) -> Sending[H]:
         """Send what the server does not have yet. Raises as `Sender.send`, with a note that says how to go on; and
@@ -202,12 +175,12 @@ def flow_of(
     terms: FlowTerms,
     chain_handle: HandleOf[Any],
     group_handle: Callable[[str, bool], Any],
-) -> FlowSending[Any]:
+) -> MembersSending[Any] | GroupSending[Any]:
     """A chain or a group on its way, of which `Checks.all_of` made these. Raises as `Checks.opening`."""
     if isinstance(what, CallChain):
-        return ChainSending(terms, members[0], chain_handle)
-    group = PreparedGroup(what.id or fresh_id(), terms.checks.opening(what.then, what.on_dead), members)
-    return GroupSending(terms, group, group_handle)
+        return MembersSending(terms, members, chain_handle)
+    opening = terms.checks.opening(what.then, what.on_dead)
+    return GroupSending(terms, what.id or fresh_id(), opening, members, group_handle)
 
 
 def _member_of(member: NewMember, _word: Enqueued) -> NewMember:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import islice, takewhile
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from rota.client.answers import Answer, Answered, NotAccepted
 from rota.durations import Backoff, Duration, seconds
@@ -70,27 +70,47 @@ Question = WaitQuestion | GroupQuestion
 WaitAnswer = TaskState | Room
 
 
-class OpenWait(Protocol):
-    """Who waits, as far as those are concerned who know the end. `is_over`: nobody waits any more."""
+class OpenWait:
+    """A wait for the answer to a question. A subclass says how the waiting code sleeps, and how it is woken.
 
-    question: Question
-    is_over: bool
+    `found` is the answer. If it is None, `why` says why nobody looks for it any more. `is_over`: nobody waits any more.
+    """
 
-    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
-        """This was found, or, with None, nobody looks any more for this reason."""
-
-
-class Wait:
-    """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: what
-    it leaves behind then `is_over`, and is taken away by whoever keeps it. `why`: why nothing is `found`."""
-
-    __slots__ = ("_asleep", "found", "is_over", "question", "why")
+    __slots__ = ("found", "is_over", "question", "why")
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.found: WaitAnswer | None = None
         self.why = ""
         self.is_over = False
+
+    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
+        """End the wait, with the answer, or with None and the reason why nobody looks for it any more."""
+        self.found, self.why = found, why
+        self._wake()
+
+    def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitAnswer:
+        """Return the answer. Raises WaitTimeout if it did not come in time, and Unavailable if nobody looks for it."""
+        if not in_time:
+            away = f"; the server could not be asked: {trouble}" if trouble else ""
+            subject, event = self.question.subject, self.question.event
+            raise WaitTimeout(f"{subject} has not {event} within {limit or 0.0:g} s{away}")
+        if self.found is None:
+            raise Unavailable(f"{self.why} while it waited for {self.question.subject}")
+        return self.found
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+
+class Wait(OpenWait):
+    """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: then
+    the wait `is_over`, and whoever keeps it takes it away."""
+
+    __slots__ = ("_asleep",)
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
         self._asleep = Lock()
         self._asleep.acquire()
 
@@ -101,9 +121,7 @@ class Wait:
         finally:
             self.is_over = True
 
-    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
-        """Wake the thread: this was found, or, with None, nobody looks any more for this reason."""
-        self.found, self.why = found, why
+    def _wake(self) -> None:
         self._asleep.release()
 
 
@@ -297,14 +315,3 @@ def pending_named(question: WaitQuestion, found: TaskState, timeout: Duration | 
 def limit_of(timeout: Duration | None) -> float | None:
     """For how many seconds to wait, None for as long as it takes. Raises TypeError or ValueError."""
     return None if timeout is None else max(0.0, seconds(timeout, "timeout"))
-
-
-def too_late(question: Question, limit: float, trouble: str) -> WaitTimeout:
-    """What was waited for has not come in time."""
-    away = f"; the server could not be asked: {trouble}" if trouble else ""
-    return WaitTimeout(f"{question.subject} has not {question.event} within {limit:g} s{away}")
-
-
-def given_up(question: Question, why: str) -> Unavailable:
-    """Nobody looks any more."""
-    return Unavailable(f"{why} while it waited for {question.subject}")

@@ -10,7 +10,7 @@ from rota.client.aio.handles import AsyncHandle
 from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit, tell_all, telling
 from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
 from rota.client.interception import interception
-from rota.client.preparation import KIB, in_sending_order, prepare, prepare_each
+from rota.client.preparation import KIB, Checks, in_sending_order, prepare, prepare_each
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender
 from rota.client.status import TaskStatus, status_of
@@ -302,9 +302,10 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     @cached_property
     def _flows(self) -> "AsyncFlows":
         from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - as above
-        from rota.client.flow_sending import terms_of  # noqa: PLC0415
+        from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
 
-        terms = terms_of(self._driver.store, self._sender, self._max_payload_kb, self._driver.warned)
+        checks = Checks(default_registry, self._max_payload_kb)
+        terms = FlowTerms(self._driver.store, checks, self._sender, self._driver.warned)
         return AsyncFlows(self, self._driver, terms, self._on_commit)
 
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
@@ -355,8 +356,6 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         warned = self._driver.warned
         handles: list[AsyncHandle[Any]] = []
         for task, word in zip(tasks, words, strict=True):
-            warned.note(task)
-            if word.unserved or word.unseen:
-                warned.of_answer(task, word)
+            warned.of_answer(task, word)
             handles.append(AsyncHandle(word.holder or task.id, word.duplicate, self))
         return handles

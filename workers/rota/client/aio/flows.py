@@ -9,12 +9,12 @@ from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHan
 from rota.client.answers import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.flow_sending import (
-    AddSending,
-    FlowSending,
     FlowTerms,
+    GroupSending,
     Items,
     MapOptions,
     MapSteps,
+    MembersSending,
     caller_of,
     count_of,
     filled,
@@ -30,7 +30,6 @@ from rota.client.status import GroupStatus
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
-from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.tasks.call import Call, CallChain, members_of
@@ -81,7 +80,7 @@ class AsyncFlows:
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """See `AsyncGroupHandle.add`."""
         prepared = await in_portions(self._terms.checks.members(members_of(members)))
-        return await self._driver.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+        return await self._driver.send(MembersSending(self._terms, prepared, self._member_handle, group_id).send())
 
     async def status(self, group_id: str) -> GroupStatus:
         """See `AsyncGroupHandle.status`."""
@@ -97,12 +96,12 @@ class AsyncFlows:
         steps, answer = cancelling_group(self._terms.store, group_id), None
         try:
             while True:  # each of its commands has all the time of a call: they may be many
-                answer = await self._driver.follow(ask(steps.send(answer)))
+                answer = await self._driver.run(steps.send(answer))
         except StopIteration as end:
             is_known: bool = end.value
             return is_known
 
-    async def _send(self, flow: FlowSending[Any]) -> list[Any]:
+    async def _send(self, flow: MembersSending[Any] | GroupSending[Any]) -> list[Any]:
         return await self._driver.send(flow.send())
 
     async def _take(self, steps: MapSteps) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Denied, Exchange, unavailable
-from rota.client.waits import CLOSED, Question, WaitAnswer, WaitRounds, answered, given_up, limit_of, too_late
+from rota.client.waits import CLOSED, OpenWait, Question, WaitAnswer, WaitRounds, answered, limit_of
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store
@@ -21,27 +21,27 @@ from rota.server.server_errors import ServerError
 _NAME: Final = "rota:waiting"
 
 
-class AioWait:
+class AioWait(OpenWait):
     """One await."""
 
+    __slots__ = ("_told",)
+
     def __init__(self, question: Question) -> None:
-        self.question = question
-        self.found: WaitAnswer | None = None
-        self.why = ""
-        self.is_over = False
+        super().__init__(question)
         self._told = asyncio.Event()
 
-    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
-        """This was found, or, with None, nobody looks any more for this reason."""
-        self.found, self.why = found, why
+    def _wake(self) -> None:
         self._told.set()
 
     async def sleep(self, seconds: float | None) -> bool:
         """Sleep until the wait is told its end; False when the time was over before."""
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
                 await self._told.wait()
-        self.is_over = True
+        except TimeoutError:
+            pass
+        finally:
+            self.is_over = True
         return self._told.is_set()
 
 
@@ -49,7 +49,6 @@ class AioWaiting:
     """The waits of one client in one event loop."""
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, pool: AioPool) -> None:
-        self._store = store
         self._seconds = seconds
         self._pool = pool
         self._rounds = WaitRounds(store)
@@ -67,15 +66,8 @@ class AioWaiting:
         self._bell.set()
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve(), name="rota-waiting")
-        try:
-            in_time = await wait.sleep(limit)
-        finally:
-            wait.is_over = True
-        if not in_time:
-            raise too_late(question, limit or 0.0, self._rounds.trouble)
-        if wait.found is None:
-            raise given_up(question, wait.why)
-        return wait.found
+        in_time = await wait.sleep(limit)
+        return wait.outcome(limit, self._rounds.trouble, in_time=in_time)
 
     def close(self) -> None:
         """End all waits. May be repeated."""

@@ -10,12 +10,12 @@ from rota.client.blocking.driver import MAP_AT_ONCE, Driver, in_portions, once_c
 from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.flow_sending import (
-    AddSending,
-    FlowSending,
     FlowTerms,
+    GroupSending,
     Items,
     MapOptions,
     MapSteps,
+    MembersSending,
     caller_of,
     count_of,
     filled,
@@ -31,7 +31,6 @@ from rota.client.status import GroupStatus
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
 from rota.errors import Unavailable
-from rota.protocol.command import ask
 from rota.protocol.groups import Room
 from rota.protocol.new_tasks import Enqueued, NewMember
 from rota.tasks.call import Call, CallChain, members_of
@@ -78,7 +77,7 @@ class Flows:
     def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
         """See `GroupHandle.add`."""
         prepared = in_portions(self._terms.checks.members(members_of(members)))
-        return self._driver.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+        return self._driver.send(MembersSending(self._terms, prepared, self._member_handle, group_id).send())
 
     def status(self, group_id: str) -> GroupStatus:
         """See `GroupHandle.status`."""
@@ -94,12 +93,12 @@ class Flows:
         steps, answer = cancelling_group(self._terms.store, group_id), None
         try:
             while True:  # each of its commands has all the time of a call: they may be many
-                answer = self._driver.follow(ask(steps.send(answer)))
+                answer = self._driver.run(steps.send(answer))
         except StopIteration as end:
             is_known: bool = end.value
             return is_known
 
-    def _send(self, flow: FlowSending[Any]) -> list[Any]:
+    def _send(self, flow: MembersSending[Any] | GroupSending[Any]) -> list[Any]:
         return self._driver.send(flow.send())
 
     def _take(self, steps: MapSteps) -> None:

@@ -31,9 +31,7 @@ from rota.client.waits import (
     WaitAnswer,
     WaitRounds,
     answered,
-    given_up,
     limit_of,
-    too_late,
 )
 from rota.durations import Duration
 from rota.errors import Unavailable
@@ -201,11 +199,8 @@ class Waiting:
         wait = Wait(question)
         with time_limit_deferred:
             thread = self._leave(wait)
-        if not wait.sleep(_FOREVER if limit is None else limit):
-            raise too_late(question, limit or 0.0, thread.trouble)
-        if wait.found is None:
-            raise given_up(question, wait.why)
-        return wait.found
+        in_time = wait.sleep(_FOREVER if limit is None else limit)
+        return wait.outcome(limit, thread.trouble, in_time=in_time)
 
     def close(self) -> None:
         """End all waits. May be repeated; the next wait begins anew."""
