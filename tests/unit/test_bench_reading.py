@@ -1,11 +1,8 @@
-"""What a benchmark reads: journals, counts, MONITOR, redis-benchmark; and what its tasks write."""
+"""What a benchmark reads of a run: lateness, the commands of clients, and calls counted by its tasks."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
-from shutil import which
 
 import pytest
 
@@ -13,21 +10,11 @@ from support.prose import ROOT
 
 sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 
-from benchmarks import flood, limits
+from benchmarks import flood
 from benchmarks.measures.monitor import Commands, counted
 from benchmarks.place import Line, parse_journal
 from benchmarks.probe import WORDS
 
-_NODE_TASKS = """
-const { tasks } = require("./node/probe");
-for (let number = 0; number < 3; number++) tasks.nothing(number);
-tasks.mark(5);
-"""
-_RUBY_TASKS = """
-require "./ruby/probe"
-3.times { |number| Probe.nothing(number) }
-Probe.mark(5)
-"""
 _TASKS = """
 import os
 from benchmarks import probe
@@ -42,13 +29,6 @@ probe.nothing(3)
 """
 
 
-def test_a_journal_is_read_up_to_its_last_whole_line() -> None:
-    lines = parse_journal("mark 1000000 1000250500 7\nhold 0 3000 8\nmark 10000")
-    assert lines == [Line("mark", 1000000, 1000250.5, 7), Line("hold", 0, 3.0, 8)]
-    assert lines[0].late_ms == pytest.approx(0.2505)
-    assert parse_journal("") == []
-
-
 def test_a_start_before_its_due_time_is_negative() -> None:
     assert parse_journal("mark 2000 1000000 7\n")[0].late_ms == -1.0
 
@@ -58,11 +38,6 @@ def test_commands_inside_scripts_are_not_those_of_clients() -> None:
         '+OK\r\n+1.5 [0 127.0.0.1:1] "EVALSHA" "a"\r\n+1.5 [0 lua] "GET" "k"\r\n+1.6 [0 127.0.0.1:2] "BLPOP" "b"\r\n'
     )
     assert counted(shown) == Commands(of_clients=2, of_scripts=1)
-
-
-def test_rates_are_read_from_what_redis_benchmark_prints() -> None:
-    shown = '"test","rps","avg_latency_ms"\n"RPUSH","15276.50","0.06"\nnoise\n"LPOP","17088.00","0.05"\n'
-    assert limits.parse(shown) == {"RPUSH": 15276.5, "LPOP": 17088.0}
 
 
 @pytest.fixture
@@ -84,28 +59,6 @@ def test_each_process_counts_in_words_of_its_own_after_a_fork_too(folder: Path) 
     assert _calls(folder) == [2, 4]
     assert (folder / "places").stat().st_size == 2
     assert [line.label for line in parse_journal((folder / "journal").read_text())] == [5]
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        pytest.param(["node", "-e", _NODE_TASKS], marks=pytest.mark.skipif(not which("node"), reason="no Node.js")),
-        pytest.param(
-            ["ruby", "-W:no-experimental", "-e", _RUBY_TASKS],
-            marks=pytest.mark.skipif(not which("ruby"), reason="no Ruby"),
-        ),
-    ],
-    ids=["node", "ruby"],
-)
-def test_tasks_in_other_languages_count_and_write_as_those_of_python(folder: Path, argv: list[str]) -> None:
-    env = os.environ | {"BENCH_FOLDER": str(folder)}
-    began = time.time()
-    for started in [subprocess.Popen(argv, env=env, cwd=ROOT / "benchmarks" / "peers") for _ in range(2)]:
-        assert started.wait(timeout=30) == 0
-    assert _calls(folder) == [3, 3]
-    lines = parse_journal((folder / "journal").read_text())
-    assert [line.label for line in lines] == [5, 5]
-    assert all(began - 0.001 < line.at / 1_000_000 < time.time() + 0.001 for line in lines)
 
 
 def test_a_flood_is_over_behind_the_last_slice_whose_median_lag_was_above_normal() -> None:

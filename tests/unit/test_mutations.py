@@ -3,16 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from mutations import bugs
 from mutations.catalogue import MUTATIONS, Mutation
 from mutations.changes import ROOT, Change, LuaFunction, PythonFunction, RedisAnswer, Stale, changed
-from mutations.report import as_junit
 from mutations.tree import environment, make_copy
-from mutations.trial import Outcome, Trial
 
 PYTHON = """\
 def outside(a): return a
@@ -35,15 +32,6 @@ def test_what_a_mutation_names_is_in_the_product(mutation: Mutation) -> None:
     assert changed(mutation.change) != (ROOT / mutation.change.path).read_text()
 
 
-def test_the_report_has_the_words_of_those_that_failed_and_of_no_others() -> None:
-    well, bad = (Trial(name, None, MUTATIONS[0].catcher) for name in ("well", "bad"))
-    report = as_junit([Outcome(well, True, "found", 1.0), Outcome(bad, False, "NOT CAUGHT", 2.0, "what\0 it said")])
-    suite = ET.fromstring(report)
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
-    [(case, failure)] = [(case, failure) for case in suite for failure in case]
-    assert (str(case.get("name"))[:3], failure.text) == ("bad", "NOT CAUGHT\nwhat it said")
-
-
 def test_names_of_mutations_are_told_apart() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
 
@@ -62,14 +50,6 @@ def test_names_of_mutations_are_told_apart() -> None:
 def test_a_mutation_of_what_is_gone_is_stale_and_says_what_it_missed(change: Change, text: str, says: str) -> None:
     with pytest.raises(Stale, match=says):
         change.applied_to(text)
-
-
-@pytest.mark.parametrize(
-    "change", [PythonFunction("rota.gone", "f", bugs.never_up), RedisAnswer("gone", "GET", "return 1")]
-)
-def test_a_mutation_of_a_file_that_is_gone_is_stale(change: Change) -> None:
-    with pytest.raises(Stale, match=r"there is no workers/rota/.*gone\.(py|lua)"):
-        changed(change)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Take what producers of classic queues left in keys of their own, outside of the namespace: what stands in a list is
 -- ready, what stands in a sorted set when it is due.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt duty
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt leases
 -- KEYS[1]  tasks
 -- ARGV
 --   name              of this poller

@@ -22,9 +22,8 @@ if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
 -- What is known of one that waits. Nobody looks for an entry in a lane: then it is what its body says.
 local _, queue, name = bare_names(body)
 local account = NO_RUN .. (name or '-')
-local e = ticket or {
-  id = id, queue = queue or 'unknown', kind = 'i', failures = 0, crashes = 0, losses = 0, releases = 0, flag = 'u',
-}
+local e = ticket or new_entry(id, queue or 'unknown', 'i', 0, 0)
+if not ticket then e.flag = 'u' end
 local due = redis.call('ZSCORE', PREFIX .. 'delayed', id)
 e.due, e.ready = due and from_score(due) or 0, 0
 e.text = entry_text(e)

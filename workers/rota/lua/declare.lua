@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- The schedules that a node's code and configuration have, with each heartbeat of its master.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
--- with: withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   ttl              ms

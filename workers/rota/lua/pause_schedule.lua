@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Stop a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
--- with: withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   name  of the schedule

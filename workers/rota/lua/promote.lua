@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
 -- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following
--- with: adopt anew overlap leaving_out
+-- with: adopt overlap withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   limit  how many tasks at most

@@ -1,7 +1,6 @@
 #!lua
 -- Put a schedule of a client, or change it. It stays until a client removes it.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out
--- with: withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   name  of the schedule

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Put back tasks that live and stand nowhere, as somebody took their entry away.
--- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following anew
+-- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
 -- ARGV
 --   id  up to 500, of tasks that were found in no lane

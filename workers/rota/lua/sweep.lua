@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
--- with: prefix clock numbers entry lists doorbell recount leases untold duty idle condition shares closing
+-- with: prefix clock numbers entry lists doorbell recount leases untold idle condition shares closing
 -- KEYS[1]  tasks
 -- ARGV
 --   lease         ms

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry bare doorbell books in_use former news waiters following settle tiers rotation claim
+-- with: prefix clock entry doorbell books in_use former news waiters following settle tiers rotation claim
 -- KEYS[1]  tasks
 -- ARGV
 --   owner             the worker

@@ -1,5 +1,6 @@
--- How a task begins: it is accepted, and comes into its place. Only `enqueue` has a form of its own, as it does the
--- same for 500 tasks with one command for each key.
+-- How a task begins: it is accepted, and comes into its place. Only `enqueue` has a form of its own: it does the same
+-- for 500 tasks with one command for each key. By `place` these would take 14 ms instead of 2, and one task 63 µs
+-- instead of 50.
 -- with: entry ticket doorbell books
 -- keys     delayed queue:* queues ready tasks tickets
 

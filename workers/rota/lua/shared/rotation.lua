@@ -10,12 +10,13 @@ local function fields_of(share)
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
--- The states of queues at these places in ARGV, and behind them that of their domain.
+-- The states of queues at these places in ARGV, and the clock and the turn of their domain.
 local function states_at(domain, places)
   local fields = {}
   for i, place in ipairs(places) do fields[i] = domain.name .. ' ' .. ARGV[place] end
   fields[#fields + 1] = domain.name
-  return redis.call('HMGET', PREFIX .. 'rotation', unpack(fields)), fields
+  local states = redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))
+  return states, numbers_of(table.remove(states))
 end
 
 -- What a charge or a credit may write, read before the first write of a call: of a domain without rivals nothing is
@@ -28,11 +29,10 @@ local function guard_rotation(domains)
 end
 
 -- Entries were claimed: together in one serving, or one by one. A queue that is alone in its domain has no state.
--- `known`: its state and that of its domain, where these were read before.
-local function charge(share, entries, servings, known)
+local function charge(share, entries, servings)
   if share.is_alone then return end
   local key, clock_field, field = fields_of(share)
-  local states = known or redis.call('HMGET', key, field, clock_field)
+  local states = redis.call('HMGET', key, field, clock_field)
   local state, clock, turn = serve(states[1], entries / servings * share.cost, servings, numbers_of(states[2]))
   redis.call('HSET', key, clock_field, state_of(clock, turn), field, state)
   if share.in_turn then move_in_turn(share, states[1], state) end

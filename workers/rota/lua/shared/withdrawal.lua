@@ -1,6 +1,13 @@
 -- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
--- with: ticket
--- keys     delayed tickets
+-- with: otherwise ticket
+-- keys     delayed tasks tickets
+
+-- End an occurrence that is not to run; its caller took it out of `delayed`. It counts as cancelled while it waited.
+local function leave_out(e, now)
+  local _, _, task = bare_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
+  e.text = entry_text(e)
+  end_task(e, 'cancelled', now, '-', NO_RUN .. (task or '-'))
+end
 
 -- As `occurrence_id` of rota/protocol/schedule_store.py: Unix seconds, with a fraction if need be.
 local function occurrence_id(name, at)
