@@ -42,7 +42,7 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineRow:
     """What happened to a task at a time. Times of failures are those of the node's clock, all others Redis time."""
 
     at: datetime
@@ -53,41 +53,41 @@ class Moment:
         return f"{self.at.isoformat(timespec='milliseconds')}  {self.what}{self.detail and f': {self.detail}'}"
 
 
-def timeline_of(found: TaskStatus) -> list[Moment]:
+def timeline_of(found: TaskStatus) -> list[TimelineRow]:
     """All that is known of a task's life, in the order of time. A task that is dead has its last words beside this."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # stable: what is of one time stays in its order
 
 
-def _beginning(found: TaskStatus) -> Iterator[Moment]:
+def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
     """What is due and ready is the attempt after the last. Of a task that had to wait, or was given back after a crash,
     it is not known when it was enqueued."""
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
-        yield Moment(found.due_at, "given back", attempt)
+        yield TimelineRow(found.due_at, "given back", attempt)
         return
     if found.due_at:
         at_once = found.kind == Kind.IMMEDIATE.label
-        yield Moment(found.due_at, "enqueued") if at_once else Moment(found.due_at, "due", attempt)
+        yield TimelineRow(found.due_at, "enqueued") if at_once else TimelineRow(found.due_at, "due", attempt)
     if found.ready_at:
-        yield Moment(found.ready_at, "ready", attempt)
+        yield TimelineRow(found.ready_at, "ready", attempt)
 
 
-def _of_attempt(attempt: AttemptAccount) -> Iterator[Moment]:
+def _of_attempt(attempt: AttemptAccount) -> Iterator[TimelineRow]:
     name = f"attempt {attempt.attempt}" if attempt.attempt else "it"
     if attempt.at and attempt.run_seconds:
         began = attempt.at - timedelta(seconds=attempt.run_seconds)
-        yield Moment(began, f"{name} started", _where(attempt.node, attempt.pid))
+        yield TimelineRow(began, f"{name} started", _where(attempt.node, attempt.pid))
     if attempt.at and attempt.reason in (FAILED, CRASHED, LOST):
-        yield Moment(attempt.at, f"{name} {attempt.reason}", attempt.error)
+        yield TimelineRow(attempt.at, f"{name} {attempt.reason}", attempt.error)
 
 
-def _end(found: TaskStatus) -> Iterator[Moment]:
+def _end(found: TaskStatus) -> Iterator[TimelineRow]:
     if found.started_at:
-        yield Moment(found.started_at, f"attempt {found.attempt} started", _where(found.node, found.pid))
+        yield TimelineRow(found.started_at, f"attempt {found.attempt} started", _where(found.node, found.pid))
     if found.ended_at:
         reason = str((found.epitaph or {}).get("reason", "")) or found.why
-        yield Moment(found.ended_at, found.state.value, reason)
+        yield TimelineRow(found.ended_at, found.state.value, reason)
 
 
 def _where(node: str, pid: int | None) -> str:

@@ -52,16 +52,16 @@ class Layer:
 
 def layer_of(values: dict[str, Any], origin: str) -> Layer:
     """A layer whose values all came from one place."""
-    return Layer(values, dict.fromkeys(leaves(values), origin))
+    return Layer(values, {path: origin for path, _ in leaves(values)})
 
 
-def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """The dotted paths of everything that is no table."""
+def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path of each value that is not a table, and the value."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{at}{key}.")
         else:
-            yield f"{at}{key}"
+            yield f"{at}{key}", value
 
 
 def merge(layers: Iterable[Layer]) -> Layer:
@@ -254,16 +254,24 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
 
 
 def _read_url(merged: Layer, file: Path) -> list[Fault]:
-    try:
-        text = read_settings_file(file).decode().strip()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        return [Fault(_URL_FILE, f"{file} cannot be read: {reason}")]
+    text, why_not = _text_of(file)
+    text = text.strip()
+    if why_not:
+        return [Fault(_URL_FILE, why_not)]
     if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # a bare password, say: the fault must not quote it
         return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
     merged.values[_URL] = text
     merged.origins[_URL] = f"contents of {file}"
     return []
+
+
+def _text_of(file: Path) -> tuple[str, str]:
+    """Return the text of a file, and why it cannot be read, "" if it can."""
+    try:
+        return read_settings_file(file).decode(), ""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        return "", f"{file} cannot be read: {reason}"
 
 
 # The Lua of conditions
@@ -281,13 +289,11 @@ def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
 
 
 def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> list[Fault]:
-    try:
-        text = read_settings_file(file).decode()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        return [Fault(at, f"{file} cannot be read: {reason}")]
+    text, why_not = _text_of(file)
     if len(text) > MAX_CHUNK_CHARACTERS:
-        return [Fault(at, f"{file} has more than {MAX_CHUNK_CHARACTERS} characters")]
+        why_not = f"{file} has more than {MAX_CHUNK_CHARACTERS} characters"
+    if why_not:
+        return [Fault(at, why_not)]
     table["lua"] = text
     merged.origins[at] = f"contents of {file}"
     return []

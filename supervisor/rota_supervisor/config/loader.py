@@ -233,4 +233,4 @@ def _literal(value: Any) -> str:
 
 def origins_by_path(loaded: Loaded) -> dict[str, str]:
     """The origin of every value of the configuration, by its dotted path."""
-    return {path: origin_of(loaded, path) for path in leaves(as_values(loaded.config))}
+    return {path: origin_of(loaded, path) for path, _ in leaves(as_values(loaded.config))}

@@ -85,7 +85,7 @@ def _parse(raw: bytes) -> Any:
         except (ValueError, StopIteration):
             end = -1
         if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
-            parsed = json.loads(text, parse_constant=_refuse_constant)
+            parsed = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -97,7 +97,8 @@ def _parse(raw: bytes) -> Any:
     return parsed
 
 
-def _refuse_constant(constant: str) -> NoReturn:
+def refuse_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and infinity, which Python reads and JSON does not have."""
     raise ValueError(f"{constant} is not a JSON number")
 
 
@@ -114,7 +115,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
 
 # Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
 _write: Final = _writer()
-_scan: Final = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))  # type: ignore[arg-type]  # wrong stub
+_scan: Final = make_scanner(json.JSONDecoder(parse_constant=refuse_constant))  # type: ignore[arg-type]  # wrong stub
 _is_name: Final = lru_cache(maxsize=256)(is_name)  # tasks are few and bodies are many
 
 

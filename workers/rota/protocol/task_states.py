@@ -24,7 +24,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Phase(Enum):
+class TaskPhase(Enum):
     """The part of a task's life that a state belongs to."""
 
     WAITING = auto()
@@ -38,7 +38,7 @@ class Phase(Enum):
 class StateFacts:
     """One row of the table."""
 
-    phase: Phase
+    phase: TaskPhase
     meaning: str  # completes "The task ..."
     stored_in: str = ""  # the key below the namespace that holds the task's entry or id; "" if none does
     moves: Mapping[State, tuple[str, ...]] = field(
@@ -61,12 +61,12 @@ items that other programs pushed."""
 
 STATES: Final[Mapping[State, StateFacts]] = {
     State.PENDING: StateFacts(
-        Phase.WAITING,
+        TaskPhase.WAITING,
         "follows another task or a group that has not ended; the script that ends it enqueues the task",
         not_claimed="it is pending: {why}",
     ),
     State.READY: StateFacts(
-        Phase.WAITING,
+        TaskPhase.WAITING,
         "waits in a lane of its queue for a worker",
         stored_in="queue:NAME, queue:NAME-delayed",
         moves={
@@ -77,7 +77,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
         has_attempt=True,
     ),
     State.SCHEDULED: StateFacts(
-        Phase.WAITING,
+        TaskPhase.WAITING,
         "waits for its due time",
         stored_in="delayed",
         moves={
@@ -88,7 +88,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
         has_attempt=True,
     ),
     State.RUNNING: StateFacts(
-        Phase.RUNNING,
+        TaskPhase.RUNNING,
         "is claimed by a worker or a consumer",
         stored_in="inflight:OWNER",
         moves={
@@ -102,19 +102,19 @@ STATES: Final[Mapping[State, StateFacts]] = {
         has_attempt=True,
         not_claimed="it has been claimed, by {owner}",
     ),
-    State.DONE: StateFacts(Phase.SUCCEEDED, "has ended; its function returned"),
+    State.DONE: StateFacts(TaskPhase.SUCCEEDED, "has ended; its function returned"),
     State.DEAD: StateFacts(
-        Phase.FAILED,
+        TaskPhase.FAILED,
         "has no attempt left, or cannot run; it is kept until it is revived or purged",
         stored_in="dead",
         moves={State.READY: ("revive",), State.UNKNOWN: ("purge_dead", "trim")},
         has_attempt=True,
         not_claimed="it is dead and will not be claimed: `rota dead revive {id}` puts it back",
     ),
-    State.CANCELLED: StateFacts(Phase.FAILED, "was cancelled, or its queue was purged"),
-    State.EXPIRED: StateFacts(Phase.FAILED, "was too old to start"),
+    State.CANCELLED: StateFacts(TaskPhase.FAILED, "was cancelled, or its queue was purged"),
+    State.EXPIRED: StateFacts(TaskPhase.FAILED, "was too old to start"),
     State.UNKNOWN: StateFacts(
-        Phase.UNKNOWN,
+        TaskPhase.UNKNOWN,
         "is not known to the server",
         not_claimed="nothing is known of it: {why}",
     ),
@@ -123,5 +123,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
 LISTED: Final = tuple(state for state, facts in STATES.items() if facts.stored_in)
 """The states whose tasks `Client.peek` and `rota task ls` list."""
 
-WAITING: Final = frozenset(state for state, facts in STATES.items() if facts.phase is Phase.WAITING)
-ENDED: Final = frozenset(state for state, facts in STATES.items() if facts.phase in (Phase.SUCCEEDED, Phase.FAILED))
+WAITING: Final = frozenset(state for state, facts in STATES.items() if facts.phase is TaskPhase.WAITING)
+ENDED: Final = frozenset(
+    state for state, facts in STATES.items() if facts.phase in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+)

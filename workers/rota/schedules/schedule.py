@@ -8,10 +8,10 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NoReturn, get_args
+from typing import Any, Final, Literal, get_args
 
 from rota.durations import MAX_SECONDS, MICROSECONDS
-from rota.protocol.body import encode_json
+from rota.protocol.body import encode_json, refuse_constant
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
 
 Missed = Literal["last", "all", "none"]
@@ -198,7 +198,7 @@ def _values_of_rule(rule: Rule) -> dict[str, Any]:
 def decode_schedule(name: str, text: bytes) -> Schedule:
     """Read what stands under a name. Raises ValueError for whatever `encode_schedule` does not write."""
     try:
-        values = json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=refuse_constant)
         encode_json(values)  # a lone surrogate, say, could be read and never be enqueued
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deep") from None
@@ -228,7 +228,3 @@ def _rule_of(values: dict[str, Any]) -> Rule:
     if expression is not None:
         return CronRule(expression, timezone)
     return EveryRule(interval_us)
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")

@@ -9,7 +9,7 @@ A generation without new code forks from the zygote of the one before it. Worker
 and keep the number of the generation that last changed the settings of their pool, or the code.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from rota.child.child_settings import settings_to_json
 from rota.telemetry.metrics import QueueLabels
 from rota_supervisor.config import loader, resolution
+from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.resolution import pool_sizes, served_queues
@@ -109,17 +110,9 @@ def in_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
     """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
-    usual = dict(_flat(loader.as_values(Config())))
-    values = _flat(loader.as_values(config))
+    usual = dict(leaves(loader.as_values(Config())))
+    values = leaves(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from rota.client.status import TaskStatus
 from rota.client.task import Task as RotaTask
-from rota.protocol.task_states import STATES, Phase, State
+from rota.protocol.task_states import STATES, State, TaskPhase
 from rota.tasks.hooks import CurrentTask, current_task, on_dead
 from rota.tasks.options import TaskOptions
 
@@ -57,10 +57,10 @@ __all__ = [
 
 
 _STATUSES: Final = {
-    Phase.WAITING: TaskResultStatus.READY,
-    Phase.RUNNING: TaskResultStatus.RUNNING,
-    Phase.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
-    Phase.FAILED: TaskResultStatus.FAILED,
+    TaskPhase.WAITING: TaskResultStatus.READY,
+    TaskPhase.RUNNING: TaskResultStatus.RUNNING,
+    TaskPhase.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
+    TaskPhase.FAILED: TaskResultStatus.FAILED,
 }
 _CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
