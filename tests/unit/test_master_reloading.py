@@ -12,7 +12,7 @@ from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig, ScheduleConfig
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core import reload_steps
+from rota_supervisor.master.core import redis_events, reload_steps
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import (
     ConfigureLog,
@@ -154,6 +154,22 @@ def test_a_first_generation_that_worked_is_the_first_though_a_reload_takes_its_p
     assert _result(answer) == "failure"
     assert reloads.state.config == CONFIG
     assert not reloads.settle()
+
+
+def test_other_nodes_learn_of_a_ready_fleet_before_the_next_renewal_is_due(reloads: Reloads) -> None:
+    starting = _reports_sent(reloads)
+    assert _reports_sent(reloads) == []
+    reloads.promote()
+    reloads.latest(Role.WORKER, 8)
+    assert reloads.settle()
+    assert (starting, _reports_sent(reloads)) == (["starting"], ["running"])
+
+
+def _reports_sent(reloads: Reloads) -> list[str]:
+    """Renew the leases if they are due; return the states that the reports of these rounds name."""
+    effects = redis_events.renew_when_due(reloads.state, reloads.now)
+    reloads.take(LeasesRenewed())
+    return [effect.report.state for effect in effects if isinstance(effect, RenewLeases)]
 
 
 def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloads: Reloads) -> None:

@@ -122,6 +122,7 @@ def settle(state: MasterState, now: float) -> list[do.Effect]:
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
+    state.leases.hurry()  # if this node dies before the next renewal, the others must not think it was still starting
     return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
