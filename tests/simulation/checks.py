@@ -241,7 +241,7 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
         if process.runs_cancelled:
             stays = now - max(child.kill_at, node.awake_since)
             require(stays <= spare, f"slot {number} runs on for {stays:.2f} s after the time that was given")
-    if isinstance(process, Worker) and process.deaf and child.state is ChildState.DRAINING:
+    if isinstance(process, Worker) and process.deaf and not process.asked and child.state is ChildState.DRAINING:
         stays = now - max(node.checks.told_at(child), node.awake_since)
         allowed = 2 * process.settings.time_limit_seconds + node.state.config.limits.beat_seconds + 1.0 + spare
         require(stays <= allowed, f"slot {number} was told to leave {stays:.2f} s ago, and hears nothing")

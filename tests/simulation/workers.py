@@ -110,9 +110,14 @@ class Worker(Running):
             nothing_found=self._idle or not self.free,
         )
 
+    def term(self) -> None:
+        """SIGTERM. A deaf worker does not receive it; one that received it before it went deaf remembers it."""
+        if not self.deaf:
+            super().term()
+
     @property
     def _is_leaving(self) -> bool:
-        return self.asked and not self.deaf and not self.world.trouble.ignores_term
+        return self.asked and not self.world.trouble.ignores_term
 
     # Being replaced
 
