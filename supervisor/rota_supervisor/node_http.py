@@ -49,7 +49,8 @@ class NodeHttp(NamedTuple):
                 answer = connection.getresponse()
                 return NodeAnswer(answer.status, answer.read().decode(errors="replace"))
             except (OSError, http.client.HTTPException) as error:
-                raise NodeSilent(f"nothing answers at {self.url}{path}: {error}{_what_to_do(error)}") from None
+                what = getattr(error, "strerror", None) or error
+                raise NodeSilent(f"nothing answers at {self.url}{path}: {what}{_what_to_do(error)}") from None
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self.scheme == "http":
@@ -72,6 +73,8 @@ def token_in(file: Path) -> str:
 
 
 def _what_to_do(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return ": start a fleet there with `rota run`, or see [http]"
     if getattr(error, "verify_code", None) in _UNKNOWN_ISSUER:
         return ": name the file with its certificate, or with that of its authority, in SSL_CERT_FILE"
     if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":

@@ -1,4 +1,4 @@
-"""How the site's tables look on a phone, by the theme's own style and ours."""
+"""The site's tables on a phone, with the theme's style and ours."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,12 +24,19 @@ def _page(words: str) -> str:
     )
 
 
-@pytest.mark.parametrize("words", ["metrics.lag_objective_seconds, alerts.forgotten_seconds", "x" * 200])
-def test_a_table_of_options_fits_on_a_phone(words: str, tmp_path: Path, open_tab: TabOpener) -> None:
+LONG = "metrics.lag_objective_seconds_and_more_of_it"
+WRAPPER = "document.querySelector('.table-wrapper')"
+
+
+@pytest.mark.parametrize(("words", "scrolls"), [("workers", False), (LONG, True), ("x" * 200, True)])
+def test_a_table_of_options_scrolls_within_itself_on_a_phone(
+    words: str, scrolls: bool, tmp_path: Path, open_tab: TabOpener
+) -> None:
     page = tmp_path / "page.html"
     page.write_text(_page(words))
     tab = open_tab(page.as_uri(), width=390, height=844, has_touch=True, is_mobile=True)
     assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.page.evaluate("document.querySelector('table').getBoundingClientRect().right <= innerWidth")
-    wrapper = "getComputedStyle(document.querySelector('.table-wrapper'))"
-    assert tab.page.evaluate(f"{wrapper}.overflowX") == "auto"
+    assert tab.page.evaluate(f"{WRAPPER}.scrollWidth > {WRAPPER}.clientWidth") is scrolls
+    assert tab.page.evaluate(f"getComputedStyle({WRAPPER}).overflowX") == "auto"
+    lines = "[...document.querySelectorAll('td:not(:last-child) code')].map(code => code.getClientRects().length)"
+    assert tab.page.evaluate(lines) == [1, 1], "no name breaks inside"

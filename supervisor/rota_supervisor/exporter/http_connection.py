@@ -141,7 +141,7 @@ class HttpExchange:
 
 
 def _refusal(status: HTTPStatus) -> Answer:
-    return text_answer(f"this is not answered: {status.phrase}\n", status=status)
+    return text_answer(f"the request is refused: {status.phrase}\n", status=status)
 
 
 class ClientTurn(Enum):
