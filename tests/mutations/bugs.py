@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import Declared
     from rota.server.connection import Connection
+    from rota.tasks.claimed_call import StartSteps
     from rota.telemetry.metrics import QueueLabels
-    from rota.worker.attempt import Attempt
-    from rota.worker.start_permission import Starting
     from rota_supervisor.config.model import Config
     from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
@@ -99,10 +98,10 @@ def died_without_outcomes(
 
 
 def begin_without_an_answer(
-    original: Callable[..., Any], self: "Starting", attempt: "Attempt"
+    original: Callable[..., Any], self: "StartSteps", entry: "Entry"
 ) -> "Generator[Any, Any, Entry]":
     """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
-    return (yield from original(self, attempt)) or attempt.entry
+    return (yield from original(self, entry)) or entry
 
 
 def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:

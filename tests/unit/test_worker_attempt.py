@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rota.child.child_life import Fence, Life
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
@@ -34,6 +33,7 @@ from rota.protocol.outcome import (
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
+from rota.tasks.claimed_call import MayStart, Preparer, StartSteps, take_steps
 from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks, current_task
 from rota.tasks.options import Rate, TaskOptions
 from rota.tasks.registry import Registry
@@ -41,9 +41,7 @@ from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
-from rota.worker.preparation import Preparer
 from rota.worker.redis_times import Anchor
-from rota.worker.start_permission import MayStart, Starting
 from support.child_settings import worker_settings
 
 FLEET_LIMIT_SECONDS = 100.0
@@ -86,18 +84,12 @@ class Place:
 
     def ask(self, attempt: Attempt) -> MayStart:
         """Takes the steps to a start, with `word` and `may_begin` for Redis."""
-        life = Life("node", 1, self.slot, 0, "", -1, -1)
-        steps = Starting(life, Store("n"), Fence(self.slot, 1e9), lambda *_: None).steps(attempt)
-        answer: Any = None
-        try:
-            while True:
-                step = steps.send(answer)
-                answer = self.answer(step, attempt.entry.text) if isinstance(step, Command) else None
-        except StopIteration as end:
-            asked: MayStart = end.value
-            return asked
+        starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
+        return take_steps(attempt.steps_to_start(starts), lambda step: self.answer(step, attempt.entry.text))
 
-    def answer(self, command: Command[Any], entry: bytes) -> Any:
+    def answer(self, command: Command[Any] | float, entry: bytes) -> Any:
+        if isinstance(command, float):
+            return None
         if command.script.name == "throttle":
             self.asks.append(entry)
             return self.word, 0

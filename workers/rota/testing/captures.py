@@ -18,12 +18,12 @@ from rota.protocol.new_tasks import FRONT, NewTask
 from rota.protocol.schedule_store import occurrence_id
 from rota.protocol.task_states import State
 from rota.tasks.call import Call
+from rota.tasks.claimed_call import Preparer, Runnable
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry
 from rota.testing.inline_runs import IN_TESTS, Manner, Ran, raise_failure, run_attempt
 from rota.testing.kept_tasks import Books, KeptTask, WaitingTasks
 from rota.testing.stand_in import StandIn, standing_in
-from rota.worker.preparation import Preparer, Runnable
 
 if TYPE_CHECKING:
     from rota.client.task import Task

@@ -6,16 +6,15 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
 from rota.child.child_life import SOFT_LIMIT_SIGNAL
-from rota.child.child_settings import TaskOverride
 from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns
@@ -28,6 +27,7 @@ from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, 
 from rota.protocol.task_states import State
 from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import SoftLimit, soft_limit
+from rota.tasks.claimed_call import DefaultTerms, MayStart, Preparer
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
@@ -38,23 +38,10 @@ from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
-from rota.worker.preparation import Preparer
 from rota.worker.redis_times import Anchor
-from rota.worker.start_permission import MayStart
 
 _LOOK_SECONDS: Final = 0.005
 _limited: Final[list[TaskRecord]] = []  # what runs under a soft limit
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultTerms:
-    """As `rota.worker.preparation.TaskTerms`."""
-
-    max_payload_kb: int = 0
-    time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
-    overrides: Mapping[str, TaskOverride] = field(default_factory=dict)
-
-
 IN_TESTS: Final = DefaultTerms()
 
 

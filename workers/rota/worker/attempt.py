@@ -27,7 +27,6 @@ from rota.protocol.outcome import (
     DeadOutcome,
     Done,
     Expired,
-    NotRunnable,
     Outcome,
     RetryOutcome,
     Settlement,
@@ -37,14 +36,15 @@ from rota.protocol.outcome import (
     traceback_text,
 )
 from rota.protocol.progress import progress_text
+from rota.protocol.turns import ThrottleWord
 from rota.soft_limit import soft_limit
 from rota.tasks.arguments import kept_result
+from rota.tasks.claimed_call import CallTerms, MayStart, Preparer, Runnable, StartSteps, Steps, Unfit
 from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks
 from rota.tasks.options import TaskOptions
 from rota.tasks.retry_rules import GiveUp, decide
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.claims import Claimed
-from rota.worker.preparation import CallTerms, Preparer, Runnable, Unfit
 from rota.worker.redis_times import NOT_BEGUN, Anchor, Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
@@ -107,6 +107,22 @@ class Attempt:
     def trace_id(self) -> str:
         """The trace that it is part of, "" for none."""
         return "" if self._current is None else self._current.trace_id
+
+    def steps_to_start(self, starts: StartSteps) -> Steps:
+        """Give the steps to its start, as its task `asks_first`."""
+        assert isinstance(self.prepared, Runnable)
+        return starts.steps(self.entry, self.prepared)
+
+    def may_begin(self, answer: MayStart) -> bool:
+        """Whether it may begin; then it has the entry as it is now. A late one expires as it begins."""
+        if answer.entry is None:
+            return False
+        if answer.entry is not self.entry:
+            self.entry = answer.entry
+            self.record.begin(self.entry.text, boottime_ns())
+        if answer.word is ThrottleWord.LATE:
+            self.outcome = Expired()
+        return True
 
     def called(self, times: Times) -> None:
         """The function is called only now."""
@@ -234,10 +250,7 @@ class AttemptMaker:
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
-        try:
-            prepared = self.preparer.prepare(claimed.body) if claimed.body else None
-        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
-            prepared = Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+        prepared = self.preparer.prepare(claimed.body) if claimed.body else None
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
         name, terms = prepared.task.name, prepared.terms

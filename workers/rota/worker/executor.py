@@ -3,17 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 
+from rota.child.child_life import Waiter
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
+from rota.durations import NANOSECONDS
+from rota.protocol.command import Command
 from rota.protocol.turns import ThrottleWord
+from rota.server.link import Link
+from rota.server.server_errors import ServerError
+from rota.tasks.claimed_call import MayStart, Runnable, StartSteps, take_steps
 from rota.worker.application import Runner, TaskBoundary
 from rota.worker.attempt import Attempt, AttemptMaker
 from rota.worker.claims import Claimed
-from rota.worker.preparation import Runnable
 from rota.worker.redis_times import times_of
-from rota.worker.start_permission import MayStart
 
 Attempted = Attempt | Literal[ThrottleWord.THROTTLED] | None
 """An attempt that was made. None for one that may not start: nothing of it was run, and it is still held. THROTTLED
@@ -23,7 +27,7 @@ when its rate did not let it start: this worker has it no more."""
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Runs one attempt at a time, all in the same record. `ask` asks Redis whether a task may start: see
-    `rota.worker.start_permission`."""
+    `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
     record: TaskRecord
@@ -43,7 +47,7 @@ class Executor:
             return None
         if attempt.asks_first:
             answer = self.ask(attempt)
-            if not answer.admits(attempt):
+            if not attempt.may_begin(answer):
                 self.record.end()
                 return answer.refusal
             start_ns = at_ns = boottime_ns()
@@ -71,3 +75,33 @@ class Executor:
             attempt.runtime_seconds = monotonic() - started
         if ready.terms.options.result_ttl:
             self.maker.keep_result(attempt, ready, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Takes the steps in a loop that blocks."""
+
+    starts: StartSteps
+    link: Link
+    waiter: Waiter
+
+    def ask(self, attempt: Attempt) -> MayStart:
+        """Whether it may start. Raises Orphaned."""
+        return take_steps(attempt.steps_to_start(self.starts), self._take)
+
+    def _take(self, step: Command[Any] | float) -> Any:
+        if isinstance(step, float):
+            self._wait(step)
+            return None
+        try:
+            answer = self.link.connection().run(step)
+        except ServerError as error:
+            self.waiter.pause(self.link.failed(error))
+            return None
+        self.link.worked()
+        return answer
+
+    def _wait(self, seconds: float) -> None:
+        until_ns = boottime_ns() + round(seconds * NANOSECONDS)
+        while (left_ns := until_ns - boottime_ns()) > 0:  # a signal may wake it
+            self.waiter.pause(left_ns / NANOSECONDS)

@@ -15,6 +15,7 @@ from rota.child.child_life import (
     Waiter,
 )
 from rota.child.child_settings import WorkerSettings
+from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS
 from rota.errors import NoCurrentTask
 from rota.protocol.store import Store
@@ -23,6 +24,7 @@ from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
+from rota.tasks.claimed_call import Preparer, StartSteps
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
 from rota.tasks.hooks import current_task, default_hooks
 from rota.tasks.registry import default_registry
@@ -32,10 +34,8 @@ from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.attempt import AttemptMaker, ShortLimits
 from rota.worker.doorbells import Bell
-from rota.worker.executor import Executor
+from rota.worker.executor import Asker, Executor
 from rota.worker.loop_state import Growth, RecycleRequest, span_of
-from rota.worker.preparation import Preparer
-from rota.worker.start_permission import Asker, Starting
 from rota.worker.worker_loop import Loop
 from rota.worker.worker_report import Report
 
@@ -115,15 +115,20 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Gr
         "recycling": RecycleRequest(life, span, growth),
     }
     maker = _maker(settings, life, report)
-    starting = Starting(life, store, fence, report.throttled)
+    starts = StartSteps(
+        life.owner,
+        store,
+        lambda: life.slot.is_intact and not fence.is_up(boottime_ns()),
+        report.throttled,
+    )
     if settings.concurrency > 1:
         from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
 
-        return ConcurrentLoop(**standing, settings=settings, maker=maker, starting=starting, recorder=recorder)
+        return ConcurrentLoop(**standing, settings=settings, maker=maker, starts=starts, recorder=recorder)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     link = Link(address_of(settings.server), options, recorder)
-    executor = Executor(maker, life.slot.record(0), Runner(), Asker(starting, link, waiter).ask)
+    executor = Executor(maker, life.slot.record(0), Runner(), Asker(starts, link, waiter).ask)
     return Loop(**standing, link=link, waiter=waiter, executor=executor)
 
 

@@ -11,7 +11,7 @@ from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption
 from rota.client.event_stream import TaskEvents
 from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
 from rota.client.interception import interception
-from rota.client.preparation import KIB, Checks, in_sending_order, prepare, prepare_each
+from rota.client.preparation import Checks, in_sending_order, prepare, prepare_each
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender
 from rota.client.status import TaskStatus, status_of
@@ -179,7 +179,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         # Imported only here: it brings what a program that only enqueues does without.
         from rota.client.consumer.lease import terms_of  # noqa: PLC0415
 
-        return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB))
+        return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb))
 
     @property
     def schedules(self) -> "Schedules":

@@ -4,7 +4,7 @@
 2. Who asks for a task claims one, by the turn that workers make: so tiers, rotation, caps and rates are theirs. Nothing
    is claimed before somebody asks, so no task waits behind a long one here.
 3. With nothing to claim it waits at the doorbells of its queues. A token that it took is told in its next turn.
-4. Each task is settled by a call of its own: see `holds`.
+4. Each task is settled by a call of its own: see `lease`.
 5. Closed, it retires itself, which gives back what it holds.
 """
 
@@ -13,23 +13,33 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from rota.client.answers import Denied, Uncertain, is_denial
-from rota.client.consumer.holds import HeldTask, Holds
-from rota.client.consumer.lease import LOG, Lease, Lines, Terms
-from rota.client.consumer.leased_task import LeasedTask, task_of
-from rota.client.consumer.wakeup import Doorbells, Wakeup
+from rota.client.consumer.lease import LOG, HeldTask, Holds, Lease, Lines, Terms, Wakeup
+from rota.client.consumer.leased_task import LeasedTask, TakenTasks, callable_or_end, expired, leased_task
 from rota.durations import Backoff
 from rota.errors import Unavailable
 from rota.protocol.command import Command
-from rota.protocol.entry import MICROSECONDS, parse_entry
+from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.keys import Keys
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
-from rota.protocol.turns import Claim, RateAsked, ThrottleWord, Turn, TurnReply, TurnWord
-from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions
+from rota.protocol.turns import Claim, ThrottleWord, Turn, TurnReply, TurnWord
+from rota.protocol.wire import command, pack
+from rota.server.connection import (
+    EARLY_SECONDS,
+    GRACE_SECONDS,
+    NUDGE,
+    PARK_SECONDS,
+    Connection,
+    ConnectionOptions,
+    unanswered,
+)
 from rota.server.server_errors import ServerError
+from rota.server.session import NO_REPLY
+from rota.tasks.claimed_call import DefaultTerms, MayStart, Preparer, Runnable, StartSteps, take_steps
 from rota.tasks.registry import default_registry
 
 T = TypeVar("T")
@@ -38,6 +48,31 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
 _ALONE_SECONDS: Final = 1.0  # by then somebody else may have taken what has to run alone
 _SHORTEST_PARK_SECONDS: Final = 0.02  # below this a round trip for the park would take too much of the time
+
+
+class Doorbells:
+    """The doorbells of a consumer's queues."""
+
+    def __init__(self, keys: Keys, queues: Iterable[str]) -> None:
+        self._queues = {keys.doorbell(queue).encode(): queue for queue in queues}
+        self._start = pack(("BLPOP", *self._queues))
+
+    def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
+        """Wait until one rings or the time is over. Returns the queue whose token was taken, "" when nobody rang, and
+        None when it was over before: an answer may still come, so close the connection. Raises ServerError."""
+        connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
+        over_at, has_nudged = time.monotonic() + seconds, False
+        while (rung := connection.try_receive()) is NO_REPLY:
+            if is_over():
+                return None
+            left = over_at - time.monotonic()
+            if left <= 0 and not has_nudged:
+                connection.send(NUDGE)
+                has_nudged = True
+            if left + GRACE_SECONDS <= 0:
+                raise unanswered(seconds)
+            wakeup.wait(left + GRACE_SECONDS if has_nudged else left, connection.fileno())
+        return "" if rung is None else self._queues[rung[0]]
 
 
 class Consumer(Iterator[LeasedTask]):
@@ -54,6 +89,7 @@ class Consumer(Iterator[LeasedTask]):
         self._terms = terms
         self._wakeup = Wakeup()
         self._bells = Doorbells(lines.store.keys, terms.queues)
+        self._preparer = Preparer(TakenTasks(default_registry), DefaultTerms(terms.max_payload_kb))
         self._holds = Holds(lines.store, self._run, terms.lease_seconds, self._wakeup.ring)
         self._claiming = threading.Lock()  # one thread at a time claims and listens
         self._connection: Connection | None = None
@@ -164,40 +200,34 @@ class Consumer(Iterator[LeasedTask]):
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
-        hold = HeldTask(claim.entry, self._lease.life, self._holds)
-        found = task_of(claim, self._now_us, self._terms.most_bytes, default_registry, hold)
-        if found.asked is not None and not claim.entry.has_begun:
-            word = self._throttle(found.asked)
-            if word is ThrottleWord.LATE:
-                found = found.late(claim.entry)
-            elif word is not ThrottleWord.START:
-                return None
-        task = found.task
-        if isinstance(task, LeasedTask) and task.at_most_once and not claim.entry.has_begun:
-            self._begin(claim)
-            return None
+        """Hand out a claimed task, or note how it ends if nobody is to run it. If the server does not answer, the next
+        step tries again."""
+        prepared = self._preparer.prepare(claim.body) if claim.body else None
+        found, entry = callable_or_end(claim, prepared, self._now_us), claim.entry
+        may_start = MayStart(entry, ThrottleWord.START)
+        if isinstance(found, Runnable) and found.terms.asks_first:
+            may_start = self._ask_to_start(entry, found)
+            if may_start.word is ThrottleWord.LATE:
+                found = expired(entry, found)
         self._claims.popleft()
-        if not isinstance(task, LeasedTask):
-            self._unfit.append(pack_settlement(task))
-            return None
-        self._holds.add(hold)
-        return task
+        if isinstance(found, Settlement):
+            self._unfit.append(pack_settlement(found))
+        elif may_start.entry is not None:
+            hold = HeldTask(may_start.entry, self._lease.life, self._holds)
+            self._holds.add(hold)
+            return leased_task(hold, found, self._now_us)
+        return None
 
-    def _throttle(self, asked: RateAsked) -> ThrottleWord:
-        """Whether its rate lets what was claimed start. What has to wait is not held any more."""
-        word, us = self._connected().run(self._lines.store.throttle(self.owner, asked))
-        if word is ThrottleWord.START:
-            time.sleep(us / MICROSECONDS)  # some milliseconds at most
-        elif word is not ThrottleWord.LATE:
-            self._claims.popleft()
-        return word
+    def _ask_to_start(self, entry: Entry, ready: Runnable) -> MayStart:
+        """Whether a task may start: by its rate, and once it is marked, if it may be started once at most."""
+        life = self._lease.life
+        starts = StartSteps(life.owner, self._lines.store, lambda: not life.lost, lambda *_: None)
+        return take_steps(starts.steps(entry, ready), self._take_step)
 
-    def _begin(self, claim: Claim) -> None:
-        """Mark what may be started once at most; the next step hands it out. If this fails, it is repeated."""
-        begun = self._connected().run(self._lines.store.begin(self.owner, claim.entry.text))
-        self._claims.popleft()
-        if begun:
-            self._claims.appendleft(Claim(parse_entry(begun), claim.body))
+    def _take_step(self, step: Command[Any] | float) -> Any:
+        if isinstance(step, float):
+            return time.sleep(step)  # some milliseconds at most
+        return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
         """What came while iteration was ended. If the server cannot be asked, `close` gives it back."""

@@ -1,28 +1,36 @@
-"""A consumer as an owner: registered, renewed by a thread, registered anew after its lease was lost, retired.
+"""A consumer as an owner: registered, renewed by a thread, registered again after its lease was lost, retired; and what
+it holds, and how each of that is settled.
 
 Between renewals the thread listens to its node's orders, as a master does. Each of them says that a task was cancelled:
 then the next renewal, which names all those that were, comes at once.
+
+A settlement names the entry, which is its fencing token. So it may be sent until there is an answer: whatever came
+late, or twice, finds nothing to change.
 """
 
+import contextlib
 import logging
 import os
 import re
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, TypeVar
 
-from rota.client.answers import Uncertain
-from rota.client.consumer.wakeup import Wakeup
+from rota.client.answers import Uncertain, is_denial
 from rota.client.timed_connections import ReplyList
-from rota.durations import Duration, seconds
-from rota.errors import Unavailable
-from rota.protocol.command import RunCommand
-from rota.protocol.outcome import error_line
+from rota.durations import Backoff, Duration, seconds
+from rota.errors import LeaseLost, Unavailable
+from rota.protocol.command import Command, RunCommand
+from rota.protocol.entry import Entry
+from rota.protocol.outcome import Settlement, error_line, join_settlements, pack_settlement
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+from rota.protocol.turns import Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue
@@ -35,19 +43,23 @@ _RENEWALS_A_LEASE: Final = 4
 _AGAIN_SECONDS: Final = 1.0
 _HOST_CHARACTERS: Final = 60
 _TRIES_TO_RETIRE: Final = 2
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
+_NO_FD: Final = -1
+_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a consumer takes: at most `limit` tasks at a time of these queues, bodies of at most `most_bytes`."""
+    """What a consumer takes: at most `limit` tasks at a time of these queues, bodies of at most `max_payload_kb`."""
 
     queues: tuple[str, ...]
     limit: int
     lease_seconds: float
-    most_bytes: int
+    max_payload_kb: int
 
 
-def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, most_bytes: int) -> Terms:
+def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int) -> Terms:
     """Check what a consumer is asked to take. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
         check_queue(queue)
@@ -58,7 +70,35 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, most_
     lease = seconds(lease_seconds, "lease_seconds")
     if lease < _SHORTEST_SECONDS:
         raise ValueError(f"lease_seconds must be at least {_SHORTEST_SECONDS:g}, got {lease_seconds!r}")
-    return Terms(tuple(dict.fromkeys(queues)), limit, lease, most_bytes)
+    return Terms(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb)
+
+
+class Wakeup:
+    """A bell of this process. Sockets, so that ringing one that was closed reaches nobody else's descriptor."""
+
+    def __init__(self) -> None:
+        self._heard, self._rung = socket.socketpair()
+        self._heard.setblocking(False)
+        self._rung.setblocking(False)
+
+    def ring(self) -> None:
+        """End the wait that goes on, or the next one. May be called from anywhere."""
+        with contextlib.suppress(OSError):  # it is full, which is heard too; or closed
+            self._rung.send(b"\0")
+
+    def wait(self, seconds: float, fd: int = _NO_FD) -> None:
+        """Wait until it rings, or there is something to read, or the time is over."""
+        poll = select.poll()
+        for each in {self._heard.fileno(), fd} - {_NO_FD}:
+            poll.register(each, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
+        with contextlib.suppress(OSError):
+            self._heard.recv(_BYTES)
+
+    def close(self) -> None:
+        """Close it. May be repeated."""
+        self._heard.close()
+        self._rung.close()
 
 
 class OwnerLife:
@@ -168,3 +208,124 @@ def _node() -> str:
     """This process as a node, in the form of a worker's."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
     return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+class Fate(Enum):
+    """What has become of a hold."""
+
+    HELD = auto()
+    SETTLED = auto()
+    LOST = auto()
+
+
+class HeldTask:
+    """A task's place among those that its consumer holds. `fate`: as far as is known here. `sent`: an outcome that was
+    sent, and to which no answer came.
+    """
+
+    def __init__(self, entry: Entry, life: OwnerLife, holds: "Holds") -> None:
+        self.entry = entry
+        self.life = life
+        self.fate = Fate.HELD
+        self.sent: bytes | None = None
+        self.settling = threading.Lock()
+        self._holds = holds
+
+    @property
+    def owner(self) -> str:
+        """Under which name the task is held."""
+        return self.life.owner
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked to cancel the task."""
+        return self.entry.text in self.life.cancelled
+
+    def settle(self, settlement: Settlement) -> None:
+        """End the hold. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+        with self.settling:
+            self._holds.settle(self, pack_settlement(settlement))
+
+
+class Holds:
+    """All tasks that a consumer has handed out. `changed` is called when there is one less."""
+
+    def __init__(self, store: Store, run: RunCommand, patience_seconds: float, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._run = run
+        self._patience_seconds = patience_seconds
+        self._changed = changed
+        self._held: dict[bytes, HeldTask] = {}
+        self._closed = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def ids_of(self, life: OwnerLife) -> tuple[str, ...]:
+        """What a turn has to name: what this life holds. One that was lost may hold an earlier entry of the same id."""
+        return tuple(hold.entry.id for hold in list(self._held.values()) if hold.life is life)
+
+    def add(self, hold: HeldTask) -> None:
+        """Hold a task that is handed out."""
+        self._held[hold.entry.text] = hold
+
+    def settle(self, hold: HeldTask, packed: bytes) -> None:
+        """End a hold by telling the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+        self._check(hold)
+        life = hold.life
+        turn = Turn(0, self.ids_of(life), settlements=join_settlements([packed]))
+        reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
+        life.lost |= reply.word is TurnWord.LOST
+        # While an owner lives, only outcomes of its own take an entry off its list: then one sent before has counted.
+        counted_before = hold.sent is not None and not life.lost
+        if hold.entry.text not in reply.stale or counted_before:
+            self._end(hold, Fate.SETTLED)
+            return
+        self._end(hold, Fate.LOST)
+        raise self._doubt(hold) if hold.sent else self._loss(hold)
+
+    def close(self) -> Packed:
+        """Hold nothing any more. Returns the outcomes that may not have reached the server."""
+        self._closed.set()
+        left = list(self._held.values())
+        for hold in left:
+            self._end(hold, Fate.LOST)
+        return join_settlements([hold.sent for hold in left if hold.sent])
+
+    def _check(self, hold: HeldTask) -> None:
+        if hold.fate is Fate.SETTLED:
+            raise RuntimeError(f"task {hold.entry.id} was settled before")
+        if hold.fate is Fate.HELD and hold.life.lost and not hold.sent:
+            self._end(hold, Fate.LOST)
+        if hold.fate is Fate.LOST:
+            raise self._loss(hold)
+
+    def _ask(self, command: Command[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
+        """Repeat the call until it is answered, for about as long as a lease lasts."""
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _MOST_SETTLE_PAUSE_SECONDS)
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return self._run(command)
+            except Uncertain:
+                hold.sent = packed
+                failure: Exception = self._doubt(hold)
+            except Unavailable as error:
+                failure = self._doubt(hold) if hold.sent else error
+                if is_denial(error):
+                    raise failure from error
+            if self._closed.wait(backoff.next_seconds()) or time.monotonic() > deadline:
+                raise failure
+
+    def _end(self, hold: HeldTask, fate: Fate) -> None:
+        hold.fate = fate
+        self._held.pop(hold.entry.text, None)
+        self._changed()
+
+    def _loss(self, hold: HeldTask) -> LeaseLost:
+        why = "the consumer was closed" if self._closed.is_set() else "its lease ran out"
+        return LeaseLost(f"task {hold.entry.id} is not held any more, {why}: nothing was changed, and it runs again")
+
+    def _doubt(self, hold: HeldTask) -> Uncertain:
+        task_id = hold.entry.id
+        return Uncertain(f"task {task_id} was to be settled, and no answer came: it may have been", [task_id])

@@ -1,19 +1,19 @@
-"""A task in the hands of a program, and from a claim to it. Nothing here talks to Redis."""
+"""A task in the hands of a program, and how a claim becomes one. Nothing here talks to Redis."""
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum, auto
+from functools import lru_cache
 from random import random
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 
-from rota.client.consumer.lease import LOG
+from rota.client.consumer.lease import LOG, Fate, HeldTask
 from rota.durations import Duration, utc_datetime
-from rota.errors import Cancelled, Dead, InvalidArguments, LeaseLost, Retry
-from rota.protocol.body import Body, BodyError, decode_body, texts_in
+from rota.errors import Cancelled, Dead, LeaseLost, Retry
+from rota.protocol.body import texts_in
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import (
     DONE,
@@ -23,7 +23,6 @@ from rota.protocol.outcome import (
     DeadOutcome,
     Done,
     Expired,
-    NotRunnable,
     Outcome,
     Release,
     RetryOutcome,
@@ -33,45 +32,18 @@ from rota.protocol.outcome import (
     ran_by,
     traceback_text,
 )
-from rota.protocol.turns import Claim, RateAsked
+from rota.protocol.turns import Claim
 from rota.tasks.arguments import kept_result
+from rota.tasks.claimed_call import CallTerms, Runnable, Unfit
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB
-from rota.tasks.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds
-from rota.tasks.registry import Registry
+from rota.tasks.options import TaskOptions, not_negative_seconds
+from rota.tasks.registry import AnyTask, Registry, TaskDefinition
 from rota.tasks.retry_rules import GiveUp, decide
 
 if TYPE_CHECKING:
-    from rota.tasks.registry import TaskDefinition
     from rota.tasks.typed_arguments import TypedArguments
 
-_UNDECLARED: Final = TaskOptions()
-
-
-class Fate(Enum):
-    """What has become of a hold."""
-
-    HELD = auto()
-    SETTLED = auto()
-    LOST = auto()
-
-
-class Hold(Protocol):
-    """A task's place among those that its consumer holds, as far as the task needs it."""
-
-    @property
-    def fate(self) -> Fate:
-        """As far as is known here."""
-
-    @property
-    def owner(self) -> str:
-        """Under which name the task is held."""
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether somebody asked to cancel the task."""
-
-    def settle(self, settlement: Settlement) -> None:
-        """End the hold. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+_MOST_NAMES: Final = 1000  # that are remembered: any producer may use any number of names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,9 +64,9 @@ class ClaimedTask:
     at_most_once: bool
     carried: Mapping[str, str]
     _entry: Entry = field(repr=False)
-    _options: TaskOptions = field(repr=False)
+    _terms: CallTerms = field(repr=False)
     _typed: "TypedArguments | None" = field(repr=False)
-    _hold: Hold = field(repr=False)
+    _hold: HeldTask = field(repr=False)
     _claimed_us: int = field(repr=False)
     _began: float = field(repr=False)  # monotonic
 
@@ -104,7 +76,7 @@ class ClaimedTask:
         return self._hold.cancelled
 
     def _when_done(self, result: object) -> Outcome:
-        seconds = self._options.result_ttl
+        seconds = self._terms.options.result_ttl
         return kept_result(result, seconds, DEFAULT_MAX_RESULT_KB, self._typed) if seconds else DONE
 
     def _when_retried(self, delay: Duration | None) -> Outcome:
@@ -112,7 +84,7 @@ class ClaimedTask:
 
     def _when_failed(self, error: Exception) -> Outcome:
         """By the rule of workers."""
-        decided = decide(self._options, self._entry.failures + 1, error, random)
+        decided = decide(self._terms.options, self._entry.failures + 1, error, random)
         match decided:
             case RetryOutcome(delay_us):
                 return RetryOutcome(delay_us, self._account(FAILED, error_line(error)))
@@ -140,10 +112,9 @@ class ClaimedTask:
 
     def _settlement(self, outcome: Outcome) -> Settlement:
         account = b""
-        if self._options.remember:
+        if self._terms.ran_by:
             refused = outcome.refused if isinstance(outcome, Done) else ""
-            run_us = self._run_seconds * MICROSECONDS
-            account = account_of(self._claimed_us, run_us, ran_by(os.getpid(), self.name), refused)
+            account = account_of(self._claimed_us, self._run_seconds * MICROSECONDS, self._terms.ran_by, refused)
         return Settlement(self._entry, outcome, account)
 
     def _account(self, reason: str, error: str, trace: str = "") -> bytes:
@@ -217,90 +188,78 @@ class LeasedTask(ClaimedTask):
         self._hold.settle(self._settlement(outcome))
 
 
-class Found(NamedTuple):
-    """The task that was claimed, or how it ends when nobody is to run it; and what is to be asked before it starts, if
-    it was declared with a rate."""
+class _TakenTask(TaskDefinition[..., Any]):
+    """A task as a program takes it. Its arguments stay as they were enqueued if no annotation asks for more, as the
+    program may have no use for the function."""
 
-    task: LeasedTask | Settlement
-    asked: RateAsked | None = None
-
-    def late(self, entry: Entry) -> "Found":
-        """It could only start too late."""
-        name = self.task.name if isinstance(self.task, LeasedTask) else ""
-        return _unfit(entry, Expired(), name)
+    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (tuple(args), dict(kwargs)) if self.typed is None else super().received(args, kwargs)
 
 
-def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> Found:
-    """What was claimed at this Redis time."""
-    entry, body = claim.entry, _readable(claim, most_bytes)
-    if isinstance(body, Found):
-        return body
-    declared = registry.get(body.name)
-    options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
-    lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
-    if options.expires is not None and lag_seconds > options.expires:
-        return _unfit(entry, Expired(), body.name)
-    try:
-        args, kwargs = _arguments_of(body, declared)
-    except InvalidArguments as error:
-        return _unfit(entry, _death(entry, NotRunnable.ARGUMENTS, str(error)), body.name)
-    asked = None if declared is None else declared.rate_asked(entry, options, args, kwargs)
-    task = LeasedTask(
+@lru_cache(_MOST_NAMES)
+def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
+    if declared is None:
+        return _TakenTask(lambda *_, **__: None, name, TaskOptions())
+    return _TakenTask(declared.function, name, declared.options)
+
+
+class TakenTasks:
+    """The tasks that a program can take: whatever name one has, declared here or not."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def get(self, name: str) -> AnyTask:
+        """The task of that name."""
+        return _taken(name, self._registry.get(name))
+
+
+def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
+    """Return what was claimed at this Redis time, to be handed out."""
+    entry = hold.entry
+    return LeasedTask(
         id=entry.id,
-        name=body.name,
+        name=ready.name,
         queue=entry.queue,
-        args=args,
-        kwargs=MappingProxyType(kwargs),
+        args=ready.args,
+        kwargs=MappingProxyType(ready.kwargs),
         kind=entry.kind.label,
         attempt=entry.attempt,
         crashes=entry.crashes,
         losses=entry.losses,
         due_at=utc_datetime(entry.due_us),
-        lag_seconds=lag_seconds,
-        at_most_once=options.is_started_once,
-        carried=texts_in(body.extra),
+        lag_seconds=_lag_seconds(entry, now_us),
+        at_most_once=ready.terms.options.is_started_once,
+        carried=texts_in(ready.extra),
         _entry=entry,
-        _options=options,
-        _typed=None if declared is None else declared.typed,
+        _terms=ready.terms,
+        _typed=ready.task.typed,
         _hold=hold,
         _claimed_us=now_us,
         _began=time.monotonic(),
     )
-    return Found(task, asked)
 
 
-def _readable(claim: Claim, most_bytes: int) -> Body | Found:
-    entry = claim.entry
-    if not claim.body:
-        return _unfit(entry, CancelledOutcome())
-    try:
-        body = _body_of(claim.body, most_bytes)
-    except BodyError as error:
-        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
-    if fault := body.options and fault_in_options(body.options):
-        return _unfit(entry, _death(entry, NotRunnable.OPTIONS, fault), body.name)
-    return body
+def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int) -> Runnable | Settlement:
+    """Return the call that was claimed at this Redis time, or how the task ends if nobody is to run it."""
+    if prepared is None:  # it was cancelled after the claim
+        return _unrun(claim.entry, CancelledOutcome())
+    if isinstance(prepared, Unfit):
+        account = Account(prepared.fault, prepared.error, claim.entry.attempt)
+        return _unrun(claim.entry, DeadOutcome(account.to_json(datetime.now(UTC))), prepared.name)
+    expires = prepared.terms.options.expires
+    is_late = expires is not None and _lag_seconds(claim.entry, now_us) > expires
+    return expired(claim.entry, prepared) if is_late else prepared
 
 
-def _body_of(raw: bytes, most_bytes: int) -> Body:
-    try:
-        return decode_body(raw, most_bytes)
-    except BodyError:
-        raise
-    except Exception as error:  # a body nobody foresaw is no reason to end a program
-        raise BodyError(f"it cannot be prepared: {error_line(error)}") from error
+def expired(entry: Entry, ready: Runnable) -> Settlement:
+    """Return the end of a task that could only start too late."""
+    return _unrun(entry, Expired(), ready.name)
 
 
-def _arguments_of(body: Body, declared: "TaskDefinition[..., Any] | None") -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """As they are in the body, if no annotation asks for more: this program may have no use for the function."""
-    if declared is None or declared.typed is None:
-        return tuple(body.args), body.kwargs
-    return declared.received(body.args, body.kwargs)
+def _lag_seconds(entry: Entry, now_us: int) -> float:
+    return max(0, now_us - entry.due_us) / MICROSECONDS
 
 
-def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Found:
-    return Found(Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name))))
-
-
-def _death(entry: Entry, reason: NotRunnable, why: str) -> DeadOutcome:
-    return DeadOutcome(Account(reason, why, entry.attempt).to_json(datetime.now(UTC)))
+def _unrun(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
+    return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))

@@ -26,6 +26,7 @@ from rota.server.address import address_of
 from rota.server.link import Outages
 from rota.server.server_errors import ServerError
 from rota.soft_limit import soft_limit
+from rota.tasks.claimed_call import StartSteps
 from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import NO_TASK, Attempt, AttemptMaker
 from rota.worker.claims import Claimed, Ledger
@@ -43,7 +44,6 @@ from rota.worker.loop_state import (
     need_of,
 )
 from rota.worker.redis_times import Anchor
-from rota.worker.start_permission import Starting
 
 _BEAT_SECONDS: Final = 0.25  # while tasks run: a loop that does not come back for a second is noticed
 _ALONE_SECONDS: Final = 1.0  # while it empties its hands for an entry, which another may have taken meanwhile
@@ -56,7 +56,7 @@ class ConcurrentLoop(WorkerLoop):
 
     settings: WorkerSettings
     maker: AttemptMaker
-    starting: Starting
+    starts: StartSteps
     recorder: Recorder
     _ledger: Ledger = field(init=False)
     _steps: Steps = field(init=False)
@@ -79,7 +79,7 @@ class ConcurrentLoop(WorkerLoop):
         self._steps = Steps(self.maker.alone, self._blocked)
         self._link = AioLink(address, Outages(name, self.recorder))
         self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
-        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starting, self._link).ask)
+        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starts, self._link).ask)
 
     def run(self) -> int:
         """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""

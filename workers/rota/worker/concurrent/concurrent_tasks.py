@@ -20,14 +20,13 @@ from rota.child.slots import Slot, boottime_ns
 from rota.errors import Cancelled, TimeLimit
 from rota.protocol.entry import Entry
 from rota.soft_limit import Ending, soft_limit
+from rota.tasks.claimed_call import MayStart, Runnable
 from rota.telemetry import log, log_events
 from rota.worker.application import NoCopies, TaskBoundary
 from rota.worker.attempt import Attempt, AttemptMaker
 from rota.worker.claims import Claimed
 from rota.worker.executor import Attempted
-from rota.worker.preparation import Runnable
 from rota.worker.redis_times import times_of
-from rota.worker.start_permission import MayStart
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
@@ -124,7 +123,7 @@ class ConcurrentExecutor:
         hand.opened(attempt)
         if attempt.asks_first:
             answer = await self.ask(attempt)
-            if not answer.admits(attempt):
+            if not attempt.may_begin(answer):
                 return answer.refusal
             at_ns = boottime_ns()
         ready = maker.begin(attempt, anchor, at_ns, at_ns)

@@ -10,9 +10,9 @@ from rota.server.aio_connection import AioConnection, Opener
 from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
+from rota.tasks.claimed_call import MayStart, StartSteps
 from rota.worker.attempt import Attempt
 from rota.worker.doorbells import Bell
-from rota.worker.start_permission import MayStart, Starting
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 5.0
@@ -36,13 +36,13 @@ class AioLink:
 class AioAsker:
     """Takes the steps to a start without blocking."""
 
-    def __init__(self, starting: Starting, link: AioLink) -> None:
-        self._starting = starting
+    def __init__(self, starts: StartSteps, link: AioLink) -> None:
+        self._starts = starts
         self._link = link
 
     async def ask(self, attempt: Attempt) -> MayStart:
         """Whether it may start."""
-        steps, answer = self._starting.steps(attempt), None
+        steps, answer = attempt.steps_to_start(self._starts), None
         try:
             while True:
                 step = steps.send(answer)

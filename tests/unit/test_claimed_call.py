@@ -6,9 +6,9 @@ from rota.child.child_settings import TaskOverride, WorkerSettings
 from rota.child.slot_record import UNKNOWN_TASK
 from rota.client.task import Task
 from rota.protocol.outcome import NotRunnable
+from rota.tasks.claimed_call import Preparer, Runnable, Unfit
 from rota.tasks.options import TaskOptions, check_options
 from rota.tasks.registry import Registry
-from rota.worker.preparation import Preparer, Runnable, Unfit
 from support.child_settings import worker_settings
 
 
