@@ -3,8 +3,8 @@
 import pytest
 
 from rota.child.child_settings import TaskOverride, WorkerSettings
-from rota.child.slot_record import UNKNOWN_TASK
 from rota.client.task import Task
+from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import NotRunnable
 from rota.tasks.claimed_call import Preparer, Runnable, Unfit
 from rota.tasks.options import TaskOptions, check_options

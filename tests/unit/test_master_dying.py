@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from rota.child.child_life import EXIT_DRAINED
-from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_record import TaskInSlot
 from rota.protocol.entry import parse_entry
+from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.replies import Retired
 from rota.protocol.store import ALL_HELD, FIRST_HELD
 from rota.protocol.wire import pack

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
-from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, TaskRecord, TaskTimes
+from rota.child.slot_record import TaskInSlot, TaskRecord, TaskTimes
 from rota.child.slots import Phase, RecycleReason, Slot, pids_on
+from rota.protocol.keys import UNKNOWN_TASK
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
-from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, Verdict
+from rota.child.slot_record import TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.status import attempts_of
 from rota.client.task import Task
@@ -20,6 +20,7 @@ from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
 from rota.protocol.entry import parse_entry
+from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import (
     DONE,
     CancelledOutcome,

@@ -28,10 +28,9 @@ from rota.child.slot_layout import (
     mark_at,
     record_at,
 )
-from rota.protocol.keys import is_name
+from rota.protocol.keys import UNKNOWN_TASK, is_name
 from rota.protocol.progress import LONGEST
 
-UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 _LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
 _LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
 _LIFE_SHIFT: Final = 40  # a place of a life sees fewer tasks

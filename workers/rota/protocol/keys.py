@@ -21,6 +21,7 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
+UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 DELAYED_SUFFIX = "-delayed"
 # A URL in the place of a name, however it was mistyped, may hold a password.
 _MAY_BE_SECRET: Final = re.compile(r"@|//")

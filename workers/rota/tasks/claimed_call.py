@@ -18,21 +18,23 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
-from rota.child.child_settings import TaskOverride
-from rota.child.slot_record import UNKNOWN_TASK
 from rota.durations import NANOSECONDS
 from rota.errors import InvalidArguments
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
+from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import NotRunnable, error_line, ran_by
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleWord
 from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import AnyTask
+
+if TYPE_CHECKING:
+    from rota.child.child_settings import TaskOverride
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
@@ -95,7 +97,7 @@ class TaskTerms(Protocol):
     @property
     def time_limit_seconds(self) -> float: ...
     @property
-    def overrides(self) -> Mapping[str, TaskOverride]: ...
+    def overrides(self) -> "Mapping[str, TaskOverride]": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class DefaultTerms:
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
-    overrides: Mapping[str, TaskOverride] = field(default_factory=dict)
+    overrides: "Mapping[str, TaskOverride]" = field(default_factory=dict)
 
 
 class KnownTasks(Protocol):

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from rota.child.slot_record import UNKNOWN_TASK, TaskInSlot, Verdict
+from rota.child.slot_record import TaskInSlot, Verdict
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
+from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import (
     AT_MOST_ONCE,
     CRASHED,
