@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from rota_supervisor.config.conversion import schema, without_none
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.typed_config import schema, without_none
 from rota_supervisor.master.core.generations import change_between, faults_of_change
 from support.prose import ROOT
 

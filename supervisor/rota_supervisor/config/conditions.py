@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rota.display_text import printable
+from rota.durations import unix_microseconds, utc_datetime
 from rota.protocol.tiers import MOST_CONDITION_CHARACTERS, Interval
 from rota_supervisor.config.model import suggestion
 
@@ -27,7 +28,6 @@ KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of
 _KEPT_BEHIND: Final = timedelta(days=1)  # a server's clock may be put back
 _MOST_TIMES: Final = 50  # a day: a script reads them one after the other
 _DAY_MINUTES: Final = 24 * 60
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _WORD: Final = re.compile(r"[^\s,]+")
 _DAY_WORD: Final = re.compile(r"([A-Za-z]+)(?:-([A-Za-z]+))?", re.ASCII)
@@ -139,7 +139,7 @@ def _zone(name: str) -> "ZoneInfo":
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
     """When it is open around a time, and until when that is all (Unix time in microseconds)."""
-    now, zone = _EPOCH + timedelta(microseconds=now_us), _zone(hours.zone)
+    now, zone = utc_datetime(now_us), _zone(hours.zone)
     first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)  # what began on the evening before
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
     known, oldest = _us(now + KNOWN_AHEAD), _us(now - _KEPT_BEHIND)
@@ -186,7 +186,7 @@ def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
 
 
 def _us(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return unix_microseconds(moment, "a time of hours")
 
 
 # Lua: which texts are accepted, each with the place of what is wrong with it. Redis cannot interrupt a script, so a

@@ -16,8 +16,8 @@ from msgspec import inspect
 
 from rota.display_text import may_hold_credentials
 from rota.tasks.fleet_settings import read_settings_file
-from rota_supervisor.config.conversion import SECRET_PATHS, expectation, fields_of, schema, without_none
 from rota_supervisor.config.model import Fault, shown, suggestion
+from rota_supervisor.config.typed_config import SECRET_PATHS, expectation, fields_of, schema, without_none
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # what hosting platforms set; below the file, as for applications

@@ -14,11 +14,11 @@ from msgspec import structs
 from rota.display_text import redact
 from rota.protocol.keys import is_name
 from rota_supervisor.config import layers
-from rota_supervisor.config.conversion import convert_config
 from rota_supervisor.config.layers import leaves, place_files
 from rota_supervisor.config.model import Config, ConfigError, Fault, suggestion
 from rota_supervisor.config.resolution import DEFAULT_POOL, EVERY_QUEUE, queue_in_key, warnings_of_pools
 from rota_supervisor.config.rules import broken_rules, warnings_of_conditions, warnings_of_http
+from rota_supervisor.config.typed_config import convert_config
 
 DEFAULT_FILE = "rota.toml"
 TIERS_VARIABLE = "ROTA_TIERS"

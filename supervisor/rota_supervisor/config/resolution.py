@@ -26,6 +26,7 @@ from rota_supervisor.config.model import (
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
+SHARE_KEYS = ("weight", "cap", "rate", "condition")  # of [queues.NAME]: those that a share is made of
 CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
 
 

@@ -12,7 +12,7 @@ from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import Duty, Round
 from rota.protocol.command import Command
 from rota.protocol.keys import DELAYED_SUFFIX, fault_of_lane, pattern_of_lists
-from rota.protocol.store import BATCH, Store
+from rota.protocol.store import BATCH, OWNERS_A_CALL, Store
 from rota.protocol.walks import Sketch, Walk, find_unplaced
 from rota.protocol.wire import text_of
 from rota.server.connection import Connection
@@ -23,7 +23,6 @@ _START: Final = b"0"
 
 KEYS_SECONDS: Final = 30.0  # with a walk of as long, over 600,000 keys, a lane is found within a minute
 SCANS_A_BURST: Final = 20
-OWNERS_A_CALL: Final = 100
 MOST_STRAYS: Final = 5  # that are named; `rota audit` names all
 
 SEARCHES_A_BURST: Final = (

@@ -90,6 +90,7 @@ BATCH = 500  # no script works on more things than this in one call
 
 
 PROGRESS_BATCH = 250  # a look and a write for each
+OWNERS_A_CALL = 100  # renewed, or looked at as orphans
 
 
 def _counted(settlements: Packed) -> Packed:

@@ -18,12 +18,13 @@ from rota.protocol.outcome import (
     pack_settlement,
 )
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
+from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import master_events, process_settings, reload_steps
+from rota_supervisor.master.core import master_events, reload_steps
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
 from rota_supervisor.master.core.reasons import Reason
@@ -131,7 +132,7 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
 def tiers_of(state: MasterState, child: Child) -> Packed:
     """The queues that a worker takes from, by tier; none when its pool is no more."""
     pool = state.settings_of(child)
-    return process_settings.NO_TIERS if pool is None else pool.tiers
+    return NO_TIERS if pool is None else pool.tiers
 
 
 def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:

@@ -20,8 +20,6 @@ from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSe
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child
 
-NO_TIERS: Final = pack_tiers(())
-
 ChildSettings = WorkerSettings | PollerSettings | ExporterSettings
 
 
@@ -172,7 +170,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
         "tiers": (
             "tiers",
             "pools.POOL.queues",
-            *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition")),
+            *(f"queues.QUEUE.{key}" for key in resolution.SHARE_KEYS),
         ),
         "overrides": ("tasks.",),
         "lease_seconds": ("lease.seconds",),

@@ -23,7 +23,7 @@ from rota.durations import Backoff
 from rota.protocol.command import Command, load_script
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
-from rota.protocol.store import Store
+from rota.protocol.store import OWNERS_A_CALL, Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch, Opener
@@ -166,7 +166,6 @@ class RedisWatch:
         )
 
 
-OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 
