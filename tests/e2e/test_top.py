@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from textual.pilot import Pilot
 
 from rota import Call
 from rota.protocol.task_states import State
-from rota_supervisor.cli.node_verbs import reader
+from rota_supervisor.cli.node_verbs import status_of
 from rota_supervisor.node_http import node_at
 from rota_supervisor.top.top_app import Top
 from support.fleet_process import ROTA, environment
@@ -51,7 +52,7 @@ def watched(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awai
     """Have `act` use `rota top` of this fleet in a terminal of this size."""
 
     async def run() -> None:
-        view = Top(reader(node_at(fleet.target())), fleet.client)
+        view = Top(partial(status_of, node_at(fleet.target())), fleet.client)
         async with view.run_test(size=size, notifications=True) as pilot:
             await shown(pilot, fleet.namespace)
             await act(pilot)
@@ -164,7 +165,7 @@ def test_a_queue_is_paused_after_a_yes_and_not_after_anything_else(fleet: Runnin
 
 def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue("judge", args=[3], queue="default")
-    read = reader(node_at(fleet.target()))
+    read = partial(status_of, node_at(fleet.target()))
     until(lambda: next(row for row in read()["queues"] if row["name"] == "default")["state"]["dead"], "its death")
 
     async def act(pilot: At) -> None:
@@ -181,7 +182,7 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
 
 def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: RunningFleet) -> None:
     node = node_at(fleet.target())
-    reads = chain([reader(node)], repeat(reader(node._replace(port=1))))
+    reads = chain([partial(status_of, node)], repeat(partial(status_of, node._replace(port=1))))
     view = Top(lambda: next(reads)(), fleet.client)  # noqa: PLW0108 - the next one at each look
 
     async def run() -> None:
@@ -193,7 +194,7 @@ def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: 
 
 def test_what_is_usual_for_a_task_that_never_ended_is_what_is_usual_in_its_queue(fleet: RunningFleet) -> None:
     fleet.client.enqueue_many([Call("note", args=["short"], queue="default")] * 10)
-    read = reader(node_at(fleet.target()))
+    read = partial(status_of, node_at(fleet.target()))
 
     def usual() -> list[float]:
         tasks = [task for process in read()["processes"] for task in process["tasks"] if task["task"]["name"] == "hold"]

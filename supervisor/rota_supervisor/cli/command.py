@@ -3,11 +3,11 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
+
+
+class UsableConfig(NamedTuple):
+    """What could be read of a configuration, its faults, and if it has any the master that was started with it."""
+
+    config: Config
+    faults: Sequence[str] = ()
+    master: "FoundMaster | None" = None
 
 
 @dataclass(slots=True)
@@ -54,23 +62,22 @@ class CliState:
             output.say_warning(warning)
         return loaded
 
-    def load_what_can_be(self) -> tuple[Config, list[str]]:
-        """The configuration and its faults: a fleet must be within reach while somebody mends its file."""
-        sources = sources_of(self.config_file)
-        try:
-            return load_config(sources).config, []
-        except ConfigError as error:
-            return error.usable, _messages(error, sources.file)
-
-    def load_for_node(self) -> Config:
-        """Return a configuration by which this node can be reached, whatever faults its file has.
+    def load_usable(self) -> "UsableConfig":
+        """Return a configuration by which this node can be reached, whatever faults its file has: a fleet must be
+        within reach while somebody mends it.
 
         If the configuration has faults, its server, namespace and control socket are those of the master that was
         started with it. If no such master runs, the configuration is what could be read.
         """
-        config, faults = self.load_what_can_be()
-        found = self._find_master(config) if faults else None
-        return config if found is None else found.reached_by(config)
+        sources = sources_of(self.config_file)
+        try:
+            return UsableConfig(load_config(sources).config)
+        except ConfigError as error:
+            from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
+
+            config, found = error.usable, find_master(sources.file, error.usable)
+            reached = config if found is None else found.reached_by(config)
+            return UsableConfig(reached, _messages(error, sources.file), found)
 
     def load_to_reach(self) -> Config:
         """Return a configuration by which the fleet's server and namespace can be reached.
@@ -78,10 +85,9 @@ class CliState:
         If the configuration has faults, the master that was started with it says both, which a warning reports; the
         rest is what could be read. Raises Failure 78 with every fault if no such master runs.
         """
-        config, faults = self.load_what_can_be()
+        config, faults, found = self.load_usable()
         if not faults:
             return config
-        found = self._find_master(config)
         if found is None:
             raise Failure(ExitCode.CONFIG, *faults)
         more = f" (and {output.counted(len(faults) - 1, 'other fault')})" if len(faults) > 1 else ""
@@ -89,12 +95,7 @@ class CliState:
             f"{faults[0]}{more}; the server and the namespace, {found.namespace}, are those of the running master, "
             f"pid {found.pid}"
         )
-        return found.reached_by(config)
-
-    def _find_master(self, config: Config) -> "FoundMaster | None":
-        from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
-
-        return find_master(sources_of(self.config_file).file, config)
+        return config
 
     @contextlib.contextmanager
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
@@ -112,6 +113,14 @@ class CliState:
             output.put_json(data)
         else:
             output.put_table(header, rows, no_color=self.no_color)
+
+    def fields(self, data: Any, shown: Mapping[str, object]) -> None:
+        """The data for programs, a line for each field shown for people."""
+        if self.json:
+            output.put_json(data)
+        else:
+            for key, value in shown.items():
+                output.put_field(key, value)
 
     def answer(self, data: Any, words: str) -> None:
         """The data for programs, words for people."""
@@ -144,13 +153,28 @@ def warn_without_imports(config: Config) -> None:
         )
 
 
-# What commands about one thing check
+# What commands check, and how errors end them
+
+
+def check_usage(*faults: str | None) -> None:
+    """Raise Failure 2 with the faults that were found in what was written on the command line, if there are any."""
+    if found := [fault for fault in faults if fault]:
+        raise Failure(ExitCode.USAGE, *found)
+
+
+@contextlib.contextmanager
+def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
+    """End the command with these exit codes and the error's text, if one of these errors is raised in the block."""
+    try:
+        yield
+    except tuple(codes) as error:
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        raise Failure(code, str(error)) from None
 
 
 def check_id(task_id: str) -> None:
     """Check that it is an id. Raises Failure 2."""
-    if fault := fault_in_name("id", task_id):
-        raise Failure(ExitCode.USAGE, fault)
+    check_usage(fault_in_name("id", task_id))
 
 
 def require_known(found: "TaskStatus") -> None:

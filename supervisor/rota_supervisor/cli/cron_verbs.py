@@ -21,6 +21,7 @@ from rota_supervisor.facts import facts_of
 _SHOWN_TIMES: Final = 5
 _MOST_TIMES: Final = 1000
 _HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID BY")
+_FAILURES: Final = {UnknownSchedule: ExitCode.NO, Unavailable: ExitCode.UNREACHABLE}
 _NAME: Final = click.argument("name")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
@@ -86,18 +87,12 @@ def show(name: str) -> None:
     with state.redis() as (config, _, connection):
         found = _found(connection, ScheduleStore(config.namespace), name)
     facts = _facts(found, _SHOWN_TIMES)
-    if state.json:
-        output.put_json(facts)
-        return
-    for key, value in (facts | {"next": "\n".join(_following(found, _SHOWN_TIMES))}).items():
-        output.put_field(key, value)
+    state.fields(facts, facts | {"next": "\n".join(_following(found, _SHOWN_TIMES))})
 
 
 def _found(connection: Connection, store: ScheduleStore, name: str) -> FoundSchedule:
-    try:
+    with command.failing(_FAILURES):
         return require_found(follow(connection.run, find_schedule(store, name)), name)
-    except UnknownSchedule as error:
-        raise Failure(ExitCode.NO, str(error)) from None
 
 
 @cron.command()
@@ -106,13 +101,8 @@ def run(name: str) -> None:
     """Enqueue it once more, due now, and write the id. Exit 1 when one has not ended and they may not overlap."""
     state = command.current_state()
     _check_names((name,))
-    with state.redis() as (config, _, connection):
-        try:
-            task_id, overlaps = follow(connection.run, run_schedule_now(ScheduleStore(config.namespace), name))
-        except UnknownSchedule as error:
-            raise Failure(ExitCode.NO, str(error)) from None
-        except Unavailable as error:
-            raise Failure(ExitCode.UNREACHABLE, str(error)) from None
+    with state.redis() as (config, _, connection), command.failing(_FAILURES):
+        task_id, overlaps = follow(connection.run, run_schedule_now(ScheduleStore(config.namespace), name))
     if state.json:
         output.put_json({"id": task_id, "overlaps": overlaps})
     if overlaps:
@@ -153,5 +143,4 @@ def _switch(names: tuple[str, ...], *, paused: bool) -> None:
 
 
 def _check_names(names: tuple[str, ...]) -> None:
-    if faults := [fault for fault in map(fault_in_schedule_name, names) if fault]:
-        raise Failure(ExitCode.USAGE, *faults)
+    command.check_usage(*map(fault_in_schedule_name, names))

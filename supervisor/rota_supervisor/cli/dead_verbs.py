@@ -108,9 +108,7 @@ def list_dead(*, limit: int, **filters: str) -> None:
 
 
 def _row(dead: DeadTask) -> tuple[str, ...]:
-    why = _reason_of(dead)
-    short = why if len(why) <= SHOWN_REASON else why[: SHOWN_REASON - 3] + "..."
-    return (shown(dead.id), dead.queue, _name_of(dead), _died_at(dead), short)
+    return (shown(dead.id), dead.queue, _name_of(dead), _died_at(dead), output.cut(_reason_of(dead), SHOWN_REASON))
 
 
 @dead.command()
@@ -123,12 +121,8 @@ def show(task_id: str) -> None:
     if found is None:
         raise Failure(ExitCode.NO, f'no dead task has the id "{task_id}"')
     values = _values_of(found)
-    if state.json:
-        output.put_json(values)
-        return
-    epitaph = values.pop("epitaph")
-    for key, value in {**values, **epitaph}.items():
-        output.put_field(key, value)
+    plain = {key: value for key, value in values.items() if key != "epitaph"}
+    state.fields(values, plain | values["epitaph"])
 
 
 @dead.command()

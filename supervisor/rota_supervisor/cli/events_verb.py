@@ -35,16 +35,14 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     config = state.load_to_reach()
     place = None if after == _NOW else after
     with rota.Client(config.redis_url, config.namespace, **tls_options(config)) as client:
-        try:
+        with command.failing(
+            {
+                rota.EventsOff: ExitCode.NO,
+                rota.Unavailable: ExitCode.UNREACHABLE,
+                ValueError: ExitCode.USAGE,
+            }
+        ):
             reader = client.events(place, queue=queue, task=task, timeout=_LOOK_SECONDS if follow else 0)
-        except rota.EventsOff as error:
-            raise Failure(ExitCode.NO, str(error)) from None
-        except rota.Unavailable as error:
-            raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-        except rota.InvalidName as error:
-            raise Failure(ExitCode.USAGE, str(error)) from None
-        except ValueError as error:
-            raise Failure(ExitCode.USAGE, str(error)) from None
         for event in _followed(reader) if follow else _kept(reader):
             output.put_json(_values_of(event)) if state.json else output.put(_line(event))
             sys.stdout.flush()

@@ -75,11 +75,7 @@ def show(group_id: str) -> None:
     with state.redis() as (_, store, connection):
         found = _known(follow(connection.run, looking_at_group(store, group_id)))
     facts = facts_of(found)
-    if state.json:
-        output.put_json(facts)
-        return
-    for key, value in (facts | {"ended": _progress(found)}).items():
-        output.put_field(key, value)
+    state.fields(facts, facts | {"ended": _progress(found)})
 
 
 def _known(found: GroupStatus) -> GroupStatus:

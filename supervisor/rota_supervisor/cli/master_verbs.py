@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.control_client import ControlClient, find_master, master_of
+from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.config.loader import DEFAULT_FILE, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
@@ -27,13 +27,10 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
     """The master of the configuration. While its file has faults, only the master that was started with it is reached:
     the namespace that could be read may be another fleet's."""
     state = command.current_state()
-    config, faults = state.load_what_can_be()
-    file = sources_of(state.config_file).file
-    found = find_master(file, config) if faults else None
+    config, faults, found = state.load_usable()
     if faults and found is None:
         raise Failure(ExitCode.CONFIG, *faults)
-    if found is not None:
-        config = found.reached_by(config)
+    file = sources_of(state.config_file).file
     with contextlib.ExitStack() as stack:
         try:
             master = stack.enter_context(master_of(config))

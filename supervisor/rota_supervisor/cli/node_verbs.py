@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -47,14 +48,15 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
     With --once or --json it is written once. ? shows the keys.
     """
     state = command.current_state()
-    config = state.load_for_node()
+    config = state.load_usable().config
     node = _node(config, url, token_file)
-    if state.json:
-        output.put_json(read_status(node))
-    elif once:
-        output.put(_plain(read_status(node)))
-    else:
-        return _watch(state, config, node)
+    with command.failing({NodeSilent: ExitCode.UNREACHABLE}):
+        if state.json:
+            output.put_json(status_of(node))
+        elif once:
+            output.put(_plain(status_of(node)))
+        else:
+            return _watch(state, config, node)
     return ExitCode.CLEAN
 
 
@@ -75,30 +77,18 @@ def _token_in(file: Path) -> str:
         raise click.BadParameter(f"{file} cannot be used: {error}", param_hint="--token-file") from None
 
 
-def read_status(node: NodeHttp) -> dict[str, Any]:
-    """Return what the node's `/status.json` says. Raises Failure 69."""
+def status_of(node: NodeHttp) -> dict[str, Any]:
+    """Return what the node's `/status.json` says. Raises NodeSilent."""
+    answer = node.get(STATUS)
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
+    if answer.status != HTTPStatus.OK:
+        raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
     try:
-        return reader(node)()
-    except NodeSilent as error:
-        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-
-
-def reader(node: NodeHttp) -> Callable[[], dict[str, Any]]:
-    """Return what asks the node for its `/status.json`, and raises NodeSilent."""
-
-    def read() -> dict[str, Any]:
-        answer = node.get(STATUS)
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
-        if answer.status != HTTPStatus.OK:
-            raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
-        try:
-            status: dict[str, Any] = json.loads(answer.text)
-        except ValueError:
-            raise NodeSilent(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
-        return status
-
-    return read
+        status: dict[str, Any] = json.loads(answer.text)
+    except ValueError:
+        raise NodeSilent(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
+    return status
 
 
 def _plain(status: dict[str, Any]) -> str:
@@ -109,26 +99,21 @@ def _plain(status: dict[str, Any]) -> str:
 
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
-    """Watch until somebody leaves; answers the exit code. Raises Failure: 78 without Textual, 2 where there is no
-    terminal, 69 when nobody answers at the start."""
+    """Watch until somebody leaves, and return the exit code. Raises Failure: 78 without Textual, 2 where there is no
+    terminal; and NodeSilent if nobody answers at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
     try:
         from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and takes long to import
     except ModuleNotFoundError:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
-    fleet = read_status(node)["fleet"]
-    respect_no_color(state)
+    fleet = status_of(node)["fleet"]
+    if state.no_color:
+        os.environ["NO_COLOR"] = "1"  # for Textual
     with rota.Client(config.redis_url, fleet, **tls_options(config)) as client:
-        view = Top(reader(node), client)
+        view = Top(partial(status_of, node), client)
         view.run()
     return view.return_code or ExitCode.CLEAN
-
-
-def respect_no_color(state: command.CliState) -> None:
-    """Have Textual draw without colors if that was asked for."""
-    if state.no_color:
-        os.environ["NO_COLOR"] = "1"
 
 
 @click.command(cls=command.RotaCommand)
@@ -141,7 +126,7 @@ def health(path: str) -> None:
     still be in trouble: with --ready the first headline of the status page follows the "ok".
     """
     state = command.current_state()
-    config = state.load_for_node()  # a fault in the file does not make the fleet unhealthy
+    config = state.load_usable().config  # a fault in the file does not make the fleet unhealthy
     is_well, answer = _ask_http(config, path) if config.http.listen else judge(_status(config), path)
     if state.json:
         output.put_json({"healthy": is_well, "answer": answer})
@@ -155,10 +140,8 @@ def _ask_http(config: Config, path: str) -> tuple[bool, str]:
     """Ask where the fleet's HTTP is, as this machine reaches it; the master knows where, if the file holds port 0 or a
     fault."""
     node = node_of(config)
-    try:
+    with command.failing({NodeSilent: ExitCode.UNREACHABLE}):
         answer = node.get(path)
-    except NodeSilent as error:
-        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
     is_well, text = answer.status == HTTPStatus.OK, answer.text.strip()
     if is_well and path == READY and (headline := _headline(node)):
         text = f"ok; {headline}"

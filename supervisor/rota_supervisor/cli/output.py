@@ -125,6 +125,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text for a cell of a table, of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is destroyed; go on after `--yes` or a yes. Raises Failure 1 after a no, 2 when there is
     nobody to ask."""

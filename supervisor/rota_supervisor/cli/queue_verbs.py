@@ -1,7 +1,7 @@
 """`rota queue`: look at queues, explain which tasks are claimed next, pause, resume and purge."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import click
@@ -57,7 +57,7 @@ def list_queues(queues: tuple[str, ...]) -> None:
     Of a bare push to a queue that nobody serves the fleet learns within a minute. A warning names lists that look like
     queues of this fleet and are none, among the first 200,000 keys of the server; `rota audit` looks at all.
     """
-    _check(queues, lambda name: fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name))
+    command.check_usage(*(fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name) for name in queues))
     state = command.current_state()
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
@@ -103,7 +103,7 @@ def resume(queues: tuple[str, ...]) -> None:
 
 
 def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
-    _check(queues, fault_in_queue_name)
+    command.check_usage(*map(fault_in_queue_name, queues))
     word = "paused" if paused else "resumed"
     state = command.current_state()
     rows = []
@@ -122,7 +122,7 @@ def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(name: str, yes: bool) -> None:
     """End the ready tasks of a queue without running them; delayed and dead ones stay."""
-    _check((name,), fault_in_queue_name)
+    command.check_usage(fault_in_queue_name(name))
     state = command.current_state()
     with state.redis() as (config, store, connection):
         warn_of_unknown((name,), config, store, connection)
@@ -136,12 +136,6 @@ def purge(name: str, yes: bool) -> None:
             bounded = connection.run(store.purge(name))
             purged, more = purged + bounded.count, bounded.more
     state.answer({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
-
-
-def _check(queues: tuple[str, ...], fault_in: Callable[[str], str | None]) -> None:
-    faults = [fault for fault in map(fault_in, queues) if fault]
-    if faults:
-        raise Failure(ExitCode.USAGE, *faults)
 
 
 # Names that nobody knows, as they are misspelt more often than new
@@ -192,11 +186,8 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     """
     _check_wanted(queue, task_id)
     state = command.current_state()
-    with state.redis() as (_, store, connection):
-        try:
-            found = follow(connection.run, explaining(store, WantedClaims(count, queue or "", task_id, pool)))
-        except UnknownPool as error:
-            raise Failure(ExitCode.NO, str(error)) from None
+    with state.redis() as (_, store, connection), command.failing({UnknownPool: ExitCode.NO}):
+        found = follow(connection.run, explaining(store, WantedClaims(count, queue or "", task_id, pool)))
     if found.task:
         require_known(found.task)
     if state.json:
@@ -208,10 +199,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
 def _check_wanted(queue: str | None, task_id: str) -> None:
     if queue and task_id:
         raise Failure(ExitCode.USAGE, "name a queue or --id, not both: a task stands in its queue")
-    if queue and (fault := fault_in_queue_name(queue)):
-        raise Failure(ExitCode.USAGE, fault)
-    if task_id and (fault := fault_in_name("id", task_id)):
-        raise Failure(ExitCode.USAGE, fault)
+    command.check_usage(queue and fault_in_queue_name(queue), task_id and fault_in_name("id", task_id))
 
 
 def _put_explanation(found: Explanation, *, no_color: bool) -> None:

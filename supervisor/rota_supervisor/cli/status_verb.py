@@ -71,7 +71,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
     not tell."""
     namespace = found["fleet"]
     try:
-        with state.redis(state.load_for_node()) as (_, _, connection):
+        with state.redis(state.load_usable().config) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
             adopts = _with_what_waits(found["adopts"], connection)
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
@@ -227,8 +227,7 @@ def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[
 
 
 def _cut(text: str, most: int) -> str:
-    text = printable(text)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return output.cut(printable(text), most)
 
 
 # Classic queues that are adopted from

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 
 _SHOWN_REASON: Final = 60
+_NOT_REACHED: Final = {rota.Unavailable: ExitCode.UNREACHABLE, rota.Uncertain: ExitCode.UNREACHABLE}
+_NO_RESULT: Final = dict.fromkeys(
+    (rota.TaskDead, rota.TaskCancelled, rota.TaskExpired, rota.WaitTimeout, rota.ResultNotStored), ExitCode.NO
+)
 _NONE: Final = "-"
 _MORE: Final = {State.RUNNING: ("OWNER", "PROGRESS"), State.DEAD: ("REASON",)}
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
@@ -152,12 +156,8 @@ def _client(config: Config) -> "Client":
 def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[Any]":
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", rota.RotaWarning)
-        try:
+        with command.failing({**_NOT_REACHED, rota.RotaError: ExitCode.USAGE, ValueError: ExitCode.USAGE}):
             handle = client.enqueue(name, **options)
-        except (rota.Unavailable, rota.Uncertain) as error:
-            raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-        except (rota.RotaError, ValueError) as error:
-            raise Failure(ExitCode.USAGE, str(error)) from None
     for warning in caught:
         output.say_warning(str(warning.message))
     return handle
@@ -175,10 +175,8 @@ def cancel(task_id: str, kill_after: float | None) -> None:
     """End a task that waits; have one that runs told to end. Exit 1 when it has ended, is dead or unknown."""
     check_id(task_id)
     state = command.current_state()
-    try:
+    with command.failing({ValueError: ExitCode.USAGE}):
         kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "--kill-after")
-    except ValueError as error:
-        raise Failure(ExitCode.USAGE, str(error)) from None
     with state.redis() as (_, store, connection):
         word = connection.run(store.cancel(task_id, kill_after_ms))
         found = status_of(task_id, follow(connection.run, find_task(store, task_id)))
@@ -201,17 +199,14 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
     """Wait for the task and write its result; raises Failure when it came to another end, or to none in time."""
     output.say(f"waiting for {handle.id}")
     told: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
-    try:
-        told |= {"state": "done", "result": handle.result(timeout_seconds)}
-    except rota.ResultNotStored as error:
-        if error.status is None or error.status.state != "done":
-            raise Failure(ExitCode.NO, str(error)) from None
-        output.say(str(error))
-        told["state"] = "done"
-    except (rota.Unavailable, rota.Uncertain) as error:
-        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-    except (rota.TaskDead, rota.TaskCancelled, rota.TaskExpired, rota.WaitTimeout) as error:
-        raise Failure(ExitCode.NO, str(error)) from None
+    with command.failing({**_NOT_REACHED, **_NO_RESULT}):
+        try:
+            told |= {"state": "done", "result": handle.result(timeout_seconds)}
+        except rota.ResultNotStored as error:
+            if error.status is None or error.status.state != "done":
+                raise
+            output.say(str(error))
+            told["state"] = "done"
     if as_json:
         output.put_json(told)
     elif "result" in told:
@@ -236,10 +231,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
     Nothing is looked at beyond what is shown. Where some are left out, it ends after 10,000 and says so.
     """
-    if queue and (fault := fault_in_queue_name(queue)):
-        raise Failure(ExitCode.USAGE, fault)
-    if task and (fault := fault_in_name("task name", task)):
-        raise Failure(ExitCode.USAGE, fault)
+    command.check_usage(queue and fault_in_queue_name(queue), task and fault_in_name("task name", task))
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (config, store, connection):
         found = follow(connection.run, find(store, wanted))
@@ -275,7 +267,7 @@ def _more_of(task: QueuedTask) -> list[object]:
     if task.state is State.DEAD:
         epitaph = task.epitaph
         why = ": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else ""
-        return [why if len(why) <= _SHOWN_REASON else f"{why[: _SHOWN_REASON - 3]}..."]
+        return [output.cut(why, _SHOWN_REASON)]
     return []
 
 
@@ -311,14 +303,10 @@ def show(*, task_id: str, with_args: bool) -> None:
     run = find_run(found, config, nodes) if found.state is State.RUNNING else None
     if run is not None:
         found = dataclasses.replace(found, started_at=run.started_at, pid=run.pid)
-    if state.json:
-        output.put_json(task_facts(found) | ({} if run is None else {"running_seconds": run.seconds}))
-        return
-    age = {} if run is None else {"running_for": in_words(run.seconds)}
+    seconds, age = ({"running_seconds": run.seconds}, {"running_for": in_words(run.seconds)}) if run else ({}, {})
     fields = fields_of(found)
     timeline = {"timeline": fields.pop("timeline")}
-    for key, value in {**fields, **age, **timeline}.items():
-        output.put_field(key, value)
+    state.fields(task_facts(found) | seconds, {**fields, **age, **timeline})
 
 
 # Where and since when it runs

@@ -5,12 +5,12 @@ They only read, except for the actions.
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs
 
 from prometheus_client.exposition import choose_encoder
@@ -20,15 +20,11 @@ from rota.telemetry import log, log_events
 from rota_supervisor.exporter.access import METRICS, Door
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
-from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer, text_answer
+from rota_supervisor.exporter.http_connection import Answer, Endpoint, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.node_status import node_status, nodes_reader
 from rota_supervisor.exporter.observer import Observer, Probe
 from rota_supervisor.exporter.redis_thread import RedisThread, connector
 from rota_supervisor.fleet_snapshot import Health, in_one_line
-
-if TYPE_CHECKING:
-    from rota_supervisor.exporter.page_requests import Actions, TaskPages
-
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
@@ -38,7 +34,6 @@ _FAILED: Final = text_answer(
 _FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 and saves a third
 _GZIP: Final = 31  # wbits
 _MOST_DIGITS: Final = 16  # of the number of an event
-_Endpoint = Callable[[HttpRequest], Answer]
 
 
 class Site:
@@ -61,23 +56,15 @@ class Site:
         self._assets = Assets()
         self._redis = redis
         self.between: Callable[[], object] = observer.note_history
-        read_nodes = nodes_reader(settings, redis)
-
-        def state(asked: HttpRequest) -> Answer:
-            seen = observer.observe()
-            found = None if seen.reading is None else read_nodes()  # who waited in vain once waits no longer
-            return json_answer(node_status(settings, seen, found, _events_after(asked)))
-
-        self._health: dict[str, _Endpoint] = {
+        self._read_nodes = nodes_reader(settings, redis)
+        self._health: dict[str, Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),
             "/readyz": lambda asked: _health(probe.ready(), asked),
         }
-        self._pages: dict[str, _Endpoint] = {
-            "/actions": self._act,
-            "/dead.json": self._look_at_tasks,
+        self._pages: dict[str, Endpoint] = {
             METRICS: self._scrape,
-            "/status.json": state,
-            "/task.json": self._look_at_tasks,
+            "/status.json": self._status,
+            **dict.fromkeys(("/actions", "/dead.json", "/task.json"), self._ask),
         }
 
     def at_once(self, request: HttpRequest) -> Answer | None:
@@ -109,29 +96,22 @@ class Site:
         """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
 
-    def _act(self, request: HttpRequest) -> Answer:
-        return self._actions.answer(request)
+    def _status(self, request: HttpRequest) -> Answer:
+        seen = self._observer.observe()
+        found = None if seen.reading is None else self._read_nodes()  # who waited in vain once waits no longer
+        return json_answer(node_status(self._settings, seen, found, _events_after(request)))
+
+    def _ask(self, request: HttpRequest) -> Answer:
+        return self._of_people[request.path](request)
 
     @cached_property
-    def _actions(self) -> "Actions":
-        from rota_supervisor.exporter.page_requests import Actions  # noqa: PLC0415 - few pages do anything
-
-        return Actions(self._settings, self._people)
-
-    @cached_property
-    def _people(self) -> RedisThread | None:
+    def _of_people(self) -> Mapping[str, Endpoint]:
         """What people ask goes over its own connection: while Redis is slow, a look at all queues takes seconds."""
-        return None if self._redis is None else RedisThread(connector(self._settings.server))
-
-    def _look_at_tasks(self, request: HttpRequest) -> Answer:
-        return self._tasks.answer(request)
-
-    @cached_property
-    def _tasks(self) -> "TaskPages":
         # It brings the side of the client that looks at tasks along, for those who do.
-        from rota_supervisor.exporter.page_requests import TaskPages  # noqa: PLC0415
+        from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 
-        return TaskPages(self._settings.server.namespace, self._people)
+        redis = None if self._redis is None else RedisThread(connector(self._settings.server))
+        return requests_of_people(self._settings, redis)
 
     def _scrape(self, request: HttpRequest) -> Answer:
         """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
@@ -146,7 +126,7 @@ class Site:
         return Answer(HTTPStatus.OK, tuple(headers), body)
 
 
-def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
+def _guarded(make: Endpoint, request: HttpRequest) -> Answer:
     try:
         return make(request)
     except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
@@ -192,7 +172,7 @@ class Asset:
     def answer(self, request: HttpRequest) -> Answer:
         if self.tag in request.headers.get("if-none-match", ""):
             return Answer(HTTPStatus.NOT_MODIFIED, self.headers, b"")
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _takes_gzip(request):
             return Answer(HTTPStatus.OK, (*self.headers, ("Content-Encoding", "gzip")), self.compressed)
         return Answer(HTTPStatus.OK, self.headers, self.plain)
 

@@ -9,7 +9,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -51,6 +51,9 @@ class Answer:
     status: HTTPStatus
     headers: tuple[tuple[str, str], ...]
     body: bytes
+
+
+Endpoint = Callable[[HttpRequest], Answer]
 
 
 def text_answer(text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPStatus.OK, kind: str = _PLAIN) -> Answer:

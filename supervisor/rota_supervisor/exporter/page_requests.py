@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from rota.client.queues import queued
-from rota.client.status import TaskStatus, status_of
+from rota.client.status import status_of
 from rota.protocol.command import Command, RunCommand, Steps, ask, follow
 from rota.protocol.keys import fault_in_name
 from rota.protocol.replies import CancelWord
@@ -24,7 +24,7 @@ from rota.protocol.walks import find_task
 from rota.telemetry import log, log_events
 from rota_supervisor.control.port import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
-from rota_supervisor.exporter.http_connection import Answer, HttpRequest, json_answer
+from rota_supervisor.exporter.http_connection import Answer, Endpoint, HttpRequest, json_answer
 from rota_supervisor.exporter.redis_thread import NoAnswer, RedisThread
 from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.notice import Json
@@ -49,12 +49,24 @@ class Verb(NamedTuple):
     keys: tuple[str, ...]
 
 
-class ActionRefused(Exception):
-    """What was asked for cannot be done: its text says why, and what to do."""
+class RequestRefused(Exception):
+    """A request that cannot be fulfilled: its text says why, and what to do."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
         self.status = status
+
+
+def ask_redis(redis: RedisThread | None, look: Callable[[RunCommand], T], otherwise: str = ": ask again") -> T:
+    """Return what `look` finds in Redis. Raises RequestRefused: `otherwise` says what to do if Redis does not answer in
+    time."""
+    if redis is None:
+        why = 'this node does not ask Redis: [metrics] cluster is "never"'
+        raise RequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
+    try:
+        return redis.ask(look)
+    except NoAnswer:
+        raise RequestRefused(f"Redis did not answer in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
 class Actions:
@@ -78,26 +90,26 @@ class Actions:
         try:
             order = self._order_in(request)
             text = self._verbs[order["verb"]].act(order)
-        except ActionRefused as refused:
+        except RequestRefused as refused:
             return json_answer({"ok": False, "error": str(refused)}, refused.status)
         log.logger().info(log_events.EXPORTER_ACTION, **order)
         return json_answer({"ok": True, "text": text})
 
     def _order_in(self, request: HttpRequest) -> Order:
         if not self._is_on:
-            raise ActionRefused("this page only shows: set [http] actions = true", HTTPStatus.FORBIDDEN)
+            raise RequestRefused("this page only shows: set [http] actions = true", HTTPStatus.FORBIDDEN)
         if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
-            raise ActionRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise RequestRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
             order: Any = json.loads(request.body)
         except (ValueError, RecursionError):
             order = None
         verb = order.get("verb") if isinstance(order, dict) else None
         if not isinstance(verb, str) or verb not in self._verbs:
-            raise ActionRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
+            raise RequestRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
         keys = self._verbs[verb].keys
         if unknown := sorted(order.keys() - {"verb", *keys}):
-            raise ActionRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
+            raise RequestRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
         return {"verb": verb, **{key: order[key] for key in keys if key in order}}
 
     def _pause(self, order: Order) -> str:
@@ -111,14 +123,14 @@ class Actions:
     def _revive(self, order: Order) -> str:
         task_id = _name_in(order, "task_id")
         if not self._run(self._store.revive([task_id])):
-            raise ActionRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
+            raise RequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
         return f"the task {task_id} waits in its queue again"
 
     def _cancel(self, order: Order) -> str:
         task_id = _name_in(order, "task_id")
         word = self._run(self._store.cancel(task_id))
         if word not in _CANCELLED:
-            raise ActionRefused(f"no task {task_id} waits or runs", HTTPStatus.CONFLICT)
+            raise RequestRefused(f"no task {task_id} waits or runs", HTTPStatus.CONFLICT)
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, order: Order) -> str:
@@ -132,35 +144,29 @@ class Actions:
                 connecting.connect(self._control_socket)
                 answer = exchange(connecting, {"verb": "scale", **asked}, MASTER_SECONDS)
         except (OSError, ValueError) as error:
-            raise ActionRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
+            raise RequestRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
         if not answer.get("ok"):
-            raise ActionRefused(str(answer.get("error")), HTTPStatus.CONFLICT)
+            raise RequestRefused(str(answer.get("error")), HTTPStatus.CONFLICT)
         return f"the master was told: {asked['workers']} workers"
 
     def _run(self, command: Command[T]) -> T:
-        if self._redis is None:
-            why = 'this node does not ask Redis: [metrics] cluster is "never"'
-            raise ActionRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
-        try:
-            return self._redis.ask(lambda run: run(command))
-        except NoAnswer:
-            why = "Redis did not answer in time, so it may be done or not: look before you ask again"
-            raise ActionRefused(why, HTTPStatus.SERVICE_UNAVAILABLE) from None
+        again = ", so it may be done or not: look before you ask again"
+        return ask_redis(self._redis, lambda run: run(command), again)
 
 
 def _count_in(order: Order, key: str) -> int:
     number = order.get(key)
     if type(number) is not int or number < 0:  # True is an int, too
-        raise ActionRefused(f'{order["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}')
+        raise RequestRefused(f'{order["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}')
     return number
 
 
 def _name_in(order: Order, key: str) -> str:
     name = order.get(key)
     if not isinstance(name, str):
-        raise ActionRefused(f'{order["verb"]} needs "{key}", a name')
+        raise RequestRefused(f'{order["verb"]} needs "{key}", a name')
     if fault := fault_in_name(key, name):
-        raise ActionRefused(fault)
+        raise RequestRefused(fault)
     return name
 
 
@@ -182,31 +188,30 @@ class TaskPages:
         self._redis = redis
 
     def answer(self, request: HttpRequest) -> Answer:
-        return self._dead(request) if request.path == "/dead.json" else self._task(request)
+        """Return the facts, or `{"error": ...}`."""
+        look = self._dead if request.path == "/dead.json" else self._task
+        try:
+            return json_answer(look(request))
+        except RequestRefused as refused:
+            return json_answer({"error": str(refused)}, refused.status)
 
-    def _dead(self, request: HttpRequest) -> Answer:
+    def _dead(self, request: HttpRequest) -> Json:
         """`?queue=NAME&cursor=CURSOR`, both may be left out."""
         queue, cursor = _argument(request, "queue"), _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
-            return _fault(HTTPStatus.BAD_REQUEST, "cursor is what the page before said, or left out")
+            raise RequestRefused("cursor is what the page before said, or left out")
         steps = dead_tasks(self._store, queue, int(cursor))
-        return self._asked(lambda run: follow(run, steps), json_answer)
+        return ask_redis(self._redis, lambda run: follow(run, steps))
 
-    def _task(self, request: HttpRequest) -> Answer:
+    def _task(self, request: HttpRequest) -> Json:
         """`?id=ID`."""
         task_id = _argument(request, "id")
         if fault := fault_in_name("id", task_id):
-            return _fault(HTTPStatus.BAD_REQUEST, fault)
-        return self._asked(lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))), _of_task)
-
-    def _asked(self, look: Callable[[RunCommand], T], show: Callable[[T], Answer]) -> Answer:
-        if self._redis is None:
-            return _fault(HTTPStatus.SERVICE_UNAVAILABLE, 'this node does not ask Redis: [metrics] cluster is "never"')
-        try:
-            found = self._redis.ask(look)
-        except NoAnswer:
-            return _fault(HTTPStatus.SERVICE_UNAVAILABLE, "Redis did not answer in time: ask again")
-        return show(found)
+            raise RequestRefused(fault)
+        found = ask_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
+        if found.state is State.UNKNOWN:
+            raise RequestRefused(f"nothing is known of this task: {found.why}", HTTPStatus.NOT_FOUND)
+        return task_facts(found)
 
 
 def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
@@ -222,15 +227,11 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
     return {"queue": queue, "tasks": rows, "cursor": None if cursor is None else str(cursor)}
 
 
-def _of_task(found: TaskStatus) -> Answer:
-    if found.state is State.UNKNOWN:
-        return _fault(HTTPStatus.NOT_FOUND, f"nothing is known of this task: {found.why}")
-    return json_answer(task_facts(found))
+def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
+    """Return what answers each path. `redis` is None where this node is not to ask it."""
+    tasks = TaskPages(settings.server.namespace, redis)
+    return {"/actions": Actions(settings, redis).answer, "/dead.json": tasks.answer, "/task.json": tasks.answer}
 
 
 def _argument(request: HttpRequest, name: str) -> str:
     return parse_qs(request.query).get(name, [""])[0]
-
-
-def _fault(status: HTTPStatus, error: str) -> Answer:
-    return json_answer({"error": error}, status)

@@ -62,7 +62,7 @@ def serve(settings: ExporterSettings, door: Door, place: ExporterPlace, listen_f
 
 
 def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpoints.Site:
-    redis = _redis(settings)
+    redis = redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.ask_redis else None
     watch = queue_reading.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
     own = observer.OwnSlot.of(place.slot)
@@ -71,23 +71,15 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpo
     memory, master_pid = place.memory, place.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
     site = endpoints.Site(settings, observer.Probe(settings, memory, master_pid), everything, redis, door)
-    if settings.alone:
-        site.between = read_queues  # so that probes know; there is nothing else to remember
-    elif watch:
-        site.between = _both(everything.note_history, watch.keep_fresh)
+
+    def between() -> None:
+        everything.note_history()
+        if watch:
+            watch.keep_fresh()
+
+    # Where there is no master, probes learn from it, and there is nothing else to remember.
+    site.between = read_queues if settings.alone else between
     return site
-
-
-def _redis(settings: ExporterSettings) -> redis_thread.RedisThread | None:
-    return redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.ask_redis else None
-
-
-def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        first()
-        then()
-
-    return run
 
 
 Reader = Callable[[], queue_reading.QueueReading | None]
