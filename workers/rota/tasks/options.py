@@ -1,12 +1,11 @@
 """The options of a task: every default, once, and what overrides them in which order; rates as people write them."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict
 
 from rota.display_text import quoted
 from rota.durations import Duration, positive_seconds, seconds
@@ -131,109 +130,6 @@ class TaskArguments(ScheduleArguments, total=False):
 _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """Options as declared, checked. Durations in seconds.
-
-    `retries` 10 means 11 attempts. `backoff`: see `retry`. `crash_limit`: a task that has killed its worker so often is
-    dead; with 0 it is started once at most: if that start does not end it is dead. `time_limit` kills an attempt that
-    runs longer. None is the fleet's in both (`restarts.crash_limit` and `limits.time_limit_seconds` of its
-    configuration, 3 and 3600 unless it says otherwise).
-    `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
-    `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
-    arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
-    `remember`: whether the fleet remembers how it ended. `rate`: how often it may start over the whole fleet, or with
-    `rate_key`, how often for each value that this makes of its arguments; None for no such limit. `pydantic`: whether
-    pydantic checks and converts all its arguments and its result.
-    """
-
-    queue: str = "default"
-    retries: int = 10
-    backoff: Backoff = "exponential"
-    base: float = 2.0
-    max_delay: float = 3600.0
-    jitter: bool = True
-    retry_on: tuple[type[BaseException], ...] = (Exception,)
-    dead_on: tuple[type[BaseException], ...] = ()
-    crash_limit: int | None = None
-    time_limit: float | None = None
-    soft_time_limit: float | None = None
-    expires: float | None = None
-    unique: Unique = False
-    unique_for: float | None = None
-    result_ttl: float = 0.0
-    remember: bool = True
-    rate: Rate | None = None
-    rate_key: str = ""
-    pydantic: bool = False
-
-    @property
-    def is_started_once(self) -> bool:
-        """Whether it may be started once at most, as long as no start of it has ended."""
-        return self.crash_limit == 0
-
-
-def check_options(given: TaskArguments) -> TaskOptions:
-    """Check what a decorator was given and fill in the defaults; what makes the task periodic is left to
-    `rota.tasks.periodic`.
-
-    Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
-    """
-    if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
-        raise TypeError(
-            fault_in_option(unknown[0], "@rota.task", FOREIGN_NAMES["declaration"], ("name", *_CHECKS, *_PERIODIC))
-        )
-    values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
-    options = TaskOptions(**values)
-    soft, hard = options.soft_time_limit, options.time_limit
-    if soft is not None and hard is not None and soft >= hard:
-        raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
-    if options.unique_for is not None and not options.unique:
-        raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
-    if options.rate_key and options.rate is None:
-        raise ValueError('rate_key says whose starts are counted: give a rate with it, as in rate="10/s"')
-    return options
-
-
-def effective_options(
-    options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
-) -> TaskOptions:
-    """Options in force for one task: declared < the operator's `[tasks.NAME]` < those it was enqueued with.
-
-    `enqueued` comes from the body, so from any producer: what is of a wrong type counts as not given.
-    """
-    changes: dict[str, Any] = {}
-    if override is not None:
-        changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
-        if "rate" in changes:
-            changes["rate"] = parse_rate(changes["rate"]) if changes["rate"] else None
-    for name in OPTIONS_OF_A_CALL:
-        try:
-            changes[name] = _CHECKS[name](enqueued[name], name)
-        except (KeyError, TypeError, ValueError):
-            continue
-    return dataclasses.replace(options, **changes) if changes else options
-
-
-def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Say which options of a body nobody knows, or None: one that was misspelt must not pass for the default."""
-    unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
-    if not unknown:
-        return None
-    named = ", ".join(map(repr, unknown[:_NAMED_OPTIONS]))
-    return f"unknown options: {named}; the options of a body are {', '.join(OPTIONS_OF_A_CALL)}"
-
-
-_OVERRIDES = {
-    "retries": "retries",
-    "crash_limit": "crash_limit",
-    "time_limit_seconds": "time_limit",
-    "soft_time_limit_seconds": "soft_time_limit",
-    "max_delay_seconds": "max_delay",
-    "rate": "rate",
-}
-
-
 def check_retries(value: object, what: str = "retries") -> int:
     """A number of retries. Raises TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -308,24 +204,107 @@ def not_negative_seconds(value: Any, what: str) -> float:
     return checked
 
 
-_CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "queue": check_queue,
-    "retries": check_retries,
-    "backoff": _backoff,
-    "base": not_negative_seconds,
-    "max_delay": not_negative_seconds,
-    "jitter": check_boolean,
-    "retry_on": _exceptions,
-    "dead_on": _exceptions,
-    "crash_limit": _crash_limit,
-    "time_limit": _optional_duration,
-    "soft_time_limit": _optional_duration,
-    "expires": _optional_duration,
-    "unique": check_unique,
-    "unique_for": _optional_duration,
-    "result_ttl": not_negative_seconds,
-    "remember": check_boolean,
-    "rate": check_rate,
-    "rate_key": check_rate_key,
-    "pydantic": check_boolean,
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """Options as declared, each with the function that checks it. Durations in seconds.
+
+    `retries` 10 means 11 attempts. `backoff`: see `retry`. `crash_limit`: a task that has killed its worker so often is
+    dead; with 0 it is started once at most: if that start does not end it is dead. `time_limit` kills an attempt that
+    runs longer. None is the fleet's in both (`restarts.crash_limit` and `limits.time_limit_seconds` of its
+    configuration, 3 and 3600 unless it says otherwise).
+    `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
+    `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
+    arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
+    `remember`: whether the fleet remembers how it ended. `rate`: how often it may start over the whole fleet, or with
+    `rate_key`, how often for each value that this makes of its arguments; None for no such limit. `pydantic`: whether
+    pydantic checks and converts all its arguments and its result.
+    """
+
+    queue: Annotated[str, check_queue] = "default"
+    retries: Annotated[int, check_retries] = 10
+    backoff: Annotated[Backoff, _backoff] = "exponential"
+    base: Annotated[float, not_negative_seconds] = 2.0
+    max_delay: Annotated[float, not_negative_seconds] = 3600.0
+    jitter: Annotated[bool, check_boolean] = True
+    retry_on: Annotated[tuple[type[BaseException], ...], _exceptions] = (Exception,)
+    dead_on: Annotated[tuple[type[BaseException], ...], _exceptions] = ()
+    crash_limit: Annotated[int | None, _crash_limit] = None
+    time_limit: Annotated[float | None, _optional_duration] = None
+    soft_time_limit: Annotated[float | None, _optional_duration] = None
+    expires: Annotated[float | None, _optional_duration] = None
+    unique: Annotated[Unique, check_unique] = False
+    unique_for: Annotated[float | None, _optional_duration] = None
+    result_ttl: Annotated[float, not_negative_seconds] = 0.0
+    remember: Annotated[bool, check_boolean] = True
+    rate: Annotated[Rate | None, check_rate] = None
+    rate_key: Annotated[str, check_rate_key] = ""
+    pydantic: Annotated[bool, check_boolean] = False
+
+    @property
+    def is_started_once(self) -> bool:
+        """Whether it may be started once at most, as long as no start of it has ended."""
+        return self.crash_limit == 0
+
+
+_CHECKS: Final = {name: kind.__metadata__[0] for name, kind in TaskOptions.__annotations__.items()}
+
+
+def check_options(given: TaskArguments) -> TaskOptions:
+    """Check what a decorator was given and fill in the defaults; what makes the task periodic is left to
+    `rota.tasks.periodic`.
+
+    Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
+    """
+    if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
+        raise TypeError(
+            fault_in_option(unknown[0], "@rota.task", FOREIGN_NAMES["declaration"], ("name", *_CHECKS, *_PERIODIC))
+        )
+    values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
+    options = TaskOptions(**values)
+    soft, hard = options.soft_time_limit, options.time_limit
+    if soft is not None and hard is not None and soft >= hard:
+        raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
+    if options.unique_for is not None and not options.unique:
+        raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
+    if options.rate_key and options.rate is None:
+        raise ValueError('rate_key says whose starts are counted: give a rate with it, as in rate="10/s"')
+    return options
+
+
+def effective_options(
+    options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
+) -> TaskOptions:
+    """Options in force for one task: declared < the operator's `[tasks.NAME]` < those it was enqueued with.
+
+    `enqueued` comes from the body, so from any producer: what is of a wrong type counts as not given.
+    """
+    changes: dict[str, Any] = {}
+    if override is not None:
+        changes = {_OVERRIDES[name]: value for name, value in asdict(override).items() if value is not None}
+        if "rate" in changes:
+            changes["rate"] = parse_rate(changes["rate"]) if changes["rate"] else None
+    for name in OPTIONS_OF_A_CALL:
+        try:
+            changes[name] = _CHECKS[name](enqueued[name], name)
+        except (KeyError, TypeError, ValueError):
+            continue
+    return replace(options, **changes) if changes else options
+
+
+def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
+    """Say which options of a body nobody knows, or None: one that was misspelt must not pass for the default."""
+    unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
+    if not unknown:
+        return None
+    named = ", ".join(map(repr, unknown[:_NAMED_OPTIONS]))
+    return f"unknown options: {named}; the options of a body are {', '.join(OPTIONS_OF_A_CALL)}"
+
+
+_OVERRIDES = {
+    "retries": "retries",
+    "crash_limit": "crash_limit",
+    "time_limit_seconds": "time_limit",
+    "soft_time_limit_seconds": "soft_time_limit",
+    "max_delay_seconds": "max_delay",
+    "rate": "rate",
 }
