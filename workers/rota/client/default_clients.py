@@ -13,8 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit
-from rota.client.interception import NO_SERVER, interception
+from rota.client.enqueue_options import (
+    NO_SERVER,
+    OnCommit,
+    OnCommitOption,
+    ProgressOption,
+    check_on_commit,
+    interception,
+)
 from rota.durations import Duration, positive_seconds
 from rota.errors import NotConfigured
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option

@@ -1,10 +1,17 @@
-"""How an enqueue is sent and watched: after the commit of a transaction (`on_commit`), with its `progress` shown."""
+"""What stands between a call and the server: a commit (`on_commit`), a bar (`progress`), a stand-in of tests."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rota.client.waits import GroupQuestion, WaitQuestion
+    from rota.protocol.command import Command
+    from rota.protocol.groups import Room
+    from rota.protocol.new_tasks import Enqueued, NewTask
+    from rota.protocol.views import TaskState
 
 W = TypeVar("W")
 H = TypeVar("H")
@@ -100,3 +107,38 @@ def _bar(total: int | None) -> Iterator[Tell]:
     with rich.Progress(*columns, console=Console(stderr=True)) as drawn:
         bar = drawn.add_task("", total=total)
         yield lambda done: drawn.update(bar, completed=done)
+
+
+T = TypeVar("T")
+
+NO_SERVER: Final = "redis://no-server.invalid"  # of a default client that nobody configured; never connected to
+
+
+class Interceptor(Protocol):
+    """A stand-in for the server, as that of `rota.testing`, in whichever thread a client is used.
+
+    What it is given has passed every check of a call, and is what the server would be sent. What it raises reaches the
+    caller.
+    """
+
+    def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
+        """Take the tasks of one call, in the order in which they would be sent."""
+
+    def run(self, namespace: str, command: "Command[T]") -> T:
+        """Answer any other command. Raises for one that it knows no answer to."""
+
+    def wait(self, namespace: str, question: "WaitQuestion") -> "TaskState":
+        """Answer a wait, at once. Raises when what is waited for has not come."""
+
+    def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
+        """Answer a wait for room in a group, or for its end, likewise."""
+
+
+class Interception:
+    """The interceptor of this process, None but in tests. Each client looks here before it sends anything."""
+
+    def __init__(self) -> None:
+        self.interceptor: Interceptor | None = None
+
+
+interception: Final = Interception()

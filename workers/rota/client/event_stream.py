@@ -66,6 +66,7 @@ class EventsReading:
         self._wanted = wanted
         self._given_to = self._read_to = BEGINNING
         self._is_at_end = False
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self.ready: deque[TaskEvent] = deque()
         self.trial = self._read("COUNT", 1, place="$")  # whether that is allowed is to be known at once
 
@@ -95,6 +96,7 @@ class EventsReading:
 
     def take(self, page: EventsPage) -> None:
         """Take what was found. Raises EventsLost."""
+        self._backoff.reset()
         lost = self._lost(page)
         if lost:
             self._read_to = self._given_to = page.latest if lost is _SERVER_LOST else BEGINNING
@@ -109,10 +111,22 @@ class EventsReading:
         self._given_to = event.id
         return event
 
-    def park(self, seconds: float) -> bytes:
-        """What waits until there is something, for so long at most, and PARK_SECONDS."""
-        milliseconds = max(1, math.ceil(min(seconds, PARK_SECONDS) * _MILLISECONDS))
+    def park(self, deadline: float) -> bytes | None:
+        """Return the command that waits until there is something, for PARK_SECONDS and until the deadline at most. None
+        if the deadline has passed."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        milliseconds = max(1, math.ceil(min(left, PARK_SECONDS) * _MILLISECONDS))
         return self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
+
+    def pause_seconds(self, error: Unavailable, deadline: float) -> float:
+        """Return how long to wait before the server is asked again. Raises the error if the deadline has passed, or if
+        the server does not let this user ask."""
+        left = deadline - time.monotonic()
+        if left <= 0 or isinstance(error, Denied):
+            raise error
+        return min(left, self._backoff.next_seconds())
 
     def deadline(self) -> float:
         """Until when the next one is waited for."""
@@ -129,11 +143,6 @@ class EventsReading:
 
     def _read(self, *how: str | int, place: str) -> bytes:
         return command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, place)),))
-
-
-def events_backoff() -> Backoff:
-    """How long a reader waits that could not ask."""
-    return Backoff(_FIRST_SECONDS, _MOST_SECONDS)
 
 
 def no_events(error: Exception) -> Unavailable:
@@ -157,7 +166,6 @@ class TaskEvents(Iterator[TaskEvent]):
         self._endpoint = endpoint
         self._connection: TimedConnection | None = None
         self._pid = os.getpid()
-        self._backoff = events_backoff()
         until = time.monotonic() + seconds
         try:
             self._ask(self._reading.trial, until)
@@ -194,20 +202,14 @@ class TaskEvents(Iterator[TaskEvent]):
         """Read what is there; or wait until something is, until the deadline, and for PARK_SECONDS at most."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
-            self._backoff.reset()
             self._reading.take(page)
             if self._reading.waits:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                parking = self._reading.park(deadline)
+                if parking is None:
                     raise StopIteration
-                self._ask(self._reading.park(left), time.monotonic() + self._seconds + PARK_SECONDS)
-        except Denied:
-            raise
-        except Unavailable:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise
-            time.sleep(min(left, self._backoff.next_seconds()))
+                self._ask(parking, time.monotonic() + self._seconds + PARK_SECONDS)
+        except Unavailable as error:
+            time.sleep(self._reading.pause_seconds(error, deadline))
 
     # Talking to the server
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Uncertain, Unconfirmed
-from rota.client.interception import Interceptor
+from rota.client.enqueue_options import Interceptor
 from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.server.session import Confirmation

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar, cast
 
-from rota.client.interception import Interceptor, interception
+from rota.client.enqueue_options import Interceptor, interception
 from rota.client.waits import Goal, GroupQuestion, WaitQuestion
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from rota.client.aio.driver import REPEATS, AsyncDriver, AsyncLifecycle, in_portions, once_committed
 from rota.client.aio.event_stream import AsyncTaskEvents
 from rota.client.aio.handles import AsyncHandle
-from rota.client.enqueue_options import OnCommit, OnCommitOption, ProgressOption, check_on_commit, tell_all, telling
+from rota.client.enqueue_options import (
+    OnCommit,
+    OnCommitOption,
+    ProgressOption,
+    check_on_commit,
+    interception,
+    tell_all,
+    telling,
+)
 from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
-from rota.client.interception import interception
 from rota.client.preparation import Checks, in_sending_order, prepare, prepare_each
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender

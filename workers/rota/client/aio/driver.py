@@ -12,8 +12,7 @@ from rota.client.aio.pool import AioPool
 from rota.client.aio.waiting_task import AioWaiting
 from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.driver import Driver
-from rota.client.enqueue_options import AWAITED_NOW, OnCommit, check_nothing_waits
-from rota.client.interception import Interceptor, interception
+from rota.client.enqueue_options import AWAITED_NOW, Interceptor, OnCommit, check_nothing_waits, interception
 from rota.client.sender import Cut, Sending, WithId, intercepted
 from rota.client.waits import GroupQuestion, Question, WaitAnswer
 from rota.durations import Duration

@@ -1,13 +1,11 @@
 """Task events for asyncio: what is read, and what follows from it, is that of the reader that blocks."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Self
 
-from rota.client.answers import Denied
-from rota.client.event_stream import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
-from rota.errors import EventsOff, Unavailable
+from rota.client.event_stream import PARK_SECONDS, EventsReading, WantedEvents, no_events
+from rota.errors import EventsOff
 from rota.protocol.store import Store
 from rota.protocol.task_events import TaskEvent
 from rota.server.aio_connection import AioConnection
@@ -26,7 +24,6 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
         self._connection = AioConnection(endpoint.opener("rota:events"), lambda: seconds + PARK_SECONDS)
-        self._backoff = events_backoff()
         self._is_at_its_place = False
 
     async def __aenter__(self) -> Self:
@@ -70,18 +67,11 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
     async def _fill(self, deadline: float) -> None:
         try:
             page = await self._connection.run(self._reading.next_page())
-            self._backoff.reset()
             self._reading.take(page)
             if self._reading.waits:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                parking = self._reading.park(deadline)
+                if parking is None:
                     raise StopAsyncIteration
-                await self._connection.ask(self._reading.park(left))
+                await self._connection.ask(parking)
         except ServerError as error:
-            await self._bear(no_events(error), deadline)
-
-    async def _bear(self, error: Unavailable, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0 or isinstance(error, Denied):
-            raise error
-        await asyncio.sleep(min(left, self._backoff.next_seconds()))
+            await asyncio.sleep(self._reading.pause_seconds(no_events(error), deadline))

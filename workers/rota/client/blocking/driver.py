@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.waiting_thread import Access, Waiting
-from rota.client.enqueue_options import MAP_WAITS_NOT, OnceSent, OnCommit, check_on_commit
-from rota.client.interception import Interceptor, interception
+from rota.client.enqueue_options import MAP_WAITS_NOT, Interceptor, OnceSent, OnCommit, check_on_commit, interception
 from rota.client.sender import Sending, WithId, intercepted
 from rota.client.timed_connections import ClientPool
 from rota.client.waits import GroupQuestion, Question, WaitAnswer

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -36,35 +36,33 @@ def _check_kib(value: Any, name: str) -> int:
     return value
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any, str], object]]] = {
-    "redis_url": lambda value, name: parse_address(_check_text(value, name)),
-    "namespace": lambda value, name: require_name(name, value),
-    "max_payload_kb": _check_kib,
-    "durability": lambda value, name: level_of(_check_text(value, name)),
-    "timeout_seconds": positive_seconds,
-    "redis_tls_ca": _check_text,
-    "redis_tls_cert": _check_text,
-    "redis_tls_key": _check_text,
-    "redis_credentials": _check_text,
-    "on_commit": check_boolean,
+class _Setting(NamedTuple):
+    check: Callable[[Any, str], object]
+    variable: str = ""  # by which a fleet is told the same
+
+
+_SETTINGS: Final = {
+    "redis_url": _Setting(lambda value, name: parse_address(_check_text(value, name)), "ROTA_REDIS_URL"),
+    "namespace": _Setting(lambda value, name: require_name(name, value), "ROTA_NAMESPACE"),
+    "max_payload_kb": _Setting(_check_kib, "ROTA_LIMITS__MAX_PAYLOAD_KB"),
+    "durability": _Setting(lambda value, name: level_of(_check_text(value, name)), "ROTA_DURABILITY"),
+    "timeout_seconds": _Setting(positive_seconds),
+    "redis_tls_ca": _Setting(_check_text, "ROTA_REDIS_TLS_CA"),
+    "redis_tls_cert": _Setting(_check_text, "ROTA_REDIS_TLS_CERT"),
+    "redis_tls_key": _Setting(_check_text, "ROTA_REDIS_TLS_KEY"),
+    "on_commit": _Setting(check_boolean),
 }
-VARIABLES: Final = {
-    "redis_url": "ROTA_REDIS_URL",
-    "redis_tls_ca": "ROTA_REDIS_TLS_CA",
-    "redis_tls_cert": "ROTA_REDIS_TLS_CERT",
-    "redis_tls_key": "ROTA_REDIS_TLS_KEY",
-    "redis_credentials": "ROTA_REDIS_CREDENTIALS",
-    "namespace": "ROTA_NAMESPACE",
-    "max_payload_kb": "ROTA_LIMITS__MAX_PAYLOAD_KB",
-    "durability": "ROTA_DURABILITY",
-}
-"""The variables by which a fleet is told the same."""
+
+
+def variables_of_project() -> dict[str, str]:
+    """Return the environment variables by which a fleet is told what `ROTA` says."""
+    return {_SETTINGS[name].variable: str(value) for name, value in of_project().items() if _SETTINGS[name].variable}
 
 
 def of_project() -> dict[str, Any]:
     """What `ROTA` says, {} where it is missing or no dict; known names alone."""
     given = getattr(settings, "ROTA", {})
-    return {name: given[name] for name in _CHECKS if name in given} if isinstance(given, dict) else {}
+    return {name: given[name] for name in _SETTINGS if name in given} if isinstance(given, dict) else {}
 
 
 def configure_client() -> None:
@@ -87,21 +85,21 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 def _unknown(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
     for name in given:
-        if name not in _CHECKS:
-            close = get_close_matches(str(name), _CHECKS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Its settings are {', '.join(_CHECKS)}."
+        if name not in _SETTINGS:
+            close = get_close_matches(str(name), _SETTINGS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Its settings are {', '.join(_SETTINGS)}."
             yield Error(f"ROTA has no setting {name!r}.", hint=hint, id="rota.E002")
 
 
 def _wrong(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
-    for name in _CHECKS:
+    for name in _SETTINGS:
         if name in given and (fault := _fault_in(name, given[name])):
             yield Error(f'ROTA["{name}"]: {fault}.', hint=f'Correct ROTA["{name}"] in your settings.', id="rota.E003")
 
 
 def _fault_in(name: str, value: Any) -> str:
     try:
-        _CHECKS[name](value, name)
+        _SETTINGS[name].check(value, name)
     except (TypeError, ValueError) as error:
         return str(error)
     return ""

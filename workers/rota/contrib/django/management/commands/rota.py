@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from rota.contrib.django.apps import VARIABLES, of_project
+from rota.contrib.django.apps import variables_of_project
 
 WORKER_MODULE: Final = "rota.contrib.django.worker"
 
@@ -47,9 +47,7 @@ def _without_django_options(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(arguments: Sequence[str]) -> dict[str, str]:
-    said = of_project()
-    variables = {key: str(said[name]) for name, key in VARIABLES.items() if name in said}
-    environment = {**os.environ, **variables}
+    environment = {**os.environ, **variables_of_project()}
     if sys.path[0] != str(Path.cwd()):  # of manage.py; the fleet finds what is in the current folder by itself
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
     if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):
