@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rota.client.default_clients import default_async_client, default_client
+from rota.client.default_clients import async_client, blocking_client, default_async_client, default_client
 from rota.client.enqueue_options import OnCommitOption
 from rota.client.flow_sending import MapOptions, MapPlan
 from rota.client.preparation import check_chain, check_group
@@ -31,13 +31,13 @@ class Chain(CallChain, KnowsForeignNames, place="flow"):
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
         """Enqueue the first call, with what follows it, through the default client or this one. Takes and raises what
         `Client.enqueue` does."""
-        return blocking(client).enqueue(self, on_commit=on_commit)
+        return blocking_client(client).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncChainHandle":
         """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
-        return await awaited(client).enqueue(self, on_commit=on_commit)
+        return await async_client(client).enqueue(self, on_commit=on_commit)
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Group(CallGroup, KnowsForeignNames, place="flow"):
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
         """Enqueue the members, some hundreds a round trip, through the default client or this one; the group can end
         once all are there. Takes and raises what `Client.enqueue` does."""
-        return blocking(client).enqueue(self, on_commit=on_commit)
+        return blocking_client(client).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncGroupHandle":
         """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
-        return await awaited(client).enqueue(self, on_commit=on_commit)
+        return await async_client(client).enqueue(self, on_commit=on_commit)
 
 
 def chain(*calls: Call[Any]) -> Chain:
@@ -85,22 +85,6 @@ def group(
     """
     check_group(then, on_dead, id)
     return Group(members_of(members), then, on_dead, id)
-
-
-def blocking(client: "Client | None") -> "Client":
-    """This client or the default one. Raises TypeError for one that is awaited."""
-    client = default_client() if client is None else client
-    if client.is_async:
-        raise TypeError("this client is an AsyncClient: write `await ... .aenqueue(client=...)`")
-    return client
-
-
-def awaited(client: "AsyncClient | None") -> "AsyncClient":
-    """This client or the default one of the loop. Raises TypeError for one that blocks."""
-    client = default_async_client() if client is None else client
-    if not client.is_async:
-        raise TypeError("this client is no AsyncClient: write `... .enqueue(client=...)`")
-    return client
 
 
 @showing(MapOptions, MapPlan)

@@ -176,6 +176,23 @@ def default_client() -> "Client":
     return _default.get()
 
 
+def blocking_client(given: "Client | AsyncClient | None") -> "Client":
+    """Return the client that was given, else the default one. Raises TypeError for an AsyncClient."""
+    client = default_client() if given is None else given
+    if client.is_async:
+        raise TypeError("this client is an AsyncClient: write `await ... .aenqueue(...)`")
+    return cast("Client", client)
+
+
+def async_client(given: "Client | AsyncClient | None") -> "AsyncClient":
+    """Return the client that was given, else the default one of the event loop. Raises TypeError for a client that
+    blocks."""
+    client = default_async_client() if given is None else given
+    if not client.is_async:
+        raise TypeError("this client is no AsyncClient: write `... .enqueue(...)`")
+    return cast("AsyncClient", client)
+
+
 def enqueue_many(
     calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
 ) -> "list[Handle[R]]":

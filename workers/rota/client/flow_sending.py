@@ -308,11 +308,6 @@ def count_of(iterable: Iterable[Any]) -> int | None:
     return len(iterable) if isinstance(iterable, Sized) else None
 
 
-def filling_of(terms: FlowTerms, plan: MapPlan) -> Filling:
-    """The group that is to be filled, open or not."""
-    return Filling(terms, plan.id or fresh_id(), terms.checks.opening(plan.then, plan.on_dead))
-
-
 def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
     """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it takes no
     more, and there are more."""

@@ -4,9 +4,9 @@ import importlib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from rota.client.default_clients import default_async_client, default_client
+from rota.client.default_clients import async_client, blocking_client, default_async_client, default_client
 from rota.client.enqueue_options import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidName, RotaError
@@ -112,23 +112,19 @@ class Using(KnowsForeignNames, Generic[P, R], place="using"):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
-        client = default_client() if self._client is None else self._client
-        if client.is_async:
-            raise TypeError("this client is an AsyncClient: `await task.using(client=...).aenqueue(...)`")
+        client = blocking_client(self._client)
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         try:
-            return cast("Client", client).enqueue(call, on_commit=self._on_commit)
+            return client.enqueue(call, on_commit=self._on_commit)
         except RotaError as error:
             error.__traceback__ = None  # as in Task
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
         """As `enqueue`, in an event loop: see `Task.aenqueue`."""
-        client = default_async_client() if self._client is None else self._client
-        if not client.is_async:
-            raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
+        client = async_client(self._client)
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
-        return await cast("AsyncClient", client).enqueue(call, on_commit=self._on_commit)
+        return await client.enqueue(call, on_commit=self._on_commit)
 
 
 class AsyncTask(Task[P, R]):

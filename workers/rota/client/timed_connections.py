@@ -158,8 +158,8 @@ class ClientPool:
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
         """Connects at the first use."""
-        self._endpoint = endpoint
-        self._seconds = timeout_seconds
+        self.endpoint = endpoint
+        self.timeout_seconds = timeout_seconds
         self._judge = Judge(endpoint.shown, endpoint.credentials_in)
         self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed
         self._kept: list[TimedConnection] = []  # idle
@@ -220,7 +220,7 @@ class ClientPool:
 
     def _connect(self, deadline: float) -> TimedConnection:
         try:
-            connection = TimedConnection(self._endpoint, self._seconds, deadline)
+            connection = TimedConnection(self.endpoint, self.timeout_seconds, deadline)
         except ServerError as error:
             raise self._judge.no_connection(error) from error
         self._all.add(connection)

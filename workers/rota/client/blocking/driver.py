@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
-from rota.client.blocking.waiting_thread import Access, Waiting
+from rota.client.blocking.waiting_thread import Waiting
 from rota.client.enqueue_options import MAP_WAITS_NOT, Interceptor, OnceSent, OnCommit, check_on_commit, interception
 from rota.client.sender import Sending, WithId, intercepted
 from rota.client.timed_connections import ClientPool
@@ -52,8 +52,7 @@ class Driver:
         self.endpoint = endpoint_of(redis_url, access, redis, self.store.keys.tasks)
         self.warned = ClientWarnings(namespace, self.endpoint.place)
         self.pool = ClientPool(self.endpoint, timeout_seconds)
-        self._access = Access(self.endpoint, timeout_seconds, self.pool, self.store)
-        self._waiting = Waiting(self._access)
+        self._waiting = Waiting(self.pool, self.store)
 
     def close(self) -> None:
         """Close the connections. May be repeated; a later call connects again."""
@@ -118,7 +117,7 @@ class Driver:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed."""
         self.warned.of_blocking()
         if self._waiting.pid != os.getpid():
-            self._waiting = Waiting(self._access)
+            self._waiting = Waiting(self.pool, self.store)
         return self._waiting.wait(question, timeout)
 
     def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:

@@ -10,6 +10,7 @@ from rota.client.blocking.driver import MAP_AT_ONCE, Driver, in_portions, once_c
 from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.flow_sending import (
+    Filling,
     FlowTerms,
     GroupSending,
     Items,
@@ -19,7 +20,6 @@ from rota.client.flow_sending import (
     caller_of,
     count_of,
     filled,
-    filling_of,
     flow_of,
     going_on,
     group_ended,
@@ -27,6 +27,7 @@ from rota.client.flow_sending import (
     plan_of,
 )
 from rota.client.inquiries import cancelling_group, looking_at_group
+from rota.client.preparation import fresh_id
 from rota.client.status import GroupStatus
 from rota.client.waits import GroupQuestion
 from rota.durations import Duration
@@ -67,7 +68,7 @@ class Flows:
         if self._on_commit is not None:
             check_nothing_waits(self._on_commit, MAP_AT_ONCE)
         of_task = Items(caller_of(task), items, self._terms.checks)
-        filling = filling_of(self._terms, plan)
+        filling = Filling(self._terms, plan.id or fresh_id(), self._terms.checks.opening(plan.then, plan.on_dead))
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
             self._take(filled(filling, of_task, plan, tell))
         if filling.has_ended and (self.status(filling.group_id)).is_cancelled:

@@ -17,7 +17,6 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Final
 
@@ -36,21 +35,10 @@ from rota.client.waits import (
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import Store
-from rota.server.endpoint import Endpoint
 from rota.soft_limit import time_limit_deferred
 
 _RINGS: Final = 4096
 _FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a client reaches its server."""
-
-    endpoint: Endpoint
-    timeout_seconds: float
-    pool: ClientPool
-    store: Store
 
 
 class _Mail:
@@ -107,12 +95,12 @@ class _Mail:
 class WaitingThread(Thread):
     """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped."""
 
-    def __init__(self, access: Access, first: Wait) -> None:
+    def __init__(self, pool: ClientPool, store: Store, first: Wait) -> None:
         super().__init__(name="rota-waiting", daemon=True)
         self._mail = _Mail(first)
-        self._access = access
-        self._rounds = WaitRounds(access.store)
-        self._replies = ReplyList(access.endpoint, access.timeout_seconds, self._rounds.key)
+        self._pool = pool
+        self._rounds = WaitRounds(store)
+        self._replies = ReplyList(pool.endpoint, pool.timeout_seconds, self._rounds.key)
 
     @property
     def trouble(self) -> str:
@@ -171,8 +159,8 @@ class WaitingThread(Thread):
             self._rounds.fail(str(error))
 
     def _answers(self, asked: Mapping[Question, str]) -> Answers:
-        until = time.monotonic() + self._access.timeout_seconds
-        [answer] = self._access.pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
+        until = time.monotonic() + self._pool.timeout_seconds
+        [answer] = self._pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
         return answered(answer)
 
     def _rest(self) -> None:
@@ -186,8 +174,9 @@ _FOREVER: Final = -1.0
 class Waiting:
     """The waits of one client in one process; a forked child needs one of its own."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, pool: ClientPool, store: Store) -> None:
+        self._pool = pool
+        self._store = store
         self._lock = Lock()
         self._thread: WaitingThread | None = None
         self.pid = os.getpid()
@@ -212,7 +201,7 @@ class Waiting:
     def _leave(self, wait: Wait) -> WaitingThread:
         with self._lock:
             if self._thread is None or not self._thread.take(wait):
-                thread = WaitingThread(self._access, wait)
+                thread = WaitingThread(self._pool, self._store, wait)
                 thread.start()
                 self._thread = thread
             return self._thread
