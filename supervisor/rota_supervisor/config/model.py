@@ -206,7 +206,7 @@ class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolve.resolve_pools`."""
+    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolution.resolve_pools`."""
 
     namespace: str = DEFAULT_NAMESPACE
     redis_url: str = DEFAULT_REDIS_URL

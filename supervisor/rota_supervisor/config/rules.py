@@ -15,7 +15,7 @@ from rota.tasks.arguments import check_arguments
 from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.conditions import check_chunk, longest_closed, parse_hours
-from rota_supervisor.config.model import ConditionConfig, Config, Fault, ScheduleConfig, shown, suggestion
+from rota_supervisor.config.model import Config, Fault, ScheduleConfig, shown, suggestion
 from rota_supervisor.config.resolution import (
     EVERY_QUEUE,
     queue_in_key,
@@ -46,15 +46,20 @@ def _namespace(config: Config) -> Iterator[Fault]:
 
 
 def _redis_url(config: Config) -> Iterator[Fault]:
+    tls = TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key)
+    if fault := _error_of(parse_address, config.redis_url):
+        yield Fault("redis_url", fault)
+    elif fault := _error_of(parse_address, config.redis_url, tls):
+        yield Fault(_tls_key_at_fault(config), fault)
+
+
+def _error_of(parse: Callable[..., object], *given: object) -> str:
+    """Return why something cannot be parsed, "" if it can."""
     try:
-        parse_address(config.redis_url)
+        parse(*given)
     except ValueError as error:
-        yield Fault("redis_url", str(error))
-        return
-    try:
-        parse_address(config.redis_url, TlsFiles(config.redis_tls_ca, config.redis_tls_cert, config.redis_tls_key))
-    except ValueError as error:
-        yield Fault(_tls_key_at_fault(config), str(error))
+        return str(error)
+    return ""
 
 
 def _tls_key_at_fault(config: Config) -> str:
@@ -114,11 +119,8 @@ def _rates(config: Config) -> Iterator[Fault]:
     given = {f"queues.{name}.rate": queue.rate for name, queue in config.queues.items()}
     given |= {f"tasks.{name}.rate": task.rate or "" for name, task in config.tasks.items()}
     for path, rate in given.items():
-        try:
-            if rate:
-                parse_rate(rate)
-        except ValueError as error:
-            yield Fault(path, str(error))
+        if rate and (fault := _error_of(parse_rate, rate)):
+            yield Fault(path, fault)
 
 
 def _conditions(config: Config) -> Iterator[Fault]:
@@ -130,19 +132,10 @@ def _conditions(config: Config) -> Iterator[Fault]:
                 f"conditions.{name}",
                 'give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua, one of them',
             )
-        elif fault := _fault_in_condition(condition):
-            yield Fault(f"conditions.{name}.{'hours' if condition.hours else 'lua'}", fault)
-
-
-def _fault_in_condition(condition: ConditionConfig) -> str:
-    try:
-        if condition.hours:
-            parse_hours(condition.hours)
-        else:
-            check_chunk(condition.lua)
-    except ValueError as error:
-        return str(error)
-    return ""
+        elif condition.hours and (fault := _error_of(parse_hours, condition.hours)):
+            yield Fault(f"conditions.{name}.hours", fault)
+        elif condition.lua and (fault := _error_of(check_chunk, condition.lua)):
+            yield Fault(f"conditions.{name}.lua", fault)
 
 
 def _conditions_of_queues(config: Config) -> Iterator[Fault]:

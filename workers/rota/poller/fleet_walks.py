@@ -150,7 +150,7 @@ class ScheduledAdoption(WalkingRound):
 
 
 class AuditWalk(WalkingRound):
-    """The walk of the audit, each minute: see `rota.protocol.audit_walk`. It takes no more than a third of the time."""
+    """The walk of the audit, each minute: see `rota.protocol.walks`. It takes no more than a third of the time."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)

@@ -221,7 +221,7 @@ def fields_of(death: Death) -> dict[str, Any]:
 
 def epitaph_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
     """What stays with a task that ran, while it lives and if this death is its last: a JSON object as
-    `rota.protocol.epitaph` has it. None for one that could not be read."""
+    `rota.protocol.outcome` has it. None for one that could not be read."""
     said = {
         "reason": reason,
         "error": death.words,

@@ -1,6 +1,6 @@
 """Decide what to do about the children: a pure function of what is desired, what is there, and the time.
 
-Performing an action moves its child at once (`ticking.perform`), so a second plan after performing is empty.
+Performing an action moves its child at once (`tick.perform`), so a second plan after performing is empty.
 
 Deadlines:
 
