@@ -2,7 +2,7 @@
 
 The master starts a child by `posix_spawn` of `python -P -m MODULE`; nothing here forks. A fork of the live event loop
 would share its wakeup descriptor and its epoll with the child; a spawned process shares nothing but what is handed
-over. `-P`, because a `selectors.py` in the current directory would otherwise stand in for the library's.
+over.
 
 A child is *begun* with the end of its channel and a line to the master's death, and waits for its First, with which all
 else comes. Meanwhile it loads its modules: so the first zygote does beside the master. From its first instruction on a
@@ -38,7 +38,7 @@ from rota.child.slots import Slot
 from rota_supervisor import messages
 from rota_supervisor.exits import say_crash
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, LAST_WORDS, Role
-from rota_supervisor.process import die_with_parent, nest_signals_safely, opened_anew, show_title, tie
+from rota_supervisor.process import die_with_parent, nest_signals_safely, opened_anew, show_title, spawn_python, tie
 
 _MOST_BYTES: Final = 300
 _STDERR: Final = 2
@@ -47,7 +47,6 @@ _ANSWER_SECONDS: Final = 0.02  # it takes 1 ms, more on a loaded machine
 ANSWERED: Final = frozenset({STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 
 _ABOVE_ALL_TARGETS: Final = max(CHANNEL_FD, DEATH_FD) + 1
-_CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _MODULES: Final = {
     Role.EXPORTER: "rota_supervisor.exporter.service",
     Role.POLLER: "rota_supervisor.child_start",
@@ -213,15 +212,7 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
     with _moved_up(targets) as sources:
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         handed_over = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in sources.items()]
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", module],
-            os.environ,
-            file_actions=[stdin, *handed_over],
-            setsid=True,
-            setsigmask=signal.valid_signals(),
-            setsigdef=_CATCHABLE,
-        )
+        return spawn_python(["-m", module], [stdin, *handed_over], blocked=signal.valid_signals())
 
 
 @contextlib.contextmanager

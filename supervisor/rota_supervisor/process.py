@@ -14,10 +14,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # Places in /proc/PID/stat behind the command, whose name may hold blanks and brackets: see proc_pid_stat(5).
 _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS, _RESIDENT_PAGES = 1, 11, 12, 19, 21
@@ -34,6 +34,7 @@ _LIBC.mmap.restype = ctypes.c_void_p
 _PROT_NONE: Final = 0
 _STDERR: Final = 2
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
+CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SIGNALS: Final = 64
 _RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
 _NUMBER_BYTES: Final = 4
@@ -106,6 +107,23 @@ def _prctl(option: int, value: int) -> None:
     if _LIBC.prctl(option, value, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}, {value}): {os.strerror(code)}")
+
+
+def spawn_python(arguments: Sequence[str], actions: Sequence[tuple[Any, ...]], blocked: Iterable[int] = ()) -> int:
+    """Start Python with these arguments by `posix_spawn`, in a session of its own, and return its pid. `actions`: its
+    `file_actions`; `blocked`: the signals that are blocked in it, all others have their defaults. Raises OSError.
+
+    `-P`, because a `selectors.py` in the current directory would otherwise stand in for the library's.
+    """
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", *arguments],
+        os.environ,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=blocked,
+        setsigdef=CATCHABLE,
+    )
 
 
 def become_subreaper() -> None:

@@ -42,7 +42,6 @@ EXIT_CRASHED: Final = 1
 _OOM_EXTRA: Final = 300  # a worker is a better victim than the master
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
-_CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})  # made once for all workers
 
 
 def main() -> int:
@@ -254,7 +253,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
 def _reset_signals() -> None:
     """Python's default handlers, whatever the modules set at import. The mask stays: the worker loop lifts it."""
     signal.set_wakeup_fd(-1)
-    for number in _CATCHABLE:
+    for number in process.CATCHABLE:
         with contextlib.suppress(OSError, ValueError):  # numbers that the C library keeps to itself
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -32,7 +32,7 @@ COMMANDS = {
     "task": ("task_verbs", "Enqueue, list, show and cancel tasks."),
     "group": ("group_verbs", "List and show groups, close and cancel them."),
     "cron": ("cron_verbs", "List, show, run, pause and resume schedules."),
-    "events": ("events_verb", "Show what happens to tasks, as it happens with -f."),
+    "events": ("task_verbs", "Show what happens to tasks, as it happens with -f."),
     "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
     "completion": ("app", "Write what completes commands in a shell."),
     "man": ("app", "Write the manual page."),

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import click
 
 from rota.protocol.keys import is_pattern
+from rota.server.connection import wait_for
 from rota_supervisor import task_modules
 from rota_supervisor.cli import command, output
 from rota_supervisor.config import loader
@@ -25,6 +25,7 @@ from rota_supervisor.config.rules import compared_with_code
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
+from rota_supervisor.process import spawn_python
 from rota_supervisor.server_check import check_server
 
 CONFIG_TEXT = """\
@@ -214,27 +215,15 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
 
 
 def _spawn(imports: Sequence[str], asking: int, writing: int) -> int:
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-P", "-m", task_modules.__name__, str(Path.cwd()), *imports],
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, asking, 0),
-            (os.POSIX_SPAWN_DUP2, writing, task_modules.ANSWER_FD),
-            (os.POSIX_SPAWN_DUP2, 2, 1),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-    )
+    descriptors = {0: asking, task_modules.ANSWER_FD: writing, 1: 2}
+    actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
+    return spawn_python(["-m", task_modules.__name__, str(Path.cwd()), *imports], actions)
 
 
 def _read_line(fd: int, deadline: float) -> bytes | None:
     """All that comes until a line ends or the other end closes; None when that is not in time."""
-    poller = select.poll()
-    poller.register(fd, select.POLLIN)
     data = b""
-    while poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    while wait_for(fd, select.POLLIN, deadline - time.monotonic()):
         part = os.read(fd, READ_BYTES)
         data += part
         if not part or data.endswith(b"\n"):

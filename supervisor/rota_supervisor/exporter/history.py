@@ -132,18 +132,13 @@ class HistoryStep(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(NamedTuple):
     """The starts of one queue over the last `window_seconds`. Quantiles are None without starts."""
 
     window_seconds: float
     starts: int
     p50_seconds: float | None
     p99_seconds: float | None
-
-    def row(self) -> dict[str, float | None]:
-        """Return it as `/status.json` shows it."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True)  # without slots, for the cached properties

@@ -114,7 +114,7 @@ def _recent(seen: Observation) -> Json:
     return {
         "history": {"step_seconds": STEP_SECONDS, "ends_at": ends_at, "length": len(recent.steps)},
         "overall": recent.row(),
-        "lag": {**recent.lag(recent.overall).row(), "late": recent.overall.share_late},
+        "lag": {**recent.lag(recent.overall)._asdict(), "late": recent.overall.share_late},
         "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
     }
 
@@ -332,6 +332,6 @@ def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recen
         "share": round(starts.number / tier.starts, 4) if is_own and tier and tier.starts else None,
         "due_share": None if due is None else round(due, 4),
         "attempts": {"done": int(starts.done), "failed": int(starts.failed)} if is_counted else None,
-        "lag": recent.lag(starts).row() if is_counted else None,
+        "lag": recent.lag(starts)._asdict() if is_counted else None,
         "history": recent.row(name) if is_counted else None,
     }

@@ -38,29 +38,26 @@ def unserved(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
         waiting = state["ready"] + state["overdue"]
         if waiting and not state["served"] and not _closed(state):
-            text = f"queue {queue['name']}: nobody serves it, {_waiting(state)}"
-            yield Headline(BAD, text, f"queues/{queue['name']}")
+            yield _of(queue, BAD, f": nobody serves it, {_waiting(state)}")
 
 
 def closed_queues(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
-        where, age = f"queues/{queue['name']}", in_words(state["closed_age_seconds"])
+        by, age = state["closed_by"], in_words(state["closed_age_seconds"])
         if state["condition_error"]:
-            text = f"queue {queue['name']}: its condition {state['closed_by']} fails: {state['condition_error']}"
-            yield Headline(BAD, text, where)
+            yield _of(queue, BAD, f": its condition {by} fails: {state['condition_error']}")
         elif state["paused"]:
-            yield Headline(WARN, f"queue {queue['name']} has been paused for {age}, {_waiting(state)}", where)
+            yield _of(queue, WARN, f" has been paused for {age}, {_waiting(state)}")
         elif state["closed_age_seconds"] > status.get("forgotten_after_seconds", math.inf):
-            text = f"queue {queue['name']} has been closed by its condition {state['closed_by']} for {age}"
-            yield Headline(WARN, f"{text}, {_waiting(state)}", where)
+            yield _of(queue, WARN, f" has been closed by its condition {by} for {age}, {_waiting(state)}")
 
 
 def overdue(status: Row) -> Iterator[Headline]:
     """Due tasks that no poller has moved to their lane."""
     for queue, state in _queues(status):
         if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
-            text = f"queue {queue['name']}: {count(state['overdue'], 'due task')} not promoted, the oldest was due"
-            yield Headline(BAD, f"{text} {in_words(age)} ago", f"queues/{queue['name']}")
+            not_promoted = f"{count(state['overdue'], 'due task')} not promoted"
+            yield _of(queue, BAD, f": {not_promoted}, the oldest was due {in_words(age)} ago")
 
 
 def stalled(status: Row) -> Iterator[Headline]:
@@ -68,8 +65,8 @@ def stalled(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
-            text = f"queue {queue['name']}: nothing has been taken from it for {in_words(STALLED_STEPS_SECONDS)}"
-            yield Headline(BAD, f"{text}, {_waiting(state)}", f"queues/{queue['name']}")
+            seconds = in_words(STALLED_STEPS_SECONDS)
+            yield _of(queue, BAD, f": nothing has been taken from it for {seconds}, {_waiting(state)}")
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
@@ -86,9 +83,9 @@ def late(status: Row) -> Iterator[Headline]:
     for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
         if seconds:
             until = "" if now else f" until {_clock(queue['late']['until'])}"
-            text = f"queue {queue['name']} {'is' if now else 'was'} late{until}: {in_words(seconds)}"
+            text = f" {'is' if now else 'was'} late{until}: {in_words(seconds)}"
             text = f"{text}, its objective is {in_words(queue['lag_objective_seconds'])}{f'; {why}' if now else ''}"
-            yield Headline(BAD if now else WARN, text, f"queues/{queue['name']}")
+            yield _of(queue, BAD if now else WARN, text)
 
 
 def lateness(queue: Row) -> tuple[bool, float]:
@@ -143,20 +140,23 @@ def failing(status: Row) -> Iterator[Headline]:
         failed, ended = attempts["failed"], attempts["failed"] + attempts["done"]
         if failed >= max(LEAST_FAILED, MOST_FAILED_SHARE * ended):
             level = BAD if failed > ended / 2 else WARN
-            text = f"queue {queue['name']}: {failed} of {ended} attempts failed in the last {in_words(RECENT_SECONDS)}"
+            text = f": {failed} of {ended} attempts failed in the last {in_words(RECENT_SECONDS)}"
             dead = (queue["state"] or {}).get("dead")
-            yield Headline(level, f"{text}{f', {dead:,} dead tasks' if dead else ''}", f"queues/{queue['name']}")
+            yield _of(queue, level, f"{text}{f', {dead:,} dead tasks' if dead else ''}")
 
 
 def dead(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
         if state["dead"]:
-            yield Headline(
-                WARN, f"queue {queue['name']} holds {count(state['dead'], 'dead task')}", f"queues/{queue['name']}"
-            )
+            yield _of(queue, WARN, f" holds {count(state['dead'], 'dead task')}")
 
 
 # What rules ask
+
+
+def _of(queue: Row, level: str, text: str) -> Headline:
+    """Return the headline of a queue. `text` follows its name."""
+    return Headline(level, f"queue {queue['name']}{text}", f"queues/{queue['name']}")
 
 
 def workers_of(status: Row) -> list[Row]:
