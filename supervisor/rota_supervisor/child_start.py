@@ -35,6 +35,7 @@ from rota.child.child_life import EXIT_ORPHANED, EXIT_OTHER_VERSION, STACK_SIGNA
 from rota.child.child_settings import poller_settings_from_json
 from rota.child.slot_memory import move_in
 from rota.child.slots import Slot
+from rota.server.logins import SharedLogins, fleet_login
 from rota_supervisor import messages
 from rota_supervisor.exits import say_crash
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, LAST_WORDS, Role
@@ -79,6 +80,8 @@ def enter(pid: int) -> Entrance:
     except messages.WrongAbi as error:
         sys.stderr.write(f"rota: error: {error}\n")
         sys.exit(EXIT_OTHER_VERSION)
+    if descriptors.login is not None and descriptors.refused is not None:
+        fleet_login.shared = SharedLogins(descriptors.login, descriptors.refused)
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     hear_nothing_at_the_end()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 9
+ABI: Final = 10
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # by schedule: its task, args and kwargs
@@ -21,7 +21,7 @@ MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, esca
 TASKS_A_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 4)  # as many as Descriptors has
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # as many as Descriptors has
 
 
 class WrongAbi(Exception):
@@ -47,12 +47,15 @@ class First(NamedTuple):
 
 class Descriptors(NamedTuple):
     """What comes along with a First: the memory of all slots; the master's bell, an eventfd; an exporter's listening
-    socket; a stack file, when the master had a descriptor left for one."""
+    socket; a stack file, when the master had a descriptor left for one; where a provider gives the password, the memory
+    that has it, and the bell to ring when it is refused."""
 
     slots: int
     bell: int
     listen: int | None = None
     stack: int | None = None
+    login: int | None = None
+    refused: int | None = None
 
 
 class ZygoteSettings(NamedTuple):

@@ -17,6 +17,7 @@ from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions, connect
+from rota.server.logins import LoginUnknown, ProviderFault
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault
 from rota.server.session import Durability
 from rota_supervisor.config.model import Config
@@ -167,12 +168,16 @@ def connected(config: Config) -> Iterator[Connection]:
             yield connection
         finally:
             connection.close()
+    except LoginUnknown as error:
+        code = ExitCode.CONFIG if isinstance(error, ProviderFault) else ExitCode.UNREACHABLE
+        raise Failure(code, str(error)) from None
     except ServerError as error:
-        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error)}"
+        place = "redis_credentials" if config.redis_credentials else "redis_url"
+        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, place)}"
         raise Failure(ExitCode.UNREACHABLE, message) from None
 
 
-def _what_is_wrong(error: ServerError) -> str:
+def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     match error:
         case ConnectionLost() if error.reason == REASON_SENTINEL:
             return f"leads nowhere: {error}: see that sentinels and servers run, and that redis_url names them rightly"
@@ -186,7 +191,7 @@ def _what_is_wrong(error: ServerError) -> str:
                 "before the colon if there is one, or have redis_url_file name a file with such a URL"
             )
         case _ if error.reason in _NOT_LET_IN:
-            return f"cannot be used: {error}: check the user, the password and its permissions in redis_url"
+            return f"cannot be used: {error}: check the user, the password and its permissions in {credentials_in}"
         case _:
             return f"cannot be used: {error}"
 

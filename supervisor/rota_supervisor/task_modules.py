@@ -1,8 +1,8 @@
 """Import the task modules in the zygote, and look at what they left behind that workers would share.
 
-`python -P -m rota_supervisor.task_modules FOLDER MODULE...` does so for `rota check`: it reads the calls of schedules
-from a file that is its standard input, and writes one JSON object to a pipe of its own, as modules print what they
-like.
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` answers questions (`rota_supervisor.code_probe`): what the
+modules define, for `rota check`, or which login a provider gives. It reads the question from a file that is its
+standard input, and writes one JSON object to a pipe of its own, as modules print what they like.
 """
 
 import gc
@@ -15,22 +15,23 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import rota
 import rota_supervisor
 from rota.errors import InvalidArguments
 from rota.protocol.command import load_script
+from rota.server.logins import LoginUnknown, ask
 from rota.tasks.registry import default_registry
+from rota_supervisor.code_probe import ANSWER_FD, fault_answer, login_answer
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
-from rota_supervisor.process import give_memory_back
+from rota_supervisor.process import die_with_parent, give_memory_back
 
 _FOR_MANY_TASKS: Final = "rota.worker.concurrent.concurrent_loop"
 _HOST_NAME_CODEC: Final = "encodings.idna"
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
-ANSWER_FD = 3
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -197,20 +198,28 @@ def main() -> None:
 
     os.set_inheritable(ANSWER_FD, False)
     folder, *modules = sys.argv[1:]
-    calls = json.load(sys.stdin)
+    question = json.load(sys.stdin)
+    if not die_with_parent(question["parent"]):
+        return
     make_importable([folder])
-    failure = import_all(modules)
-    if failure is None:
-        schedules = [name for name, _ in declared_schedules()]
-        answer: dict[str, object] = {
-            "tasks": tasks_and_queues(),
-            "schedules": schedules,
-            "misfits": list(misfits(calls)),
-        }
-    else:
-        answer = failure._asdict()
+    answer = _login_of(question["provider"]) if "provider" in question else _found_in(modules, question["calls"])
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
     os._exit(0)  # whatever threads the modules left
+
+
+def _login_of(provider: str) -> dict[str, Any]:
+    try:
+        return login_answer(ask(provider))
+    except LoginUnknown as error:
+        return fault_answer(error)
+
+
+def _found_in(modules: Sequence[str], calls: ScheduledCalls) -> dict[str, Any]:
+    failure = import_all(modules)
+    if failure is not None:
+        return failure._asdict()
+    schedules = [name for name, _ in declared_schedules()]
+    return {"tasks": tasks_and_queues(), "schedules": schedules, "misfits": list(misfits(calls))}
 
 
 if __name__ == "__main__":

@@ -1,54 +1,16 @@
 """Clients whose password a provider gives: it expires, and changes under them."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 import rota
 from rota.errors import Unavailable
 from support.servers import Server, server_binaries
+from support.vault import Vault
 from support.waiting import until
-
-USER = "shop"
-
-
-class Vault:
-    """A server whose user has one password at a time, and what gives it out. `lifetime`: seconds, None for no end."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.admin = redis.Redis.from_url(server.url)
-        self.lifetime: float | None = None
-        self.asked = 0
-        self.given = self.password = ""
-        self.change("first")
-
-    def change(self, password: str, *, known: bool = True) -> None:
-        """Give the user another password, and end its connections. `known`: it is what is given out from now on."""
-        self.password = password
-        self.given = password if known else self.given
-        self._do("ACL", "SETUSER", USER, "on", "resetpass", f">{password}", "~*", "&*", "+@all")
-        self._do("CLIENT", "KILL", "USER", USER)
-
-    def connections(self) -> set[str]:
-        """The numbers of the user's connections."""
-        return {each["id"] for each in self.admin.client_list() if each["user"] == USER}
-
-    def _do(self, *command: str) -> None:
-        self.admin.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py does not type it
-
-    def get_credentials(self) -> tuple[object, ...]:
-        """As a provider of redis-py."""
-        return self.login()
-
-    def login(self) -> tuple[object, ...]:
-        """As a function."""
-        self.asked += 1
-        return USER, self.given, None if self.lifetime is None else time.time() + self.lifetime
 
 
 @pytest.fixture(name="vault", params=server_binaries())
@@ -70,7 +32,7 @@ def test_a_client_shows_what_the_provider_gives_and_asks_it_once(vault: Vault, n
 def test_a_password_that_changes_is_asked_for_again_and_no_call_fails(vault: Vault, namespace: str) -> None:
     with rota.Client(vault.server.url, namespace, redis_credentials=vault) as client:
         client.enqueue("work", queue="q")
-        vault.change("second")
+        vault.change("quince-2")
         assert not client.enqueue("work", queue="q", id="after").duplicate
     assert vault.asked == 2
 
@@ -78,7 +40,7 @@ def test_a_password_that_changes_is_asked_for_again_and_no_call_fails(vault: Vau
 def test_a_refused_password_of_a_provider_that_has_no_other_is_told_with_its_setting(
     vault: Vault, namespace: str
 ) -> None:
-    vault.change("second", known=False)
+    vault.change("quince-2", known=False)
     client = rota.Client(vault.server.url, namespace, redis_credentials=vault.login)
     with client, pytest.raises(Unavailable, match=r"WRONGPASS.*check user, password .* in redis_credentials"):
         client.enqueue("work", queue="q")
@@ -131,10 +93,10 @@ def test_a_client_of_asyncio_does_the_same_and_holds_its_loop_up_for_no_provider
         async with rota.AsyncClient(vault.server.url, namespace, redis_credentials=slow) as client:
             handle = await client.enqueue("work", queue="q")
             assert (await handle.status()).state == "ready"
-            vault.change("second")
+            vault.change("quince-2")
             await enqueue_exactly(client)
             vault.lifetime = 0.3
-            vault.change("third")
+            vault.change("quince-3")
             await enqueue_exactly(client)
             asked = vault.asked
             while vault.asked == asked:  # its connection is replaced

@@ -30,6 +30,8 @@ AUDIT = Store("ns").audit()
 class Redis:
     """A server and the connections to it: counts asks, and can be made to fail, to babble or to hang."""
 
+    is_to_renew = False
+
     def __init__(self) -> None:
         self.connects = 0
         self.overviews = 0

@@ -13,7 +13,7 @@ from rota.client.default_clients import resolve
 from rota.server import logins
 from rota.server.address import ServerAccess, address_with
 from rota.server.connection import Connection
-from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFault, ask, login_of, logins_of, renewal_of
+from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFault, ask, login_of, logins_of
 from rota.server.server_errors import error_of_reply
 from rota.tasks.fleet_settings import ClientSettings
 
@@ -134,19 +134,55 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
     assert provided.current().password == "c"
 
 
-def test_a_connection_is_replaced_late_in_the_life_of_its_password_and_not_again_and_again(clock: list[float]) -> None:
+class Kept:
+    """Logins of which the last one is known."""
+
+    def __init__(self, login: Login) -> None:
+        self.login = login
+
+    def kept(self) -> Login:
+        return self.login
+
+    current = kept
+
+    def refused(self) -> bool:
+        return False
+
+
+def test_a_connection_is_replaced_late_in_the_life_of_its_password_when_there_is_another(clock: list[float]) -> None:
     login = Login("shop", "word", NOW, NOW + 100)
-    assert renewal_of(login) == NOW + 90
-    assert renewal_of(Login("shop", "word", NOW)) == math.inf
-    clock[0] += 95  # the provider fails, and the login is still the old one
-    assert renewal_of(login) == math.inf
+    kept = Kept(login)
+    renewal = address_with("redis://here", ServerAccess(logins=kept)).renewal_of(login)
+    assert renewal is not None
+    kept.login = Login("shop", "next", NOW + 80, NOW + 180)
+    due = []
+    for seconds in (89, 91):
+        clock[0] = NOW + seconds
+        due.append(renewal.is_due)
+    kept.login = login  # the provider fails: the connection is as good as another one
+    assert [*due, renewal.is_due] == [False, True, False]
 
 
-def test_a_connection_that_knows_no_end_is_never_replaced() -> None:
-    connection = Connection.__new__(Connection)
-    assert not connection.is_to_renew
-    connection.renew_at = 0.0
-    assert connection.is_to_renew
+def test_a_connection_whose_password_has_no_end_is_never_replaced() -> None:
+    logins_without_end = ServerAccess(logins=Kept(Login("shop", "word")))
+    assert address_with("redis://here", logins_without_end).renewal_of(Login("shop", "word")) is None
+    assert address_with("redis://here", ServerAccess()).renewal_of(Login("", "")) is None
+    assert not Connection.__new__(Connection).is_to_renew
+
+
+def test_a_provider_that_fails_leaves_the_password_that_is_still_valid(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: UNIX_NOW)
+    answers: list[tuple[object, ...]] = [("shop", "word", UNIX_NOW + 100)]
+    provided = ProvidedLogins(answers.pop)
+    provided.current()
+    clock[0] += 90
+    assert provided.current()[:2] == ("shop", "word")
+    assert provided.kept() == provided.current()  # for the most part of what is left
+    clock[0] += 11
+    with pytest.raises(LoginUnknown, match="IndexError"):
+        provided.current()
 
 
 def test_only_a_refused_login_is_replaced() -> None:

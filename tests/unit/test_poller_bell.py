@@ -24,6 +24,7 @@ class FakeConnection:
     """Answers what a test put into `replies`, in order; an exception is raised. `sends` likewise."""
 
     def __init__(self) -> None:
+        self.is_to_renew = False
         self.replies: list[Any] = []
         self.sends: list[ServerError | None] = []
         self.parked = 0
@@ -59,8 +60,11 @@ class FakeLink:
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection
         self.failures = 0
+        self.closed = 0
+        self.asked_while_parked: list[bool] = []
 
-    def connection(self) -> Connection:
+    def connection(self, *, is_parked: bool = False) -> Connection:
+        self.asked_while_parked.append(is_parked)
         return cast(Connection, self._connection)
 
     def failed(self, _error: ServerError) -> float:
@@ -69,7 +73,8 @@ class FakeLink:
 
     def worked(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed += 1
 
 
 @pytest.fixture
@@ -132,7 +137,8 @@ def test_a_server_that_is_away_has_nobody_look_and_is_tried_again_after_the_back
     assert connection.parked == 0
 
 
-def _refuse() -> Connection:
+def _refuse(*, is_parked: bool = False) -> Connection:
+    assert not is_parked
     raise _lost()
 
 
@@ -163,6 +169,17 @@ def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeCo
     connection.replies = [None]
     assert not bell.rest(0.01)
     assert connection.parked == 2
+
+
+def test_a_connection_whose_password_expires_is_replaced_between_two_parked_commands(
+    bell: PollerBell, link: FakeLink, connection: FakeConnection
+) -> None:
+    connection.is_to_renew = True
+    assert not bell.rest(0.01)
+    assert (link.asked_while_parked[0], set(link.asked_while_parked[1:]), link.closed) == (False, {True}, 0)
+    connection.replies = [None]
+    assert not bell.rest(0.01)
+    assert (link.closed, connection.parked) == (1, 2)
 
 
 def test_a_bell_that_was_let_go_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:

@@ -1,12 +1,6 @@
 """`rota init` writes the first two files of a fleet, `rota config print` shows the configuration in force, and `rota
 check` says everything that would keep a fleet from running, before it is started."""
 
-import contextlib
-import json
-import os
-import select
-import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +8,8 @@ from typing import NamedTuple
 import click
 
 from rota.protocol.keys import is_pattern
-from rota.server.connection import wait_for
-from rota_supervisor import task_modules
 from rota_supervisor.cli import command, output
+from rota_supervisor.code_probe import ProbeFailed, TookTooLong, ask_code
 from rota_supervisor.config import loader
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
@@ -25,7 +18,6 @@ from rota_supervisor.config.rules import compared_with_code
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.series import enough_for, queues_with_room
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
-from rota_supervisor.process import spawn_python
 from rota_supervisor.server_check import check_server
 
 CONFIG_TEXT = """\
@@ -178,8 +170,7 @@ def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
         raise Failure(ExitCode.CONFIG, *map(str, faults))
 
 
-# The imports, in a child process: it has a session of its own, so that what a module started is ended with it
-READ_BYTES = 65_536
+# The imports, in a child process
 
 
 class Imports(NamedTuple):
@@ -195,55 +186,16 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
     """Import modules in a child, at most for so long; answers what they define. Raises Failure 78 with the error."""
     if not imports:
         return Imports({}, [], [])
-    reading, writing = os.pipe()
-    asking = os.memfd_create("calls")  # no argument: these end at 128 KiB
-    try:
-        os.write(asking, json.dumps(calls).encode())
-        os.lseek(asking, 0, os.SEEK_SET)
-        pid = _spawn(imports, asking, writing)
-    finally:
-        os.close(asking)
-        os.close(writing)
-    try:
-        answer = _read_line(reading, time.monotonic() + seconds)
-    finally:
-        os.close(reading)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-    return _found(answer, status, imports, seconds)
-
-
-def _spawn(imports: Sequence[str], asking: int, writing: int) -> int:
-    descriptors = {0: asking, task_modules.ANSWER_FD: writing, 1: 2}
-    actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
-    return spawn_python(["-m", task_modules.__name__, str(Path.cwd()), *imports], actions)
-
-
-def _read_line(fd: int, deadline: float) -> bytes | None:
-    """All that comes until a line ends or the other end closes; None when that is not in time."""
-    data = b""
-    while wait_for(fd, select.POLLIN, deadline - time.monotonic()):
-        part = os.read(fd, READ_BYTES)
-        data += part
-        if not part or data.endswith(b"\n"):
-            return data
-    return None
-
-
-def _found(answer: bytes | None, status: int, imports: Sequence[str], seconds: float) -> Imports:
     modules = ", ".join(imports)
-    if answer is None:
+    try:
+        found = ask_code(str(Path.cwd()), imports, {"calls": calls}, seconds)
+    except TookTooLong as late:
         raise Failure(
             ExitCode.CONFIG,
-            f"importing {modules} took longer than {seconds:g} s (limits.boot_seconds): "
-            "does a module wait for something at import?",
-        )
-    if not answer:
-        code = os.waitstatus_to_exitcode(status)
-        ending = f"it exited with {code}" if code >= 0 else f"it died of {signal.Signals(-code).name}"
-        raise Failure(ExitCode.CONFIG, f"importing {modules} ended the process: {ending}")
-    found = json.loads(answer)
+            f"importing {modules} {late} (limits.boot_seconds): does a module wait for something at import?",
+        ) from None
+    except ProbeFailed as ended:
+        raise Failure(ExitCode.CONFIG, f"importing {modules} {ended}") from None
     if "error" in found:
         raise Failure(ExitCode.CONFIG, ImportFailed(**found).told())
     return Imports(dict(found["tasks"]), found["schedules"], found["misfits"])

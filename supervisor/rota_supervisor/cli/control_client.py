@@ -127,6 +127,7 @@ class FoundMaster(NamedTuple):
     path: Path
     pid: int
     redis_url: str
+    redis_credentials: str
     namespace: str
 
     def reached_by(self, config: Config) -> Config:
@@ -134,7 +135,8 @@ class FoundMaster(NamedTuple):
         if none could be read: the fleet need not have a queue `default`."""
         tiers = () if config.tiers == Config().tiers else config.tiers
         control = Control(socket=str(self.path))
-        return structs.replace(config, redis_url=self.redis_url, namespace=self.namespace, control=control, tiers=tiers)
+        server = {"redis_url": self.redis_url, "redis_credentials": self.redis_credentials}
+        return structs.replace(config, **server, namespace=self.namespace, control=control, tiers=tiers)
 
 
 def find_master(file: Path, usable: Config) -> FoundMaster | None:
@@ -165,7 +167,9 @@ def _asked(path: Path, file: Path) -> FoundMaster | None:
             client = ControlClient(connected, path)
             answer = client.ask("address")["address"]
         if answer["file"] == str(file.absolute()):
-            return FoundMaster(path, client.master_pid, answer["redis_url"], answer["namespace"])
+            return FoundMaster(
+                path, client.master_pid, *(answer[key] for key in ("redis_url", "redis_credentials", "namespace"))
+            )
     return None
 
 

@@ -17,7 +17,7 @@ import rota
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import tls_options
+from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.headlines import GOOD
 from rota_supervisor.fleet_snapshot import in_one_line
@@ -110,7 +110,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     fleet = status_of(node)["fleet"]
     if state.no_color:
         os.environ["NO_COLOR"] = "1"  # for Textual
-    with rota.Client(config.redis_url, fleet, **tls_options(config)) as client:
+    with rota.Client(config.redis_url, fleet, **access_options(config)) as client:
         view = Top(partial(status_of, node), client)
         view.run()
     return view.return_code or ExitCode.CLEAN

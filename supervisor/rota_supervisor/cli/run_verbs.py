@@ -129,6 +129,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
         return
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
+    if config.redis_credentials:
+        raise Failure(ExitCode.CONFIG, "--embedded knows no users: leave redis_credentials out")
     # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 

@@ -34,7 +34,7 @@ from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.cli.node_verbs import token_of
 from rota_supervisor.cli.queue_verbs import warn_of_unknown
 from rota_supervisor.config.model import Config, suggestion
-from rota_supervisor.config.resolution import tls_options
+from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of, fields_of, task_facts
 from rota_supervisor.node_http import NodeSilent, node_of_url
@@ -158,7 +158,7 @@ def _client(config: Config) -> "Client":
     from rota.client.blocking.client import Client  # noqa: PLC0415 - it takes its time to import
 
     limit = config.limits.max_payload_kb
-    durability, files = config.durability, tls_options(config)
+    durability, files = config.durability, access_options(config)
     return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=durability, **files)
 
 
@@ -382,7 +382,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     state = command.current_state()
     config = state.load_to_reach()
     place = None if after == _NOW else after
-    with rota.Client(config.redis_url, config.namespace, **tls_options(config)) as client:
+    with rota.Client(config.redis_url, config.namespace, **access_options(config)) as client:
         with command.failing(
             {
                 rota.EventsOff: ExitCode.NO,

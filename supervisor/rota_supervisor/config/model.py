@@ -214,6 +214,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     redis_tls_ca: str = ""
     redis_tls_cert: str = ""
     redis_tls_key: str = ""
+    redis_credentials: str = ""
     imports: tuple[str, ...] = ()
     workers: Count | None = None
     pollers: Annotated[int, Meta(ge=1, le=2)] = 1

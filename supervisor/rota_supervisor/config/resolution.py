@@ -126,18 +126,22 @@ def server_settings(config: Config) -> ServerSettings:
     return ServerSettings(**by_name(ServerSettings, config))
 
 
-class TlsOptions(TypedDict):
-    """The files for TLS, as a client takes them."""
+class AccessOptions(TypedDict):
+    """What a client takes beside the URL: the files for TLS, and what gives user and password."""
 
     redis_tls_ca: str
     redis_tls_cert: str
     redis_tls_key: str
+    redis_credentials: str
 
 
-def tls_options(config: Config) -> TlsOptions:
+def access_options(config: Config) -> AccessOptions:
     """What a client of a command is given beside the URL."""
-    return TlsOptions(
-        redis_tls_ca=config.redis_tls_ca, redis_tls_cert=config.redis_tls_cert, redis_tls_key=config.redis_tls_key
+    return AccessOptions(
+        redis_tls_ca=config.redis_tls_ca,
+        redis_tls_cert=config.redis_tls_cert,
+        redis_tls_key=config.redis_tls_key,
+        redis_credentials=config.redis_credentials,
     )
 
 

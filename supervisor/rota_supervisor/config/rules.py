@@ -30,6 +30,7 @@ MOST_SOURCES = 50  # with each change of any key, the server compares it with al
 _STANDS_IN = "a-queue"  # for one that only the code will name
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_PROVIDER = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
 
 Rule = Callable[[Config], Iterable[Fault]]
 
@@ -60,6 +61,16 @@ def _error_of(parse: Callable[..., object], *given: object) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _redis_credentials(config: Config) -> Iterator[Fault]:
+    if not config.redis_credentials:
+        return
+    if not _PROVIDER.fullmatch(config.redis_credentials):
+        yield Fault("redis_credentials", 'expected "module:name", such as "shop.auth:login"')
+    address = parse_address(config.redis_url)
+    if address.username or address.password:
+        yield Fault("redis_credentials", "redis_url has a user or a password: leave them out there")
 
 
 def _tls_key_at_fault(config: Config) -> str:
@@ -324,6 +335,7 @@ def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _namespace),
     (("redis_url", "redis_url_file"), _redis_url),
+    (("redis_credentials", "redis_url", "redis_url_file"), _redis_credentials),
     (("imports",), _imports),
     (("tiers",), _tiers),
     (("tiers", "queues"), _queues_in_tiers),

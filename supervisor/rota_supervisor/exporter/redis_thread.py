@@ -32,6 +32,11 @@ class NoAnswer(Exception):
 class Runs(Protocol):
     """A connection, as far as it is needed here."""
 
+    @property
+    def is_to_renew(self) -> bool:
+        """Whether to replace it."""
+        ...
+
     def run(self, call: Command[T]) -> T:
         """Run a script. Raises ServerError."""
 
@@ -113,7 +118,8 @@ class RedisThread:
     def _run(self, call: Command[T]) -> T:
         # Where something is to be read although nothing was asked, the server has hung up since: it was restarted, or
         # closes who is idle.
-        if self._connection is not None and connection.wait_for(self._connection.fileno(), select.POLLIN, 0.0):
+        made = self._connection
+        if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
             self._hang_up()
         if self._connection is None:
             self._connection = self._connect()

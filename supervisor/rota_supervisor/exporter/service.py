@@ -150,16 +150,16 @@ def main() -> int:
     settings, first = exporter_settings(entrance.first.settings), entrance.first
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
-    slots_fd, bell_fd, listen_fd, stack_fd = entrance.descriptors
-    assert listen_fd is not None, "an exporter is given a socket"
-    memory = SlotMemory.to_read(slots_fd)
+    given = entrance.descriptors
+    assert given.listen is not None, "an exporter is given a socket"
+    memory = SlotMemory.to_read(given.slots)
     try:
         door = Door(settings)
     except OSError as error:
-        child_start.leave_last_words(stack_fd, f"[http] cannot be used: {error}")
+        child_start.leave_last_words(given.stack, f"[http] cannot be used: {error}")
         return EXIT_NO_DOOR
-    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(bell_fd))
-    return serve(settings, door, place, listen_fd)
+    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell))
+    return serve(settings, door, place, given.listen)
 
 
 def serve_alone(settings: ExporterSettings, door: Door, listen_fd: int) -> int:

@@ -16,13 +16,14 @@ from rota.protocol.tiers import Domain, QueueShare
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """The server and the namespace in it. The URL may carry a password; it is not shown. The files are for TLS, "" for
-    none."""
+    none. `redis_credentials`: the provider of user and password, "" for those of the URL."""
 
     redis_url: str = field(repr=False)
     namespace: str
     redis_tls_ca: str = ""
     redis_tls_cert: str = ""
     redis_tls_key: str = ""
+    redis_credentials: str = ""
 
 
 Level = Literal["debug", "info", "warning", "error"]

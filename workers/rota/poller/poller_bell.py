@@ -169,7 +169,7 @@ class PollerBell:
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False
-        connection = self._link.connection()
+        connection = self._link.connection(is_parked=self._parked_at is not None)
         if self._parked_at is None:
             self._listening.begin(connection)
             self._park(connection)
@@ -182,7 +182,10 @@ class PollerBell:
                 raise unanswered(LONG_PARK_SECONDS)
             return False
         self._link.worked()
-        self._park(connection)
+        if connection.is_to_renew:
+            self.let_go()
+        else:
+            self._park(connection)
         return reply is not None
 
     def _park(self, connection: Connection) -> None:
@@ -192,7 +195,7 @@ class PollerBell:
     def _woken_by_signal(self, now: float, deadline: float) -> bool:
         watched = [self._signals.fileno(), self._death_fd]
         if self._parked_at is not None:
-            watched.append(self._link.connection().fileno())
+            watched.append(self._link.connection(is_parked=True).fileno())
         else:
             deadline = min(deadline, self._not_before)
         ready, _, _ = select.select(watched, (), (), max(0.0, deadline - now))

@@ -9,6 +9,7 @@ that of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from rota.child.child_settings import ServerSettings
 from rota.display_text import HIDDEN, redact
 from rota.display_text import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.protocol.wire import Arg
-from rota.server.logins import SETTING, Login, Logins
+from rota.server.logins import SETTING, Login, Logins, Renewal, fleet_login, logins_of
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 DEFAULT_PORT: Final = 6379
@@ -94,6 +95,10 @@ class Address:
         """Return the login to show. May block, for a provider. Raises LoginUnknown."""
         return Login(self.username, self.password) if self.logins is None else self.logins.current()
 
+    def renewal_of(self, login: Login) -> Renewal | None:
+        """Return when to replace a connection that was made with a login, None for never."""
+        return None if self.logins is None or login.until == math.inf else Renewal(login, self.logins)
+
     def has_other_login(self, error: ServerError) -> bool:
         """Whether to connect once more after an error, since it was about a login that the provider can replace."""
         return error.refuses_login and self.logins is not None and self.logins.refused()
@@ -148,7 +153,9 @@ def address_with(url: str, access: ServerAccess) -> Address:
 def address_of(server: ServerSettings) -> Address:
     """Return the address of a fleet's server. Raises as `parse_address`."""
     files = TlsFiles(server.redis_tls_ca, server.redis_tls_cert, server.redis_tls_key)
-    return parse_address(server.redis_url, files)
+    given = server.redis_credentials
+    logins = (fleet_login.shared or logins_of(given)) if given else None
+    return address_with(server.redis_url, ServerAccess(files, logins))
 
 
 def _check_files(files: TlsFiles, *, tls: bool) -> None:

@@ -7,7 +7,6 @@ time, except for a search of the primary, whose steps have bounds of their own.
 
 import asyncio
 import contextlib
-import math
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Question, search
-from rota.server.logins import boottime, renewal_of
+from rota.server.logins import Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -37,12 +36,12 @@ class AioStreams:
         self._reader = reader
         self._writer = writer
         self._session = Session()
-        self.renew_at = math.inf  # seconds of CLOCK_BOOTTIME
+        self.renewal: Renewal | None = None
 
     @property
     def is_to_renew(self) -> bool:
         """Whether to replace it, since the password that it was made with expires soon."""
-        return self.renew_at < math.inf and boottime() >= self.renew_at
+        return self.renewal is not None and self.renewal.is_due
 
     async def ask(self, data: bytes) -> Any:
         """Send a command, and wait for its reply. Raises ServerError or OSError."""
@@ -184,7 +183,7 @@ class Opener:
             await streams.ask(each)
         with contextlib.suppress(errors.Refused):
             await streams.ask(name)
-        streams.renew_at = renewal_of(login)
+        streams.renewal = address.renewal_of(login)
 
     async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         secure = tls_context(address.tls_files) if address.tls else None

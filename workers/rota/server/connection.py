@@ -2,7 +2,6 @@
 and goes through the `wait` given at the start: a worker watches its death pipe in it."""
 
 import errno
-import math
 import os
 import select
 import socket
@@ -16,7 +15,7 @@ from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address, Answer, Question, search
-from rota.server.logins import Login, boottime, renewal_of
+from rota.server.logins import Login, Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
 
@@ -71,7 +70,7 @@ DEFAULT_OPTIONS: Final = ConnectionOptions()
 class Connection:
     """A connection, made and greeted by the constructor; after a `ConnectionLost` make a new one."""
 
-    renew_at = math.inf  # seconds of CLOCK_BOOTTIME
+    renewal: Renewal | None = None
 
     def __init__(self, address: Address, options: ConnectionOptions = DEFAULT_OPTIONS) -> None:
         """Connect, authenticate, select the database. Raises ServerError."""
@@ -104,7 +103,7 @@ class Connection:
     @property
     def is_to_renew(self) -> bool:
         """Whether to replace it, since the password that it was made with expires soon."""
-        return self.renew_at < math.inf and boottime() >= self.renew_at
+        return self.renewal is not None and self.renewal.is_due
 
     def use(self, options: ConnectionOptions) -> None:
         """Go on with these options, after a greeting that had to be quick."""
@@ -180,7 +179,7 @@ class Connection:
             self.receive()
         with suppress(errors.Refused):
             self.receive()
-        self.renew_at = renewal_of(login)
+        self.renewal = address.renewal_of(login)
 
 
 def unanswered(seconds: float) -> ConnectionLost:

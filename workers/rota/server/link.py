@@ -95,13 +95,14 @@ class Link:
         self._pipelined: Pipelined[Any] | None = None
         self.worked = self._outages.worked
 
-    def connection(self) -> Connection:
+    def connection(self, *, is_parked: bool = False) -> Connection:
         """The connection, made now if there is none; replies come in order, so that of a pipelined call has come, or
-        with it the next command would be answered. Raises ServerError."""
+        with it the next command would be answered. One on which no command is parked is replaced before its password
+        expires. Raises ServerError."""
         pipelined, self._pipelined = self._pipelined, None
         if pipelined is not None and not pipelined.take_in():
             self.close()
-        if self._connection is not None and self._connection.is_to_renew:
+        if self._connection is not None and not is_parked and self._connection.is_to_renew:
             self.close()
         if self._connection is None:
             self._connection = connect(self._address, self._options)

@@ -3,12 +3,20 @@
 Such passwords expire. A provider is called again ahead of that, and after the server refused what it gave.
 """
 
+import contextlib
 import importlib
+import json
 import math
 import operator
+import os
+import struct
+import sys
 import time
 import traceback
+import zlib
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from rota.display_text import HIDDEN, may_hold_credentials
@@ -19,6 +27,8 @@ SETTING: Final = "redis_credentials"
 # master, which looks twice a second and hands the next login to its children.
 _ASKED_AGAIN_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
+_HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
+_MOST_BYTES: Final = 1 << 17
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 
@@ -67,12 +77,6 @@ class Login(NamedTuple):
         return self.since + _RENEWED_AFTER * (self.until - self.since)
 
 
-def renewal_of(login: Login) -> float:
-    """Return when to replace a connection that is made now, `inf` for never. If the next login is late already, the
-    connection lasts until the server ends it."""
-    return login.renew_at if login.renew_at > boottime() else math.inf
-
-
 @runtime_checkable
 class Logins(Protocol):
     """A source of the login to show, for connections."""
@@ -88,6 +92,18 @@ class Logins(Protocol):
     def refused(self) -> bool:
         """Take note that the server refused the login; return whether there may be another one at once."""
         ...
+
+
+class Renewal(NamedTuple):
+    """When to replace a connection: its login expires soon, and there is another one."""
+
+    login: Login
+    logins: Logins
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to replace it now."""
+        return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 
 def boottime() -> float:
@@ -109,16 +125,81 @@ class ProvidedLogins:
         return login if login is not None and boottime() < login.ask_at else None
 
     def current(self) -> Login:
-        """Return the login. Calls the provider if necessary. Raises LoginUnknown."""
-        login = self.kept()
+        """Return the login. Calls the provider if necessary. Raises LoginUnknown unless the last login is valid."""
+        login, last = self.kept(), self._login
         self._is_new = login is None
-        self._login = login = login or ask(self._provider)
+        try:
+            login = login or ask(self._provider)
+        except LoginUnknown:
+            now = boottime()
+            if last is None or now >= last.until:
+                raise
+            login = last._replace(since=now)  # so that the provider is called again in what is left of its time
+        self._login = login
         return login
 
     def refused(self) -> bool:
         """Forget the login. There may be another one unless the provider was called for it just now."""
         self._login = None
         return not self._is_new
+
+
+class SharedLogins:
+    """The login of a fleet, in memory that its master writes and its children read; and a bell for them to ring when
+    the server refuses it. A reader that meets a writer looks again."""
+
+    def __init__(self, memory: int, bell: int) -> None:
+        self.memory = memory
+        self.bell = bell
+        self.to_read = memory  # the descriptor to hand to a child, which cannot write by it
+
+    @classmethod
+    def create(cls, login: Login) -> "SharedLogins":
+        """Make the memory, with a login in it, and the bell."""
+        bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell)
+        made.put(login)
+        made.to_read = os.open(f"/proc/self/fd/{made.memory}", os.O_RDONLY | os.O_CLOEXEC)
+        return made
+
+    def put(self, login: Login) -> None:
+        """Replace the login; for the master."""
+        body = json.dumps(login).encode()
+        os.pwrite(self.memory, _HEAD.pack(len(body), zlib.crc32(body)) + body, 0)
+
+    def current(self) -> Login:
+        """Return the login."""
+        while True:
+            said = os.pread(self.memory, _MOST_BYTES, 0)
+            length, checksum = _HEAD.unpack_from(said)
+            body = said[_HEAD.size : _HEAD.size + length]
+            if zlib.crc32(body) == checksum:
+                return Login(*json.loads(body))
+
+    kept = current
+
+    def refused(self) -> bool:
+        """Tell the master, which asks the provider again. It takes a while until there is another login."""
+        with contextlib.suppress(BlockingIOError):  # it was told often enough
+            os.eventfd_write(self.bell, 1)
+        return False
+
+    def take_refusals(self) -> bool:
+        """Whether the server has refused the login since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            return os.eventfd_read(self.bell) > 0
+        return False
+
+
+class FleetLogin:
+    """The login of the fleet that this process belongs to. None in any other process, and without a provider."""
+
+    def __init__(self) -> None:
+        self.shared: SharedLogins | None = None
+
+
+fleet_login: Final = FleetLogin()
+"""The master and its children set it before anything connects."""
 
 
 def logins_of(provider: Any) -> Logins | None:
@@ -151,7 +232,7 @@ def ask(provider: CredentialProvider) -> Login:
 def _imported(provider: str, named: str) -> Any:
     module, _, name = provider.partition(":")
     try:
-        imported = importlib.import_module(module)
+        imported = _import(module)
     except Exception as error:  # noqa: BLE001 - likewise
         raise ProviderFault(f"{named}: the module {module!r} does not import: {_told(error)}") from None
     try:
@@ -162,6 +243,18 @@ def _imported(provider: str, named: str) -> Any:
         kind = type(found).__name__
         raise ProviderFault(f"{named}: it is a {kind}: name a function, or an object with get_credentials()")
     return found
+
+
+def _import(module: str) -> ModuleType:
+    """Import a module, also from the current folder, where `rota.toml` may be that names it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        folder = str(Path.cwd())
+        if folder in sys.path or not f"{module}.".startswith(f"{error.name}."):
+            raise
+    sys.path.append(folder)
+    return importlib.import_module(module)
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:

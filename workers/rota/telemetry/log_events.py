@@ -68,6 +68,8 @@ CONDITION_WORKS: Final = "condition.works"
 REDIS_LOST: Final = "redis.lost"
 REDIS_BACK: Final = "redis.back"
 REDIS_REFUSED: Final = "redis.refused"
+LOGIN_RENEWED: Final = "login.renewed"
+LOGIN_FAILED: Final = "login.failed"
 REDIS_EVICTS_KEYS: Final = "redis.evicts_keys"
 REDIS_KEEPS_KEYS: Final = "redis.keeps_keys"
 

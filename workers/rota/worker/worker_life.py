@@ -23,6 +23,7 @@ from rota.protocol.tiers import pack_tiers
 from rota.server.address import address_of
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
+from rota.server.logins import fleet_login
 from rota.soft_limit import soft_limit
 from rota.tasks.claimed_call import Preparer, StartSteps
 from rota.tasks.fleet_settings import ClientSettings, own_fleet
@@ -63,6 +64,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
         redis_tls_ca=server.redis_tls_ca,
         redis_tls_cert=server.redis_tls_cert,
         redis_tls_key=server.redis_tls_key,
+        redis_credentials=fleet_login.shared,
     )
     try:
         for hook in default_hooks.worker_start:

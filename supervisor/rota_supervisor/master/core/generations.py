@@ -67,11 +67,10 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
     """What a reload cannot change, each with the advice to restart."""
-    return [
-        Fault(key, "cannot be changed by a reload: stop the master and start it again")
-        for key in _NEEDS_RESTART
-        if getattr(old, key) != getattr(new, key)
-    ]
+    changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
+    if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider may follow another
+        changed.append("redis_credentials")
+    return [Fault(key, "cannot be changed by a reload: stop the master and start it again") for key in changed]
 
 
 def oversized_pools(config: Config) -> list[Fault]:

@@ -166,6 +166,7 @@ SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
 # QUEUE for each queue that it serves.
 KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
     WorkerSettings: {
+        "server": ("redis_credentials",),
         "concurrency": ("pools.POOL.concurrency",),
         "tiers": (
             "tiers",
@@ -179,6 +180,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
         "log": ("log.",),
     },
     PollerSettings: {
+        "server": ("redis_credentials",),
         "lease_seconds": ("lease.seconds",),
         "dead_max_age_seconds": ("dead.max_age_seconds",),
         "dead_max_count": ("dead.max_count",),
@@ -187,6 +189,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
         "log": ("log.",),
     },
     ExporterSettings: {
+        "server": ("redis_credentials",),
         "queues": (
             *("tiers", "metrics.lag_objective_seconds", "metrics.lag_target"),
             *(f"queues.QUEUE.{key}" for key in ("weight", "lag_objective_seconds", "lag_target")),

@@ -14,6 +14,7 @@ from typing import Final
 
 from rota.child.child_life import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
+from rota.server.logins import fleet_login
 from rota_supervisor import messages
 from rota_supervisor.child_start import Spawner, greet
 from rota_supervisor.layout import CHANNEL_FD, STACK_FILE, Role
@@ -118,6 +119,11 @@ def _message_of(packet: bytes) -> messages.Message:
         return messages.Warned(f"a module wrote to descriptor {CHANNEL_FD}, which is not its own: {wrote}")
 
 
+def _login_fds() -> tuple[int, ...]:
+    shared = fleet_login.shared
+    return () if shared is None else (shared.to_read, shared.bell)
+
+
 def _copy(fd: int) -> int | None:
     try:
         return os.dup(fd)
@@ -160,7 +166,7 @@ class Processes:
         stack_fd = self._make_stack(child)
         whose = child.role.value, self._node, os.getpid(), child.slot, child.nonce
         listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
-        descriptors = messages.Descriptors(self._memory.fd, self._bell_fd, listen_fd, stack_fd)
+        descriptors = messages.Descriptors(self._memory.fd, self._bell_fd, listen_fd, stack_fd, *_login_fds())
         try:
             started = self._spawner.begin(child.role)
             greet(started, messages.First(*whose, effect.settings), descriptors)

@@ -218,7 +218,8 @@ class MasterPort(ControlPort):
     def address(self) -> Answer:
         """Return the server with its password, for those who may read the socket, the namespace and the file."""
         config, file = self._inbox.state.config, self._inbox.state.surroundings.file
-        return {"redis_url": config.redis_url, "namespace": config.namespace, "file": file}
+        server = {"redis_url": config.redis_url, "redis_credentials": config.redis_credentials}
+        return {**server, "namespace": config.namespace, "file": file}
 
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
         """Ask for something; the answer comes with the effect `Respond`. Raises RequestRefused."""

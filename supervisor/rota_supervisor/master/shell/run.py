@@ -15,10 +15,12 @@ from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact
 from rota.protocol.schedule_store import ScheduleStore
+from rota.server.logins import fleet_login
 from rota.telemetry import log, log_events
 from rota_supervisor.child_start import Spawner
+from rota_supervisor.code_probe import fetch_login
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config, ConfigError
+from rota_supervisor.config.model import Config, ConfigError, Fault
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.control.socket_server import ControlPlace, serve_control
 from rota_supervisor.exits import ExitCode, Failure
@@ -32,6 +34,7 @@ from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects import master_output
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listen_socket import ListenSocket
+from rota_supervisor.master.effects.login_keeper import LoginKeeper, begin_logins
 from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
@@ -133,6 +136,7 @@ def run_master(options: RunOptions) -> None:
     master_output.tell_in_log()
     try:
         check_sizes(config)
+        begin_logins(config, options.import_paths[0])
         for warning in [*options.loaded.warnings, *options.check_server(), *reaper.warnings_of_oom()]:
             log.logger().warning(log_events.CONFIG_WARNING, warning=warning)
         manager = options.manager
@@ -179,6 +183,7 @@ class _Master:
         memory, node = make_slots(), state.surroundings.node
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
+        self._keeper = self._login_keeper()
         self._listening = ListenSocket(happened)
         self._processes = Processes(
             memory,
@@ -206,6 +211,11 @@ class _Master:
         self._take_handlers()
         reaper = Reaper(state, memory, self._processes.stacks, happened)
         self.loop = MasterLoop(inbox, memory, self._processes.hear, reaper.reap, lambda: self._redis.silent_since)
+
+    def _login_keeper(self) -> LoginKeeper | None:
+        folder = self._options.import_paths[0]
+        shared = fleet_login.shared
+        return None if shared is None else LoginKeeper(self._state, shared, lambda named: fetch_login(named, folder))
 
     def _take_handlers(self) -> None:
         """Say who carries out which effect."""
@@ -246,6 +256,8 @@ class _Master:
         keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
         keep(self._progress.carry)
+        if self._keeper is not None:
+            keep(self._keeper.keep)
         self._background.start(self._serve())
         file = file_watch.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
         keep(lambda: file.watch(lambda: bool(options.code) or state.config.watch_config))
@@ -292,4 +304,14 @@ class _Master:
         except ConfigError as error:
             loaded = Loaded(error.usable, {}, (), error.content)
             event = ConfigurationRead(effect.ticket, loaded, tuple(error.faults))
-        self._inbox.happened(event)
+        provider = event.loaded.config.redis_credentials
+        if self._keeper is None or event.faults or provider in ("", self._state.config.redis_credentials):
+            self._inbox.happened(event)
+        else:
+            self._background.start(self._try_provider(self._keeper, event, provider))
+
+    async def _try_provider(self, keeper: LoginKeeper, event: ConfigurationRead, provider: str) -> None:
+        """Let a reload go on that brings another provider, with a fault if that gives no login."""
+        fault = await keeper.fault_of(provider)
+        faults = (Fault("redis_credentials", fault),) if fault else ()
+        self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))

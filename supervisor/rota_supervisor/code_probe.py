@@ -1,0 +1,103 @@
+"""Questions to the application's code, each answered by a process of its own (`rota_supervisor.task_modules`).
+
+So it is answered within a time, whatever the code does; and nothing of the code, of its threads and of what it started
+is left in the process that asked.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rota.server.connection import wait_for
+from rota.server.logins import Login, LoginUnknown, ProviderFault
+from rota_supervisor.process import spawn_python
+
+ANSWER_FD: Final = 3
+PROVIDER_SECONDS: Final = 30.0  # for which a provider of passwords is waited for
+_ANSWERS: Final = "rota_supervisor.task_modules"  # by name: a master never imports it
+_READ_BYTES: Final = 65_536
+
+
+class ProbeFailed(Exception):
+    """The process gave no answer; the text continues a sentence."""
+
+
+class TookTooLong(ProbeFailed):
+    """The process gave no answer in time."""
+
+
+def ask_code(folder: str, modules: Sequence[str], question: Mapping[str, Any], seconds: float) -> Any:
+    """Return the answer of a process that imports from the folder first. Raises ProbeFailed."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    asking = os.memfd_create("question", os.MFD_CLOEXEC)  # no argument: these end at 128 KiB
+    try:
+        os.write(asking, json.dumps({**question, "parent": os.getpid()}).encode())
+        os.lseek(asking, 0, os.SEEK_SET)
+        pid = _spawn([folder, *modules], asking, writing)
+    finally:
+        os.close(asking)
+        os.close(writing)
+    status = None
+    try:
+        answer = _read_line(reading, time.monotonic() + seconds)
+    finally:
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # a master that reaps all its children was quicker
+            _, status = os.waitpid(pid, 0)
+    if answer is None:
+        raise TookTooLong(f"took longer than {seconds:g} s")
+    if not answer:
+        raise ProbeFailed(f"ended the process{_ending(status)}")
+    return json.loads(answer)
+
+
+def _spawn(arguments: Sequence[str], asking: int, writing: int) -> int:
+    descriptors = {0: asking, ANSWER_FD: writing, 1: 2}  # what modules print is no data of ours
+    actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
+    return spawn_python(["-m", _ANSWERS, *arguments], actions)
+
+
+def _read_line(fd: int, deadline: float) -> bytes | None:
+    """All that comes until a line ends or the other end closes; None when that is not in time."""
+    data = b""
+    while wait_for(fd, select.POLLIN, deadline - time.monotonic()):
+        part = os.read(fd, _READ_BYTES)
+        data += part
+        if not part or data.endswith(b"\n"):
+            return data
+    return None
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return ""
+    code = os.waitstatus_to_exitcode(status)
+    return f": it exited with {code}" if code >= 0 else f": it died of {signal.Signals(-code).name}"
+
+
+def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
+    """Return the login of a provider. Raises ProviderFault or LoginUnknown."""
+    try:
+        answer = ask_code(folder, (), {"provider": provider}, seconds)
+    except (ProbeFailed, OSError) as error:
+        raise LoginUnknown(f"the provider {provider!r} cannot be asked: it {error}") from None
+    if "error" in answer:
+        raise (ProviderFault if answer["is_fault"] else LoginUnknown)(answer["error"])
+    return Login(**answer)
+
+
+def login_answer(login: Login) -> dict[str, Any]:
+    """Return the answer that `fetch_login` reads."""
+    return login._asdict()
+
+
+def fault_answer(error: LoginUnknown) -> dict[str, Any]:
+    """Return the answer of which `fetch_login` makes the error again."""
+    return {"error": str(error), "is_fault": isinstance(error, ProviderFault)}

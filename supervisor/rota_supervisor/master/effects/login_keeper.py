@@ -1,0 +1,101 @@
+"""The login of a fleet whose password a provider of the application gives (`redis_credentials`).
+
+The master imports no code of the application, so a process of its own asks the provider. The login goes into memory
+that all children read as they connect (`rota.server.logins.SharedLogins`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rota.child.child_life import boottime_seconds
+from rota.durations import Backoff
+from rota.server.logins import Login, LoginUnknown, ProviderFault, SharedLogins, fleet_login
+from rota.telemetry import log, log_events
+from rota_supervisor.code_probe import fetch_login
+from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.effects.background import beside
+
+LOOK_SECONDS: Final = 0.5
+FIRST_PAUSE_SECONDS: Final = 1.0
+MOST_PAUSE_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class RenewalPlan:
+    """When a provider is asked again: ahead of the end of its login, when the server refused that, and when another
+    provider is set. It is asked at growing intervals while that does not help."""
+
+    login: Login
+    provider: str
+    is_refused: bool = False
+    _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS))
+    _not_before: float = 0.0
+
+    def is_due(self, provider: str, now: float) -> bool:
+        """Whether to ask this provider, which is in force now."""
+        is_wanted = self.is_refused or provider != self.provider or now >= self.login.ask_at
+        if not is_wanted and now >= self._not_before:
+            self._backoff.reset()
+        return is_wanted and now >= self._not_before
+
+    def asked(self, provider: str, login: Login | None, now: float) -> None:
+        """Take note of the answer, None if the provider failed."""
+        self._not_before = now + self._backoff.next_seconds()
+        if login is not None:
+            self.login, self.provider, self.is_refused = login, provider, False
+
+
+class LoginKeeper:
+    """Keeps the login in the shared memory valid."""
+
+    def __init__(self, state: MasterState, shared: SharedLogins, fetch: Callable[[str], Login]) -> None:
+        """`fetch` asks a provider, raises LoginUnknown, and may block."""
+        self._state = state
+        self._shared = shared
+        self._fetch = fetch
+        self._plan = RenewalPlan(shared.current(), state.config.redis_credentials)
+
+    async def keep(self) -> None:
+        """Look twice a second whether the provider is to be asked, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._plan.is_refused |= self._shared.take_refusals()
+            provider = self._state.config.redis_credentials
+            if self._plan.is_due(provider, boottime_seconds()):
+                await self._renew(provider)
+
+    async def _renew(self, provider: str) -> None:
+        login = None
+        try:
+            login = await beside(lambda: self._fetch(provider))
+        except (LoginUnknown, OSError) as error:
+            log.logger().error(log_events.LOGIN_FAILED, error=str(error))
+        else:
+            self._shared.put(login)
+            self._shared.take_refusals()  # of the one before
+            log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
+        self._plan.asked(provider, login, boottime_seconds())
+
+    async def fault_of(self, provider: str) -> str:
+        """Return what is wrong with a provider that a reload brings, "" if it gives a login."""
+        try:
+            await beside(lambda: self._fetch(provider))
+        except (LoginUnknown, OSError) as error:
+            return str(error)
+        return ""
+
+
+def begin_logins(config: Config, folder: str) -> None:
+    """Ask the provider for the first login, if there is one, and put it into memory to be shared. Raises Failure."""
+    if not config.redis_credentials:
+        return
+    try:
+        login = fetch_login(config.redis_credentials, folder)
+    except LoginUnknown as error:
+        code = ExitCode.CONFIG if isinstance(error, ProviderFault) else ExitCode.UNREACHABLE
+        raise Failure(code, str(error)) from None
+    fleet_login.shared = SharedLogins.create(login)

@@ -1,0 +1,186 @@
+"""Fleets whose password a provider of the application gives: no process needs a restart when it changes."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.server.logins import LoginUnknown
+from rota_supervisor.code_probe import fetch_login
+from support.fleet_process import rota, toml
+from support.fleets import RunningFleet
+from support.growing_files import logged
+from support.servers import Server, server_binaries
+from support.vault import USER, Vault
+from support.waiting import until
+
+_OWN = """
+import rota
+
+
+@rota.task
+def follow(rest: int) -> None:
+    if rest:
+        follow.enqueue(rest - 1)
+
+
+@rota.task(queue="many")
+async def follow_together(rest: int) -> None:
+    if rest:
+        await follow_together.aenqueue(rest - 1)
+"""
+
+
+@pytest.fixture(name="vault", params=server_binaries())
+def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+    server = Server(server_binaries()[request.param], tmp_path_factory.mktemp("server")).start()
+    vault = Vault(server)
+    vault.serve_in(tmp_path)
+    (tmp_path / "own.py").write_text(_OWN)
+    yield vault
+    vault.admin.close()
+    server.stop()
+
+
+@pytest.fixture(name="fleet")
+def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
+    """A fleet that is not started; its own client needs no password."""
+    pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
+    settings: dict[str, Any] = {
+        "imports": ["tasks", "own"],
+        "tiers": [["default", "many"]],
+        "pools": pools,
+        "pollers": 2,
+    }
+    made = RunningFleet(vault.server.url, namespace, tmp_path, redis_credentials="auth:login", **settings)
+    yield made
+    made.close()
+
+
+def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
+    """The lines of the log with this event."""
+    return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
+
+
+def run_chain(fleet: RunningFleet) -> None:
+    """Run tasks that enqueue the next one, in workers of both kinds."""
+    for name, queue in (("follow", "default"), ("follow_together", "many")):
+        fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)
+    until(lambda: fleet.asked("audit")["live"] == 0, "the end of every task")
+
+
+def test_a_password_that_changes_under_a_fleet_is_asked_for_and_no_process_dies(
+    vault: Vault, fleet: RunningFleet
+) -> None:
+    fleet.start()
+    assert vault.asked_in() == 1  # for all processes
+    run_chain(fleet)
+    before, pids = vault.names(), {process.pid for process in fleet.processes()}
+    assert len(before) == 10
+    vault.change("quince-2")
+    vault.publish()
+    until(lambda: vault.names() == before, "connections with the new password", 60)
+    run_chain(fleet)
+    assert {process.pid for process in fleet.processes()} == pids
+    until(lambda: "rota_queue_ready_tasks" in fleet.get("/metrics")[1], "the exporter has read the queues")
+    [renewed] = events(fleet, "login.renewed")
+    assert renewed["user"] == USER
+    for verb in (["check"], ["queue", "ls"], ["audit"], ["task", "enqueue", "follow", "0"]):
+        done = fleet.rota(*verb)
+        assert done.returncode == 0, (verb, done.stderr)
+    shown = [fleet.log_text(), *(fleet.rota(*verb).stdout for verb in (["config", "print"], ["status"]))]
+    assert not any("quince" in text for text in shown)
+
+
+def test_connections_are_replaced_before_the_password_expires_and_nobody_notices(
+    vault: Vault, fleet: RunningFleet
+) -> None:
+    vault.lifetime = 8
+    vault.publish()
+    fleet.start()
+    before = vault.connections()
+    until(lambda: len(events(fleet, "login.renewed")) >= 2, "the third password")
+    run_chain(fleet)
+    until(lambda: not vault.connections() & before, "another connection for each one", 60)
+    assert events(fleet, "redis.lost") == []
+
+
+def test_a_provider_that_fails_is_asked_again_and_again(vault: Vault, fleet: RunningFleet) -> None:
+    fleet.start()
+    vault.change("quince-2")
+    vault.publish("the vault is sealed")
+    until(lambda: len(events(fleet, "login.failed")) >= 2, "a provider that was asked twice")
+    assert "ConnectionError: the vault is sealed" in events(fleet, "login.failed")[0]["error"]
+    vault.publish()
+    run_chain(fleet)
+
+
+def test_a_reload_takes_another_provider_and_refuses_one_that_gives_no_login(fleet: RunningFleet) -> None:
+    fleet.start()
+    fleet.edit(redis_credentials="auth:broken")
+    refused = fleet.rota("reload")
+    assert refused.returncode == 78, refused.stderr
+    assert "the provider returned str: have it return (user, password)" in refused.stderr
+    fleet.edit(redis_credentials="auth:other")
+    assert fleet.rota("reload").returncode == 0
+    until(lambda: events(fleet, "login.renewed"), "a login of the other provider")
+    run_chain(fleet)
+    fleet.edit(redis_credentials="")
+    assert "cannot be changed by a reload" in fleet.rota("reload").stderr
+
+
+def test_a_provider_that_hangs_holds_nobody_up(vault: Vault, fleet: RunningFleet, tmp_path: Path) -> None:
+    with pytest.raises(LoginUnknown, match=r"'auth:hanging' cannot be asked: it took longer than 0\.5 s"):
+        fetch_login("auth:hanging", str(tmp_path), 0.5)
+    fleet.start()
+    (tmp_path / "auth.py").write_text((tmp_path / "auth.py").read_text() + "\nlogin = hanging\n")
+    vault.admin.execute_command("CLIENT", "KILL", "USER", USER)  # type: ignore[no-untyped-call]  # of redis-py
+    vault.change("quince-2")
+    until(lambda: events(fleet, "redis.lost"), "the loss of the connection")
+    assert fleet.rota("status").returncode == 0
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+
+
+REFUSED = {
+    "no module": ("nothing:login", "", 78, "the module 'nothing' does not import: ModuleNotFoundError"),
+    "no such name": ("auth:nothing", "", 78, "the module 'auth' has no 'nothing'"),
+    "no login": ("auth:broken", "", 78, "the provider returned str: have it return (user, password)"),
+    "a failure": ("auth:login", "sealed", 69, "the provider failed: ConnectionError: sealed"),
+    "a wrong form": ("auth.login", "", 78, 'redis_credentials: expected "module:name", such as "shop.auth:login"'),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_a_fleet_without_a_login_is_refused_with_what_to_do(
+    vault: Vault, fleet: RunningFleet, refused: tuple[str, str, int, str]
+) -> None:
+    provider, failure, code, message = refused
+    vault.publish(failure)
+    fleet.edit(redis_credentials=provider)
+    checked = fleet.rota("check", "--no-imports")
+    assert (checked.returncode, message in checked.stderr) == (code, True), checked.stderr
+    assert fleet.launch().exit_code() == code
+    assert message in fleet.log_text()
+
+
+def test_a_login_that_the_server_refuses_is_told_with_its_setting(vault: Vault, fleet: RunningFleet) -> None:
+    vault.change("quince-2", known=False)
+    checked = fleet.rota("check", "--no-imports")
+    assert checked.returncode == 69
+    assert "WRONGPASS" in checked.stderr
+    assert "its permissions in redis_credentials" in checked.stderr
+    assert fleet.launch().exit_code() == 69
+
+
+def test_a_url_with_a_password_beside_a_provider_is_a_fault(namespace: str, tmp_path: Path) -> None:
+    url = "redis://shop:hunter2@127.0.0.1:1/0"
+    (tmp_path / "rota.toml").write_text(
+        toml({"redis_url": url, "redis_credentials": "auth:login", "namespace": namespace})
+    )
+    checked = rota(tmp_path, "check", "--no-imports")
+    assert checked.returncode == 78
+    assert "redis_credentials: redis_url has a user or a password: leave them out there" in checked.stderr
+    assert "hunter2" not in checked.stderr

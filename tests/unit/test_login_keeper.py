@@ -1,0 +1,74 @@
+"""When the master asks a provider of passwords again, and how its children see what it gave."""
+
+import os
+
+from rota.server.logins import Login, SharedLogins
+from rota_supervisor.master.effects.login_keeper import MOST_PAUSE_SECONDS, RenewalPlan
+
+NOW = 1000.0
+FOR_EVER = Login("shop", "word", NOW)
+OF_A_MINUTE = Login("shop", "word", NOW, NOW + 60)
+
+
+def test_a_login_without_an_end_is_asked_for_only_when_it_is_refused_or_another_provider_set() -> None:
+    plan = RenewalPlan(FOR_EVER, "a:b")
+    assert not plan.is_due("a:b", NOW + 1e9)
+    assert plan.is_due("c:d", NOW)
+    plan.is_refused = True
+    assert plan.is_due("a:b", NOW)
+
+
+def test_a_login_is_asked_for_when_a_fifth_of_its_life_is_left() -> None:
+    plan = RenewalPlan(OF_A_MINUTE, "a:b")
+    assert [plan.is_due("a:b", NOW + seconds) for seconds in (0, 47.9, 48, 90)] == [False, False, True, True]
+    plan.asked("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
+    assert not plan.is_due("a:b", NOW + 80)
+
+
+def test_a_provider_that_does_not_help_is_asked_at_growing_intervals() -> None:
+    plan, now, asked = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
+    while now < NOW + 600:
+        if plan.is_due("a:b", now):
+            plan.asked("a:b", FOR_EVER if asked % 2 else None, now)
+            asked += 1
+        plan.is_refused = True
+        now += 0.5
+    assert 600 / MOST_PAUSE_SECONDS <= asked <= 100
+
+
+def test_after_a_quiet_time_a_refusal_is_met_at_once() -> None:
+    plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
+    for _ in range(9):
+        plan.asked("a:b", None, NOW)
+    plan.asked("a:b", FOR_EVER, NOW)
+    assert not plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
+    plan.is_refused = True
+    assert plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
+
+
+def test_children_read_the_login_that_was_put_last_and_cannot_write_it() -> None:
+    shared = SharedLogins.create(OF_A_MINUTE)
+    child = SharedLogins(shared.to_read, shared.bell)
+    assert child.current() == child.kept() == OF_A_MINUTE
+    for password in ("w" * 50_000, "short"):
+        shared.put(FOR_EVER._replace(password=password))
+        assert child.current().password == password
+    try:
+        child.put(FOR_EVER)
+    except OSError:
+        assert child.current().password == "short"
+    else:
+        raise AssertionError("a child wrote the login")
+    for fd in (shared.memory, shared.to_read, shared.bell):
+        os.close(fd)
+
+
+def test_a_refusal_is_told_to_the_master_once_and_promises_nothing() -> None:
+    shared = SharedLogins.create(FOR_EVER)
+    child = SharedLogins(shared.to_read, shared.bell)
+    assert not shared.take_refusals()
+    assert not child.refused()
+    assert not child.refused()
+    assert [shared.take_refusals() for _ in range(2)] == [True, False]
+    for fd in (shared.memory, shared.to_read, shared.bell):
+        os.close(fd)
