@@ -18,11 +18,21 @@ from rota.protocol.wire import shown, text_of
 from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.logins import LoginUnknown, ProviderFault
-from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError, TlsFault
+from rota.server.server_errors import (
+    REASON_PROTOCOL,
+    REASON_SENTINEL,
+    ConnectionLost,
+    PushedBack,
+    Refused,
+    ServerError,
+    TlsFault,
+    TlsFilesFault,
+)
 from rota.server.session import Durability
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import server_settings
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.notice import first_sentence
 
 OLDEST_REDIS: Final = (7, 0)
 OLDEST_VALKEY: Final = (7, 2)
@@ -33,8 +43,11 @@ SAFE_POLICY: Final = "noeviction"
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
 _NO_PERMISSION: Final = "noperm"
-_NOT_LET_IN: Final = frozenset({_NO_PERMISSION, "wrongpass"})
+_NO_DATABASE: Final = "DB index is out of range"
+_NO_FIELD: Final = ""
 _EVAL: Final = "EVAL"
+# Allowed to a user without keys: they take none, or take none when ACLs are asked about them with too few arguments.
+_WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
 _OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
 _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "none": frozenset(),
@@ -137,6 +150,14 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
     return warnings
 
 
+def warnings_of_memory(info: Mapping[str, str]) -> list[str]:
+    """Return that the server takes no more tasks, if its memory is full."""
+    used, limit = (int(info.get(key, 0)) for key in ("used_memory", "maxmemory"))
+    if not limit or used < limit:
+        return []
+    return [f"the server uses all of its maxmemory ({limit} bytes): until it is raised, no task can be enqueued"]
+
+
 def _numbers(release: str) -> tuple[int, ...]:
     parts = release.split(".")[:2]
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (0,)
@@ -172,28 +193,41 @@ def connected(config: Config) -> Iterator[Connection]:
         code = ExitCode.CONFIG if isinstance(error, ProviderFault) else ExitCode.UNREACHABLE
         raise Failure(code, str(error)) from None
     except ServerError as error:
+        if isinstance(error, TlsFilesFault):
+            raise Failure(ExitCode.CONFIG, str(error)) from None
         place = "redis_credentials" if config.redis_credentials else "redis_url"
         message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, place)}"
         raise Failure(ExitCode.UNREACHABLE, message) from None
 
 
+_TO_THE_RIGHT_PLACE: Final = "set redis_url (or ROTA_REDIS_URL) to the right place"
+# By the reason of an error: what is wrong with the server, and what to do.
+_WHAT_IS_WRONG: Final = {
+    REASON_SENTINEL: "cannot be found: {error}: check that sentinels and servers run, and their names in redis_url",
+    REASON_PROTOCOL: f"does not answer as Redis does: {{error}}: {_TO_THE_RIGHT_PLACE}",
+    "readonly": "is a replica and takes no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
+    "misconf": "refuses writes: {error}: mend what its log reports, such as a full disk or a missing folder",
+    "noauth": (
+        "wants a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user before the "
+        "colon if there is one, or have redis_url_file name a file with such a URL"
+    ),
+    **dict.fromkeys(
+        (_NO_PERMISSION, "wrongpass"),
+        "cannot be used: {error}: check the user, the password and its permissions in {credentials_in}",
+    ),
+}
+
+
 def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
-    match error:
-        case ConnectionLost() if error.reason == REASON_SENTINEL:
-            return f"leads nowhere: {error}: see that sentinels and servers run, and that redis_url names them rightly"
-        case ConnectionLost() if not isinstance(error, TlsFault):
-            return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
-        case PushedBack():
-            return f"refuses for now: {error}: try again when it has recovered"
-        case _ if error.reason == "noauth":
-            return (
-                "wants a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user "
-                "before the colon if there is one, or have redis_url_file name a file with such a URL"
-            )
-        case _ if error.reason in _NOT_LET_IN:
-            return f"cannot be used: {error}: check the user, the password and its permissions in {credentials_in}"
-        case _:
-            return f"cannot be used: {error}"
+    if error.reason in _WHAT_IS_WRONG:
+        return _WHAT_IS_WRONG[error.reason].format(error=first_sentence(str(error)), credentials_in=credentials_in)
+    if _NO_DATABASE in str(error):
+        return f"has no such database: {error}: use a lower number, usually 0 to 15, or raise databases in its settings"
+    if isinstance(error, ConnectionLost) and not isinstance(error, TlsFault):
+        return f"is not reachable: {error}: start it, or {_TO_THE_RIGHT_PLACE}"
+    if isinstance(error, PushedBack):
+        return f"refuses for now: {error}: try again when it has recovered"
+    return f"cannot be used: {error}"
 
 
 def check_server(config: Config, *, begin: bool) -> CheckedServer:
@@ -201,7 +235,8 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
-    failover = address_of(server_settings(config)).sentinels is not None
+    address = address_of(server_settings(config))
+    failover = address.sentinels is not None
     with connected(config) as connection:
         info = _information(connection, config)
         faults = [
@@ -211,14 +246,17 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
         ]
         if not faults:  # judged before any script runs: an old server cannot even read their first line
             needed = needed_commands(config.durability, failover=failover)
-            faults = faults_of_permissions(forbidden_commands(connection, Keys(config.namespace).tasks, needed))
+            key, user = Keys(config.namespace).tasks, address.login().user or "default"
+            faults = faults_of_permissions(
+                forbidden_commands(connection, key, needed), user=user, namespace=config.namespace
+            )
             faults += _faults_of_adoption(connection, config)
         if not faults:
             faults = _faults_of_namespace(connection, config.namespace, begin=begin)
     if faults:
         where = redact(config.redis_url)
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
-    warnings = warnings_of_durability(info, config.durability, failover=failover)
+    warnings = [*warnings_of_memory(info), *warnings_of_durability(info, config.durability, failover=failover)]
     return CheckedServer(version_of(info), warnings)
 
 
@@ -246,7 +284,9 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool)
     if begin:
         version = connection.run(Store(namespace).open())
     else:
-        version = text_of(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
+        meta = Keys(namespace).meta
+        connection.execute("HDEL", meta, _NO_FIELD)  # changes nothing, and is refused if the server takes no writes
+        version = text_of(connection.execute("HGET", meta, _VERSION_FIELD) or PROTOCOL_VERSION)
     fault = fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []
 
@@ -286,14 +326,22 @@ def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
     return [fault for key, forbidden in found for fault in faults_of_permissions(forbidden, key)]
 
 
-def faults_of_permissions(forbidden: list[str], source: str = "") -> list[str]:
-    """What to say of that, if it is so on the key of a classic queue; nothing when all is allowed."""
+def faults_of_permissions(
+    forbidden: list[str], source: str = "", *, user: str = "<user>", namespace: str = ""
+) -> list[str]:
+    """Return what is missing and the command that grants it; nothing if nothing is forbidden.
+
+    `source`: the key of a classic queue that the commands are for; else they are for the keys of `namespace`.
+    """
     if not forbidden:
         return []
-    granted = " ".join(f"+{command.lower()}" for command in forbidden) + (source and f" ~{source}")
-    if _EVAL in forbidden:  # what else is missing cannot be asked
-        return [
-            f"its ACL forbids the user of redis_url to run EVAL; all that a fleet runs: ACL SETUSER <user> {granted}"
-        ]
-    what = ", ".join(forbidden) + (source and f' on "{source}", which [adopt] names')
-    return [f"its ACL forbids the user of redis_url to run {what}: ACL SETUSER <user> {granted}"]
+    forbids = f"its ACL forbids the user {user!r}"
+    granted = " ".join(f"+{command.lower()}" for command in forbidden)
+    grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
+    if _EVAL in forbidden:  # without it, nothing else can be checked
+        return [f"{forbids} to run EVAL, by which its other permissions are checked. A fleet needs: {grant}"]
+    if not source and not {*needed_commands("none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
+        keys = f"{{{namespace}}}:*"
+        return [f"{forbids} the keys {keys}: ACL SETUSER {user} ~{keys}"]
+    what = ", ".join(forbidden) + (f' on "{source}", which [adopt] names' if source else "")
+    return [f"{forbids} to run {what}: {grant}"]

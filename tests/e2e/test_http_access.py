@@ -127,7 +127,7 @@ def answers(ask: Callable[[str], NodeAnswer], path: str) -> int:
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),
         ({"token_file": "short"}, "short holds no token"),
         ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS takes both, tls_cert and tls_key"),
-        ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "tls_key cannot be used together, as PEM files"),
+        ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "expected a certificate and its key in PEM format"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_a_start(fleets: Fleets, tmp_path: Path, http: Any, message: str) -> None:

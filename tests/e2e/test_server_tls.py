@@ -97,7 +97,7 @@ FAULTS = {
     "nobody": ({}, "name a file with its authority's certificate in redis_tls_ca"),
     "ours": ({"redis_tls_ca": "shown"}, "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"),
     "wrong": ({"redis_tls_ca": "client"}, "name a file with its authority's certificate in redis_tls_ca"),
-    "no PEM": ({"redis_tls_ca": "nothing"}, "nothing.pem' cannot be used, as files of PEM"),
+    "no PEM": ({"redis_tls_ca": "nothing"}, "nothing.pem: expected a certificate in PEM format"),
 }
 
 
@@ -150,7 +150,10 @@ def test_a_server_that_does_not_run_is_told_as_such(namespace: str, tmp_path: Pa
             {"redis_tls_ca": "some.pem", "redis_tls_key": "some.pem"},
             "redis_tls_cert: TLS takes both, redis_tls_cert and redis_tls_key",
         ),
-        ({"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"}, "want TLS: a redis_url with rediss://"),
+        (
+            {"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"},
+            "redis_tls_ca is for TLS: write redis_url with rediss://",
+        ),
     ],
 )
 def test_files_that_cannot_be_used_are_faults_of_the_configuration(

@@ -55,7 +55,7 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
     ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, ValueError, 'no time zone "Mars/Olympus"'),
     ({"cron": 5}, TypeError, 'expression must be a string such as "0 3 .*", got 5'),
     ({"cron": "* * * * *", "every": 5}, ValueError, "give cron or every, not both: several stand in schedules"),
-    ({"timezone": "UTC"}, ValueError, "timezone says by which clock cron goes: give cron"),
+    ({"timezone": "UTC"}, ValueError, "timezone is the time zone of cron: give cron with it"),
     ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),
     ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list, .rota.Cron"),

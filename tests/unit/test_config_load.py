@@ -83,7 +83,7 @@ FAULTS = {
     "watch_config = 1": "watch_config: expected true or false, got 1",
     "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
     "tiers = [[]]": "tiers[0]: a tier without a queue: take it out or name a queue",
-    'tiers = ["a"]': 'tiers[0]: expected a list of texts, got "a"',
+    'tiers = ["a"]': 'tiers[0]: expected a list of texts, as in ["default"], got "a"',
     'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
     'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
     'tiers = [["a b"]]': (
@@ -165,12 +165,14 @@ FAULTS = {
         "restarts.backoff_max_seconds: expected at least restarts.backoff_seconds (60), got 30"
     ),
     '[http]\nlisten = "9477"': (
-        'http.listen: expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got "9477"'
+        'http.listen: expected HOST:PORT with a port from 0 to 65535, as in "127.0.0.1:9477", or "" to turn it off, '
+        'got "9477"'
     ),
     '[http]\nlisten = "localhost:99999"': (
-        'http.listen: expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got "localhost:99999"'
+        'http.listen: expected HOST:PORT with a port from 0 to 65535, as in "127.0.0.1:9477", or "" to turn it off, '
+        'got "localhost:99999"'
     ),
-    'imports = "shop.tasks"': 'imports: expected a list of texts, got "shop.tasks"',
+    'imports = "shop.tasks"': 'imports: expected a list of texts, as in ["your.tasks"], got "shop.tasks"',
     'imports = ["shop/tasks.py"]': (
         'imports[0]: expected a module such as "shop.tasks", got "shop/tasks.py", did you mean "shop.tasks"?'
     ),
@@ -318,6 +320,13 @@ def test_paths_in_the_environment_are_joined_by_two_underscores_with_hyphens_as_
     assert config.log.format == "json"
     assert config.imports == ("a", "b.c")
     assert config.http.listen == ""
+
+
+def test_a_fault_in_a_table_that_only_the_environment_has_names_the_variable(tmp_path: Path) -> None:
+    [fault] = faults(tmp_path, "", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
+    assert fault.endswith("add it to tiers (environment ROTA_QUEUES__MAIL__WEIGHT)")
+    [fault] = faults(tmp_path, "[queues.mail]\ncap = 1", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
+    assert fault.endswith("add it to tiers")
 
 
 def test_a_queue_of_tiers_in_the_environment_can_be_meant(tmp_path: Path) -> None:
@@ -560,6 +569,20 @@ def test_what_is_printed_of_a_pattern_can_be_read_again(tmp_path: Path) -> None:
         ("[limits]\n[http]\nlisten = ''\n[limits]  # again", "[limits] is set in line 1 and again in line 4: keep one"),
         ('tiers = [\n  ["a"],\n]\ntiers = [\n["b"],\n["c"],\n]\n', "tiers is set in line 1 and again in line 4"),
         ("[queues.a]\nrate = 10", 'queues.a.rate: expected text, as in "10/s", got 10'),
+        ("namespace = shop", 'column 13): text is written in quotes, as in namespace = "shop"'),
+        ("namespace = 'shop", "a quote is opened and not closed"),
+        ('namespace = "shop\n', "a quote is opened and not closed"),
+        ("redis_url = 5", 'redis_url: expected text, as in "redis://127.0.0.1:6379/0", got a number'),
+        ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: write time_limit_seconds"),
+        ("[queues.a]\npriority = 5", "priority: unknown key: the order of the queues in tiers is their priority"),
+        ("[queues.default]\nweight = 2e6", "queues.default.weight: expected a number >= 0.001 and <= 10000, got"),
+        ("[conditions.c]", 'conditions.c: give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
+        ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: give hours or lua, not both"),
+        ('redis_url = "redis://host:99999/0"', "a port is a number from 1 to 65535 and a database one from 0"),
+        ('redis_url = "redis://host/-1"', "a port is a number from 1 to 65535 and a database one from 0"),
+        ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: write its path"),
+        ('redis_tls_ca = "rota.toml"', "redis_tls_ca: redis_tls_ca is for TLS: write redis_url with rediss://"),
+        ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" stands in no tier: add it to tiers'),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_what_to_write(tmp_path: Path, content: str, what: str) -> None:

@@ -38,6 +38,13 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         _HOOKS: "on_failure on_success on_retry",
         "arguments are JSON: leave it out": "serializer",
     },
+    "table": {  # keys of `[tasks.NAME]` and `[queues.NAME]`
+        "write time_limit_seconds": "timeout job_timeout hard_time_limit",
+        "write soft_time_limit_seconds": "soft_timeout",
+        "the order of the queues in tiers is their priority": "priority",
+        "write cap": "concurrency max_concurrency",
+        "write retries": "max_retries attempts",
+    },
     "call": {  # options of `using`, besides those that only a declaration takes
         "write delay=, in seconds": "countdown",
         "write at=, an aware datetime": "eta",

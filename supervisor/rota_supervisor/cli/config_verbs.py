@@ -127,9 +127,9 @@ def _check_certificate(config: Config) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.http.tls_cert, config.http.tls_key)
     except OSError as error:
-        raise Failure(
-            ExitCode.CONFIG, f"http.tls_cert and http.tls_key cannot be used together, as PEM files: {error}"
-        ) from error
+        files = f"http.tls_cert, http.tls_key: {config.http.tls_cert} and {config.http.tls_key}"
+        what = "expected a certificate and its key in PEM format" if isinstance(error, ssl.SSLError) else error.strerror
+        raise Failure(ExitCode.CONFIG, f"{files}: {what}") from error
 
 
 def _checked_server(config: Config, counts: str) -> str:

@@ -68,6 +68,9 @@ class _Word(NamedTuple):
 def parse_hours(text: str) -> Hours:
     """Read hours. Raises ValueError with the place and what is expected there."""
     *words, zone = [_Word(match.start(), match[0]) for match in _WORD.finditer(text)] or [_Word(0, "")]
+    for word in (*words, zone):
+        if word.text[:1].isdigit() and not _TIME_WORD.fullmatch(word.text):
+            raise word.fault(f'expected times as in "08:00-18:00", got {word.shown}')
     if not zone.text or _TIME_WORD.fullmatch(zone.text) or _day_number(zone.text) is not None:
         raise ValueError(f"expected a time zone at the end, as in {EXAMPLE}")
     times = tuple(_times_of(words))
@@ -90,7 +93,7 @@ def _times_of(words: list[_Word]) -> Iterator[OpenTimes]:
             days = tuple(dict.fromkeys((*(days if went_on else ()), *_days(word))))
         before = word
     if before is not None and not _TIME_WORD.fullmatch(before.text):
-        raise before.fault(f"expected a time behind {before.shown}, as in {EXAMPLE}")
+        raise before.fault(f"expected a time after {before.shown}, as in {EXAMPLE}")
 
 
 def _days(word: _Word) -> Iterator[int]:
@@ -241,9 +244,12 @@ class _Token(NamedTuple):
 def check_chunk(text: str) -> str:
     """The chunk as it is sent; a text that is an expression returns it. Raises ValueError with the place."""
     tokens = _tokens(text)
-    if tokens[0].text not in _STATEMENTS:
+    is_expression = tokens[0].text not in _STATEMENTS
+    if is_expression:
         tokens.insert(0, _Token("name", "return", 1, 1))
-    _Parser(tokens).parse()
+    _Parser(
+        tokens, "the expression is complete here" if is_expression else "nothing may follow return in its block"
+    ).parse()
     sent = _joined(tokens)
     if len(sent) > MOST_CONDITION_CHARACTERS:
         raise ValueError(f"expected at most {MOST_CONDITION_CHARACTERS} characters without comments, got {len(sent)}")
@@ -276,7 +282,8 @@ def _joined(tokens: list[_Token]) -> str:
 class _Parser:
     """Descends through the tokens once. `_scopes`: the names of each block that is open."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_Token], no_more: str) -> None:
+        self._no_more = no_more  # the fault of what follows a `return`
         self._tokens = tokens
         self._at = 0
         self._scopes: list[set[str]] = [set(GIVEN)]
@@ -297,7 +304,7 @@ class _Parser:
             is_last = self._statement()
             self._accept(";")
             if is_last and self._next.text not in _BLOCK_ENDS:
-                raise self._next.fault(f"nothing may follow return in its block, got {self._next.shown}")
+                raise self._next.fault(f"{self._no_more}, got {self._next.shown}")
         self._scopes.pop()
         self._levels -= 1
 

@@ -32,6 +32,7 @@ _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER"})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL, _URL_FILE = "redis_url", "redis_url_file"
+_UNCLOSED: Final = re.compile(r'Expected ["\']|Illegal character \'\\n\'')
 _TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # of tomllib
 _LINE: Final = re.compile(r"at line (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
@@ -120,8 +121,15 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
     except RecursionError:
         message = _TOO_DEEP
     except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
-        message = f"is not valid TOML: {_set_twice(content, str(error)) or error}"
+        message = f"is not valid TOML: {_set_twice(content, str(error)) or _with_hint(str(error))}"
     return content, Layer(faults=[Fault(str(file), message)] if message else [])
+
+
+def _with_hint(error: str) -> str:
+    """Return the parser's error, with what most often causes it."""
+    if error.startswith("Invalid value"):
+        return f'{error}: text is written in quotes, as in namespace = "shop"'
+    return f"{error}: a quote is opened and not closed" if _UNCLOSED.match(error) else error
 
 
 def _set_twice(content: bytes | None, error: str) -> str:

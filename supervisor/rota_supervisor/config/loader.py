@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,11 +112,14 @@ def _top(path: str) -> str:
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
-    """Say where the value stands when that is not the file."""
-    for path, origin in origins.items():
-        if fault.path == path or fault.path.startswith((f"{path}.", f"{path}[")):
-            return Fault(fault.path, fault.message, "" if origin == layers.origin_of_file(file) else origin)
-    return fault
+    """Name the origin of the value, or of all values of the table, if that is not the file."""
+    of_file = layers.origin_of_file(file)
+    found = {origin for path, origin in origins.items() if _holds(path, fault.path) or _holds(fault.path, path)}
+    return Fault(fault.path, fault.message, found.pop()) if len(found) == 1 and of_file not in found else fault
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 # Flags
@@ -143,11 +146,16 @@ def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
     known = pools or {DEFAULT_POOL: {}}
     named = [("-w", pool) for pool, _ in flags.pool_workers] + [("--pool", pool) for pool in flags.pools]
     layer.faults.extend(
-        Fault(f"{flag} {pool}", f"there is no such pool{suggestion(pool, known)}")
+        Fault(f"{flag} {pool}", f"there is no such pool{suggestion(pool, known) or _others(known)}")
         for flag, pool in named
         if isinstance(known, Mapping) and pool not in known
     )
     return layer
+
+
+def _others(known: Iterable[str]) -> str:
+    names = ", ".join(known)
+    return f": there is {names}" if names else ": the file has no [pools.NAME]"
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload ne
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
 MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
+_ADD_IT = ": add it to tiers"
 _STANDS_IN = "a-queue"  # for one that only the code will name
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -115,7 +116,7 @@ def _queues_in_tiers(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for queue in config.queues:
         if queue not in served:
-            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or ': add it to tiers'}")
+            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or _ADD_IT}")
 
 
 def _hint(queue: str, served: Iterable[str]) -> str:
@@ -138,11 +139,11 @@ def _conditions(config: Config) -> Iterator[Fault]:
     for name, condition in config.conditions.items():
         if fault := fault_in_name("condition name", name):
             yield Fault(f"conditions.{name}", fault)
-        elif bool(condition.hours) == bool(condition.lua):
-            yield Fault(
-                f"conditions.{name}",
-                'give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua, one of them',
-            )
+        elif condition.hours and condition.lua:
+            yield Fault(f"conditions.{name}", "give hours or lua, not both")
+        elif not (condition.hours or condition.lua):
+            message = 'give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'
+            yield Fault(f"conditions.{name}", message)
         elif condition.hours and (fault := _error_of(parse_hours, condition.hours)):
             yield Fault(f"conditions.{name}.hours", fault)
         elif condition.lua and (fault := _error_of(check_chunk, condition.lua)):
@@ -201,7 +202,7 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
             yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
         for number, queue in enumerate(pool.queues):
             if queue != EVERY_QUEUE and queue not in served:
-                message = f'queue "{queue}" stands in no tier{_hint(queue, served)}'
+                message = f'queue "{queue}" stands in no tier{_hint(queue, served) or _ADD_IT}'
                 yield Fault(f"pools.{name}.queues[{number}]", message)
             elif queue in pool.queues[:number]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
@@ -233,11 +234,13 @@ def _queues_of_adopted(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for key, adopt in config.adopt.items():
         queue = adopt.queue or queue_in_key(key)
+        path = f"adopt.{key}.queue" if adopt.queue else f"adopt.{key}"
         if queue and (fault := fault_in_queue_name(queue)):
-            yield Fault(f"adopt.{key}.queue", fault)
+            yield Fault(path, fault)
         elif queue and queue not in served:
-            hint = suggestion(queue, served) or ": add it to tiers, or say with queue where the items are to go"
-            yield Fault(f"adopt.{key}.queue", f'queue "{queue}" stands in no tier{hint}')
+            other = ", or name one that is in them" if adopt.queue else ", or set queue to one that is in them"
+            hint = suggestion(queue, served) or _ADD_IT + other
+            yield Fault(path, f'queue "{queue}" stands in no tier{hint}')
 
 
 def _lease(config: Config) -> Iterator[Fault]:
@@ -258,7 +261,8 @@ def _listen(config: Config) -> Iterator[Fault]:
     listen = config.http.listen
     host, _, port = listen.rpartition(":")
     if listen and not (host and port.isascii() and port.isdecimal() and int(port) <= MAX_PORT):
-        message = f'expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got {shown(listen)}'
+        expected = f'HOST:PORT with a port from 0 to {MAX_PORT}, as in "127.0.0.1:9477", or "" to turn it off'
+        message = f"expected {expected}, got {shown(listen)}"
         yield Fault("http.listen", message)
 
 
@@ -308,10 +312,12 @@ def _schedules(config: Config) -> Iterator[Fault]:
 def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]:
     if not given.task:
         yield "task", "is missing: the name of the task that is to be enqueued"
-    if bool(given.cron) == (given.every is not None):
-        yield "", 'expected one of cron, as in "0 3 * * *", and every, in seconds'
+    if given.cron and given.every is not None:
+        yield "", "give cron or every, not both"
+    if not given.cron and given.every is None:
+        yield "", 'give cron, as in "0 3 * * *", or every, in seconds'
     if given.timezone and not given.cron:
-        yield "timezone", "says by which clock cron goes: there is no cron"
+        yield "timezone", "is the time zone of cron: give cron, or leave it out"
 
 
 def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str, str]]:
@@ -328,7 +334,7 @@ def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str,
 def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
     served = served_queues(config)
     if queue and served_as(queue, served) is None and config.unserved_queues == "error":
-        yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served)}')
+        yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served) or _ADD_IT}')
 
 
 # Each rule under the top-level keys that it compares.

@@ -6,6 +6,7 @@ looks at the faults.
 """
 
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
@@ -15,6 +16,7 @@ from msgspec import inspect
 
 from rota.display_text import HIDDEN, may_hold_credentials
 from rota.durations import MAX_SECONDS
+from rota.foreign_names import FOREIGN_NAMES
 from rota_supervisor.config.model import Config, Fault, shown, suggestion
 
 # Beyond these, counts and seconds overflow what they are turned into: a deadline in nanoseconds ends in 292 years.
@@ -40,7 +42,17 @@ _ITEMS: Final[dict[type[inspect.Type], str]] = {
     inspect.VarTupleType: "lists of texts",
     inspect.AnyType: "values",
 }
-_EXAMPLES: Final = {"rate": ', as in "10/s"', "timezone": ', as in "Europe/Zurich"', "cron": ', as in "0 3 * * *"'}
+_EXAMPLES: Final = {
+    "rate": '"10/s"',
+    "timezone": '"Europe/Zurich"',
+    "cron": '"0 3 * * *"',
+    "redis_url": '"redis://127.0.0.1:6379/0"',
+    "imports": '["your.tasks"]',
+    "tiers": '[["high"], ["default"]]',
+    "tiers[]": '["default"]',
+    "queues": '["default"]',
+}
+_INDEX: Final = re.compile(r"\[\d+\]$")
 _MISSPELT: Final = 0.8  # likeness: what is less like may be a key of another table
 _FAILED: Final = object()
 _MISPLACED: Final = (
@@ -137,7 +149,9 @@ class _Conversion:
 
     @staticmethod
     def _hint(key: str, fields: Iterable[str]) -> str:
-        return suggestion(key, fields, _MISSPELT) or _at_home(key) or suggestion(key, fields)
+        near = suggestion(key, fields, _MISSPELT) or _at_home(key)
+        foreign = FOREIGN_NAMES["table"].get(key)
+        return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
         """A value that is the application's. Whether JSON has it is looked at with the schedule that it is of."""
@@ -156,9 +170,20 @@ def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
         return _MISPLACED
     if _fits(raw, kind):
         return ""
-    got = "something else" if path in SECRET_PATHS else shown(raw)
-    example = _EXAMPLES.get(path.rpartition(".")[2], "") if isinstance(kind, inspect.StrType) else ""
-    return f"expected {expectation(kind)}{_at_most(raw, kind)}{example}, got {got}"
+    got = _kind_of(raw) if path in SECRET_PATHS else shown(raw)
+    return f"expected {expectation(kind)}{_at_most(raw, kind)}{_example(path, kind)}, got {got}"
+
+
+def _example(path: str, kind: inspect.Type) -> str:
+    example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
+    return f", as in {example}" if example and isinstance(kind, inspect.StrType | inspect.VarTupleType) else ""
+
+
+def _kind_of(raw: Any) -> str:
+    """What kind of value it is, for one that may be a secret."""
+    if isinstance(raw, bool):
+        return "true or false"
+    return "a number" if isinstance(raw, int | float) else "a list or a table"
 
 
 def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
@@ -208,8 +233,12 @@ def _is_leaf(kind: inspect.Type) -> bool:
 def expectation(optional: inspect.Type) -> str:
     """What a key takes, in words: `a number > 0`, `one of "none", "wait"`."""
     kind = without_none(optional)
-    bounds = " and ".join(f"{sign} {bound:g}" for sign, _, bound in _bounds(kind))
+    bounds = " and ".join(f"{sign} {_plain(bound)}" for sign, _, bound in _bounds(kind))
     return f"{_taken(kind)[1]} {bounds}".rstrip()
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:

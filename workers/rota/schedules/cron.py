@@ -69,7 +69,7 @@ def _fault_in_text(expression: str) -> str:
         end = begin + len(part)
         if fault := _fault_in_field(number + left_out, part, begin):
             return fault
-    return "" if _occurs(expression) else "it never occurs: no day is all that it asks for"
+    return "" if _occurs(expression) else "it never occurs: no date matches all of its fields"
 
 
 def _fault_in_field(number: int, part: str, begin: int) -> str:

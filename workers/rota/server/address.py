@@ -160,7 +160,8 @@ def address_of(server: ServerSettings) -> Address:
 
 def _check_files(files: TlsFiles, *, tls: bool) -> None:
     if files != NO_TLS_FILES and not tls:
-        raise ValueError("redis_tls_ca, redis_tls_cert and redis_tls_key want TLS: a redis_url with rediss://")
+        named = [f"redis_tls_{key}" for key in ("ca", "cert", "key") if getattr(files, key)]
+        raise ValueError(f"{' and '.join(named)} is for TLS: write redis_url with rediss://, or leave it out")
     if bool(files.cert) != bool(files.key):
         raise ValueError("TLS takes both, redis_tls_cert and redis_tls_key")
 
@@ -180,11 +181,16 @@ def _of_one_server(url: str) -> Address:
     )
     query = _options(parts.query, parts.fragment, frozenset({"db"}), may_say)
     unix = parts.scheme == "unix"
+    if unix and not parts.path:
+        raise ValueError("names no socket: write its path, as in unix:///run/redis.sock")
     try:
         port = parts.port or DEFAULT_PORT
-        database = int(query.get("db") or ("0" if unix else parts.path.strip("/")) or 0)
+        database = _database(query.get("db") or ("0" if unix else parts.path.strip("/")))
     except ValueError:
-        raise ValueError("is not a Redis URL: its port or its database is not a number") from None
+        raise ValueError(
+            "is not a Redis URL: a port is a number from 1 to 65535 and a database one from 0; in a user or a password "
+            "/ : @ # ? and % are written percent-encoded, / as %2F"
+        ) from None
     return Address(
         host=parts.hostname or "127.0.0.1",
         port=port,
@@ -194,6 +200,13 @@ def _of_one_server(url: str) -> Address:
         username=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )
+
+
+def _database(text: str) -> int:
+    number = int(text or 0)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def _split(url: str) -> SplitResult:
@@ -216,7 +229,7 @@ def _of_sentinels(found: re.Match[str]) -> Address:
     username, _, password = credentials.partition(":")
     try:
         places = tuple(_place(member) for member in hosts.split(","))
-        number = int(query.get("db") or database or 0)
+        number = _database(query.get("db") or database)
     except ValueError:
         raise ValueError(
             "is not a Redis URL: a sentinel in it has no host or no port, or its database is not a number "

@@ -17,7 +17,16 @@ from rota.server import server_errors as errors
 from rota.server.address import Address, Answer, Question, search
 from rota.server.logins import Login, Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
-from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
+from rota.server.session import (
+    NO_REPLY,
+    READ_BYTES,
+    NoHandshake,
+    Session,
+    connection_fault,
+    greeting,
+    greeting_fault,
+    tls_context,
+)
 
 if TYPE_CHECKING:
     from ssl import SSLSocket
@@ -331,6 +340,6 @@ def _shake_hands(secured: "SSLSocket", options: ConnectionOptions) -> None:
             if events is None:
                 raise
             if not options.wait(secured.fileno(), events, deadline - time.monotonic()):
-                raise TimeoutError(errno.ETIMEDOUT, f"no TLS within {options.connect_seconds:g} s") from None
+                raise NoHandshake(f"no TLS within {options.connect_seconds:g} s") from None
         else:
             return

@@ -50,6 +50,10 @@ class TlsFault(ConnectionLost):
     """TLS failed by a certificate, its files, or for want of TLS; the text says what to set."""
 
 
+class TlsFilesFault(TlsFault):
+    """A file that redis_tls_ca, redis_tls_cert or redis_tls_key names cannot be used."""
+
+
 class PushedBack(ServerError):
     """The server refuses for now and did not execute the command."""
 

@@ -24,6 +24,7 @@ from rota.server.server_errors import (
     ConnectionLost,
     ServerError,
     TlsFault,
+    TlsFilesFault,
     error_of_reply,
 )
 
@@ -82,15 +83,24 @@ def tls_context(files: TlsFiles) -> "SSLContext":
     Raises TlsFault for files that cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
-    named = f"redis_tls_ca = {files.ca!r}"
+    named, content = f"redis_tls_ca: {files.ca}", "a certificate in PEM format"
     try:
         context = ssl.create_default_context(cafile=files.ca or None)
         if files.cert:
-            named = f"redis_tls_cert = {files.cert!r} with redis_tls_key = {files.key!r}"
+            named, content = (
+                f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}",
+                "a certificate and its key in PEM format",
+            )
             context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would ask a terminal
+    except ssl.SSLError as error:
+        raise TlsFilesFault(f"{named}: expected {content}, without a passphrase", REASON_NETWORK) from error
     except OSError as error:
-        raise TlsFault(f"{named} cannot be used, as files of PEM: {error.strerror or error}", REASON_NETWORK) from error
+        raise TlsFilesFault(f"{named}: cannot be read: {error.strerror}", REASON_NETWORK) from error
     return context
+
+
+class NoHandshake(TimeoutError):
+    """What accepted the connection has not answered the TLS handshake."""
 
 
 def connection_fault(what: str, error: OSError) -> ConnectionLost:
@@ -126,6 +136,8 @@ def _tls_fault(error: OSError) -> str:
     """What TLS found, and what to set; "" for an error of another kind. By attributes: ssl may not be loaded."""
     if message := getattr(error, "verify_message", ""):
         return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
+    if isinstance(error, NoHandshake):
+        return f"{error}: if it has no TLS, write redis_url with redis://"
     reason = getattr(error, "reason", None) or ""
     if reason.endswith(_WANTS_OURS):
         return f"it does not accept our certificate, or wants one ({reason}): {_NAME_OURS}"

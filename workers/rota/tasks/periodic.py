@@ -130,7 +130,7 @@ def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
     """Return what the arguments of `@rota.task` say of schedules. Raises TypeError or ValueError."""
     cron, every, timezone = given.get("cron"), given.get("every"), given.get("timezone")
     if timezone is not None and cron is None:
-        raise ValueError("timezone says by which clock cron goes: give cron with it")
+        raise ValueError("timezone is the time zone of cron: give cron with it")
     if cron is not None and every is not None:
         raise ValueError("give cron or every, not both: several stand in schedules=[rota.Cron(...), rota.Every(...)]")
     found: list[Periodic] = []

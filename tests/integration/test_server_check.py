@@ -1,0 +1,86 @@
+"""A server that is not fit for a fleet: what `rota check` and a starting master report, with what to do."""
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.server_check import check_server
+from support.servers import Server, free_port
+
+
+@pytest.fixture(name="own_server")
+def _own_server(server: Server, tmp_path: Path) -> Server:
+    """Return one of the same kind, not started, that a test may spoil."""
+    return Server(server.binary, tmp_path)
+
+
+def _checked(server: Server) -> list[str]:
+    server.start()
+    try:
+        return check_server(Config(redis_url=server.url), begin=False).warnings
+    finally:
+        server.stop()
+
+
+def _fault(url: str) -> tuple[ExitCode, str]:
+    with pytest.raises(Failure) as caught:
+        check_server(Config(redis_url=url), begin=False)
+    [message] = caught.value.messages
+    return caught.value.code, message
+
+
+def test_a_replica_is_named_as_one(own_server: Server) -> None:
+    own_server.options["replicaof"] = f"127.0.0.1 {free_port()}"
+    with pytest.raises(Failure) as caught:
+        _checked(own_server)
+    assert caught.value.code == ExitCode.UNREACHABLE
+    assert "is a replica and takes no writes: set redis_url" in caught.value.messages[0]
+
+
+def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path: Path) -> None:
+    (folder := tmp_path / "data").mkdir()
+    own_server.options |= {"save": "900 1", "enable_protected_configs": "local"}
+    own_server.start()
+    with redis.Redis(port=own_server.port) as client:
+        client.config_set("dir", str(folder))
+        folder.rmdir()
+        client.set("a", "b")
+        with pytest.raises(redis.ResponseError):
+            client.save()
+        code, message = _fault(own_server.url)
+    own_server.stop()
+    assert code == ExitCode.UNREACHABLE
+    assert "refuses writes: MISCONF" in message
+    assert message.endswith(": mend what its log reports, such as a full disk or a missing folder")
+
+
+def test_a_server_whose_memory_is_full_is_warned_of(own_server: Server) -> None:
+    own_server.options |= {"maxmemory": "600kb", "maxmemory_policy": "noeviction"}
+    assert _checked(own_server) == [
+        "the server uses all of its maxmemory (614400 bytes): until it is raised, no task can be enqueued"
+    ]
+
+
+def test_a_server_with_memory_left_is_not(own_server: Server) -> None:
+    own_server.options |= {"maxmemory": "100mb", "maxmemory_policy": "noeviction"}
+    assert _checked(own_server) == []
+
+
+def test_a_database_that_is_not_there_is_named(server: Server) -> None:
+    code, message = _fault(server.url.replace("/0", "/99"))
+    assert code == ExitCode.UNREACHABLE
+    assert "has no such database" in message
+    assert "use a lower number" in message
+
+
+def test_a_user_without_the_keys_is_told_which_to_grant(server: Server, redis_client: redis.Redis) -> None:
+    redis_client.acl_setuser(
+        "stranger", enabled=True, reset=True, passwords=["+secret"], commands=["+@all"], keys=["other:*"]
+    )
+    code, message = _fault(server.url.replace("//", "//stranger:secret@"))
+    redis_client.acl_deluser("stranger")
+    assert code == ExitCode.CONFIG
+    assert message.endswith("its ACL forbids the user 'stranger' the keys {rota}:*: ACL SETUSER stranger ~{rota}:*")
