@@ -94,24 +94,28 @@ def test_the_clients_take_the_files_as_arguments_by_configure_and_from_the_file(
 
 
 FAULTS = {
-    "nobody": ({}, "name a file with its authority's certificate in redis_tls_ca"),
-    "ours": ({"redis_tls_ca": "shown"}, "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"),
-    "wrong": ({"redis_tls_ca": "client"}, "name a file with its authority's certificate in redis_tls_ca"),
-    "no PEM": ({"redis_tls_ca": "nothing"}, "nothing.pem: expected a certificate in PEM format"),
+    "nobody": ({}, (69, "name a file with its authority's certificate in redis_tls_ca")),
+    "ours": (
+        {"redis_tls_ca": "shown"},
+        (69, "name one that it trusts, and its key, in redis_tls_cert and redis_tls_key"),
+    ),
+    "wrong": ({"redis_tls_ca": "client"}, (69, "name a file with its authority's certificate in redis_tls_ca")),
+    "no PEM": ({"redis_tls_ca": "nothing"}, (78, "nothing.pem: expected a certificate in PEM format")),
 }
 
 
-@pytest.mark.parametrize(("names", "message"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("names", "refusal"), FAULTS.values(), ids=FAULTS)
 def test_a_certificate_that_is_refused_names_the_setting(
-    secure: SecureServer, namespace: str, tmp_path: Path, names: dict[str, str], message: str
+    secure: SecureServer, namespace: str, tmp_path: Path, names: dict[str, str], refusal: tuple[int, str]
 ) -> None:
+    code, message = refusal
     files: dict[str, Any] = {key: str(tmp_path / f"{name}.pem") for key, name in names.items()}
     shutil.copy(secure.shown.cert, tmp_path / "shown.pem")
     shutil.copy(secure.trusted.cert, tmp_path / "client.pem")
     (tmp_path / "nothing.pem").write_text("nothing\n")
     (tmp_path / "rota.toml").write_text(toml({"redis_url": secure.url, "namespace": namespace, **files}))
     checked = run_rota(tmp_path, "check", "--no-imports")
-    assert (checked.returncode, message in checked.stderr) == (69, True), checked.stderr
+    assert (checked.returncode, message in checked.stderr) == (code, True), checked.stderr
     assert "start it" not in checked.stderr
     with rota.Client(secure.url, namespace, **files) as client, pytest.raises(rota.Unavailable) as refused:
         client.enqueue("work", queue="q")

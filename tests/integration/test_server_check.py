@@ -9,6 +9,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import check_server
 from support.servers import Server, free_port
+from support.waiting import until
 
 
 @pytest.fixture(name="own_server")
@@ -48,8 +49,8 @@ def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path
         client.config_set("dir", str(folder))
         folder.rmdir()
         client.set("a", "b")
-        with pytest.raises(redis.ResponseError):
-            client.save()
+        client.bgsave()
+        until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
         code, message = _fault(own_server.url)
     own_server.stop()
     assert code == ExitCode.UNREACHABLE
