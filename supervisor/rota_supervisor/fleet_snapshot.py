@@ -20,6 +20,7 @@ from rota.child.slots import Phase, Slot
 from rota.durations import NANOSECONDS
 from rota.protocol.nodes import NodeReport
 from rota.protocol.progress import Progress, progress_row, read_progress
+from rota.server.server_errors import first_sentence
 from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import (
     FLEET_STATES,
@@ -30,7 +31,6 @@ from rota_supervisor.notice import (
     PoolState,
     dated,
     death_in_words,
-    first_sentence,
     redis_warnings,
     sentence,
 )

@@ -78,11 +78,6 @@ def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> li
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
 
-def first_sentence(reply: str) -> str:
-    """Return how a reply begins by which Redis refuses to work: some go on with lines of advice."""
-    return reply.split(". ", 1)[0].removesuffix(".")
-
-
 def sentence(row: Json) -> str:
     """Such a row in words."""
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"

@@ -27,12 +27,12 @@ from rota.server.server_errors import (
     ServerError,
     TlsFault,
     TlsFilesFault,
+    first_sentence,
 )
 from rota.server.session import Durability
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import server_settings
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.notice import first_sentence
 
 OLDEST_REDIS: Final = (7, 0)
 OLDEST_VALKEY: Final = (7, 2)

@@ -24,12 +24,12 @@ from rota.protocol.store import Store
 from rota.protocol.wire import text_of
 from rota.schedules.schedule_status import rows_of
 from rota.server.connection import Connection
-from rota.server.server_errors import Refused
+from rota.server.server_errors import Refused, first_sentence
 from rota_supervisor.cli import command, master_verbs, output
 from rota_supervisor.exits import Failure
 from rota_supervisor.fleet_snapshot import rows_by_task
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import first_sentence, how_it_died, redis_warnings, sentence, who_died
+from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died
 
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20

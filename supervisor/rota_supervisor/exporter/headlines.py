@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rota.durations import in_words
+from rota.server.server_errors import first_sentence
 from rota.telemetry.log_events import DEATHS
 from rota_supervisor.exporter import queue_headlines as queues
 from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, living, workers_of
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import EVICTS_KEYS, Json, first_sentence, is_slow, sentence, slow_words
+from rota_supervisor.notice import EVICTS_KEYS, Json, is_slow, sentence, slow_words
 
 GOOD: Final = "good"
 MOST: Final = 20

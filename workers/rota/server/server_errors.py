@@ -91,6 +91,11 @@ def without_arguments(text: str) -> str:
     return text.partition(", with args beginning with")[0]
 
 
+def first_sentence(reply: str) -> str:
+    """Return how a reply begins by which Redis refuses to work: some go on with lines of advice."""
+    return reply.split(". ", 1)[0].removesuffix(".")
+
+
 def error_of_reply(reply: str) -> ServerError:
     """The error that an error reply stands for."""
     text = LOCKED if wants_password(reply) else without_arguments(reply)
