@@ -64,14 +64,14 @@ def test_no_server_is_unavailable_and_names_the_server_without_its_password(name
     port = free_port()
     with Client(f"redis://user:secret@127.0.0.1:{port}/0", namespace) as client:
         with pytest.raises(
-            rota.Unavailable, match=f"no connection to redis://user:\\*\\*\\*@127.0.0.1:{port}"
+            rota.Unavailable, match=f"Redis at redis://user:\\*\\*\\*@127.0.0.1:{port}/0 is not reachable: Connection"
         ) as caught:
             client.enqueue(call("a"))
         assert isinstance(caught.value, ConnectionError)
         assert "secret" not in str(caught.value)
         status = client.status("a")
         assert status.state == "unknown"
-        assert "no connection" in status.error
+        assert "is not reachable" in status.error
 
 
 def test_a_wrong_password_is_unavailable(server: Server, namespace: str) -> None:

@@ -140,7 +140,7 @@ def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
                 await client.wait("a", timeout=30)
 
     asyncio.run(program("secret"))
-    with pytest.raises(rota.Unavailable, match="WRONGPASS"):
+    with pytest.raises(rota.Unavailable, match="refuses the user or the password: WRONGPASS"):
         asyncio.run(program("wrong"))
 
 

@@ -133,6 +133,10 @@ def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
 
     assert end(TaskOptions(), 1, NoImage(7)) == GiveUp(DeadReason.ASKED, "the task asked for it")
     assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2
+    negative = Busy("db")
+    negative.delay = -1
+    why = "it was raised without a valid delay: ValueError: the delay of rota.Retry must be 0 seconds or more, got -1"
+    assert end(TaskOptions(), 1, negative).why.startswith(why)
 
 
 DEBUGGED = """

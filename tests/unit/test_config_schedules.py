@@ -104,7 +104,7 @@ FAULTS = {
     'task = "t"\nevery = 3\nstart = 2027-01-01T00:00:00': "schedules.n.start: expected a date and time with its offset",
     'task = "t"\nevery = 3\nstart = "soon"': "schedules.n.start: expected a date and time with its offset, as in",
     'task = "t"\nevery = 3\nstart = 2027-01-01T00:00:00Z\nend = 2026-01-01T00:00:00Z': (
-        "schedules.n.end: end must lie behind start"
+        "schedules.n.end: end must be after start"
     ),
     'task = "t"\nevery = 3\nqueue = "defalt"': 'schedules.n.queue: queue "defalt" stands in no tier, did you mean "de',
     'task = "t"\nevery = 3\nargs = ["redis://u:secret@h"]': "schedules.n.args[0]: looks like a URL or like credentials",

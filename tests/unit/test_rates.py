@@ -26,7 +26,7 @@ def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int
         ({"rate": "10"}, 'rate: expected a rate such as "100/m"'),
         ({"rate": "0/s"}, "rate: expected a rate"),
         ({"rate": "1/s", "rate_key": 7}, 'rate_key must be a text such as "{account}", got 7'),
-        ({"rate": "1/s", "rate_key": "account"}, "rate_key names no parameter"),
+        ({"rate": "1/s", "rate_key": "account"}, 'in braces, as in rate_key="{account}", got'),
         ({"rate": "1/s", "rate_key": "{account"}, "rate_key: .* in '{account'; write {{ for a brace"),
         ({"rate": "1/s", "rate_key": "{}"}, "in braces stands the name of a parameter and nothing else, got '{}'"),
         ({"rate": "1/s", "rate_key": "{account.name}"}, "in braces stands the name"),

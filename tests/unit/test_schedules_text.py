@@ -99,7 +99,7 @@ BAD: list[tuple[Rule, dict[str, Any], str]] = [
     (EveryRule(MICROSECONDS), {"name": "n" * 101}, "names are 1 to 100 of the characters"),
     (EveryRule(MICROSECONDS), {"jitter_us": 2 * MICROSECONDS}, "no longer than the interval"),
     (CronRule("0 3 * * *"), {"jitter_us": 2 * 86_400 * MICROSECONDS}, "jitter must be 0 s to a day"),
-    (CronRule("0 3 * * *"), {"start_us": 5, "end_us": 5}, "end must lie behind start"),
+    (CronRule("0 3 * * *"), {"start_us": 5, "end_us": 5}, "end must be after start"),
     (CronRule("0 3 * * *"), {"end_us": -1}, "between the years"),
     (CronRule("0 3 * * *", "Europe"), {}, 'there is no time zone "Europe"'),
     (CronRule("0 3 * * *", ""), {}, "there is no time zone"),

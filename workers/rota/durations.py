@@ -46,6 +46,14 @@ def positive_seconds(duration: Duration, what: str) -> float:
     return value
 
 
+def not_negative_seconds(duration: Duration, what: str) -> float:
+    """A duration in seconds, 0 or more. Raises as `seconds` does."""
+    value = seconds(duration, what)
+    if value < 0:
+        raise ValueError(f"{what} must be 0 seconds or more, got {duration!r}")
+    return value
+
+
 def positive_milliseconds(duration: Duration, what: str) -> int:
     """A duration that is more than none in whole milliseconds. Raises as `seconds` does."""
     return round(positive_seconds(duration, what) * _MILLISECONDS)

@@ -8,6 +8,9 @@ so that an `except Exception` in a task does not swallow them.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
+
+from rota.durations import not_negative_seconds
 
 
 class RotaError(Exception):
@@ -107,15 +110,21 @@ class BlockingCall(RotaWarning):
     """A call of `rota.Client` that waits for the server was made where an event loop runs, which it holds up."""
 
 
+RETRY_DELAY: Final = "the delay of rota.Retry"
+
+
 class Retry(Exception):
     """Raised by a task: end this attempt and try again after `delay`, seconds or timedelta.
 
-    Without a delay the task's own back-off decides. It counts as a failure, so `retries` still bounds it.
+    Without a delay the task's own back-off decides. It counts as a failure, so `retries` still bounds it. Raises
+    TypeError or ValueError for a delay that is not a duration, or is negative.
     """
 
     delay: float | timedelta | None = None  # for subclasses that call no `__init__` of ours
 
     def __init__(self, delay: float | timedelta | None = None) -> None:
+        if delay is not None:
+            not_negative_seconds(delay, RETRY_DELAY)
         super().__init__(delay)
         self.delay = delay
 

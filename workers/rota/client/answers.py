@@ -27,7 +27,15 @@ from rota.protocol.command import Command, Steps, ask
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store
 from rota.server.endpoint import URL_SETTING
-from rota.server.server_errors import Refused, ServerError, read_reply, wants_password
+from rota.server.server_errors import (
+    ConnectionLost,
+    PushedBack,
+    Refused,
+    ServerError,
+    TlsFault,
+    read_reply,
+    wants_password,
+)
 from rota.server.session import Confirmation
 
 if TYPE_CHECKING:
@@ -276,7 +284,8 @@ class Judge:
             except Refused as error:
                 return Unanswered(f"{self._shown} answered something else: {error}")
         if reply.reason == "oom":
-            return NotAccepted(ServerFull(f"{self._shown} takes no more tasks, its memory is full: {reply}"))
+            full = f"{self._shown} takes no more tasks, its memory is full ({reply})"
+            return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet work off what waits"))
         if reply.is_reply:
             return NotAccepted(unavailable(f"{self._shown} refused: {self._why(reply)}", reply))
         return Unanswered(f"{self._shown} did not answer: {reply}")
@@ -296,9 +305,26 @@ class Judge:
         return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
 
     def no_connection(self, error: Exception) -> Unavailable:
-        """Nothing was sent."""
-        why = self._why(error).removeprefix("no connection to ")  # from there on a connection says the same
-        return unavailable(f"no connection to {self._shown}: {why}", error)
+        """Return the error of a call that was not sent, as there was no connection to send it on."""
+        server = f"{'Redis at ' * (self._credentials_in == URL_SETTING)}{self._shown}"
+        return unavailable(f"{server} {self._why_no_connection(error)}", error)
+
+    def _why_no_connection(self, error: Exception) -> str:
+        text = str(error)
+        if wants_password(text):
+            return self._why(error).removeprefix("it ")
+        if isinstance(error, ServerError) and error.refuses_login:
+            return f"refuses the user or the password: {self._why(error)}"
+        if isinstance(error, PushedBack):
+            return f"refuses for now: {text}: try again when it has recovered"
+        if not isinstance(error, ConnectionLost):
+            return f"cannot be used: {self._why(error)}"
+        why = text.removeprefix(_NO_CONNECTION)
+        place, _, rest = why.partition(": ")
+        why = rest if rest and place in self._shown else why
+        is_not_there = text.startswith(_NO_CONNECTION) and not isinstance(error, TlsFault)
+        advice = _START_IT if is_not_there and self._credentials_in == URL_SETTING else ""
+        return f"is not reachable: {why}{advice}"
 
     def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
         """The server refused to be asked for a confirmation."""
@@ -311,13 +337,15 @@ class Judge:
         if wants_password(text):
             return f"it wants a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
         if is_denial(error):
-            return f"{text}: check user, password and its permissions (ACL) in {self._credentials_in}"
+            return f"{text.rstrip('.')}: check user, password and its permissions (ACL) in {self._credentials_in}"
         return text
 
     def _in_client(self) -> str:
         return f"make {self._credentials_in} with one"
 
 
+_NO_CONNECTION: Final = "no connection to "  # how a connection begins the same message
+_START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
 _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
 _IN_URL: Final = (
     "write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the user before the colon if "

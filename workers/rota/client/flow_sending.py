@@ -24,7 +24,7 @@ from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
-from rota.tasks.call import Call, CallChain, CallGroup, why_no_call
+from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
 
@@ -293,12 +293,19 @@ class Items:
 
 def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
     """What makes a call of an item. Raises TypeError for what is no task."""
-    call = getattr(task, "call", None)
-    if not callable(call):
-        why = why_no_call(task) if isroutine(task) else f"it takes a declared task, and makes the calls, got {task!r}"
-        raise TypeError(f"rota.map: {why}; or one with options, as in rota.map(resize.using(queue='bulk'), items)")
-    made: Callable[[Any], Call[Any]] = call
-    return made
+    call: Callable[[Any], Call[Any]] | None = getattr(task, "call", None)
+    if call is None or not callable(call):
+        raise TypeError(f"rota.map{_why_no_task(task)}")
+    return call
+
+
+def _why_no_task(thing: Any) -> str:
+    if name := thing.name if isinstance(thing, Call) else task_of_method(thing):
+        options = f'with options rota.map({name}.using(queue="bulk"), items)'
+        return f" takes the task itself, as rota.map({name}, items): it makes the calls; {options}"
+    if isroutine(thing):
+        return f": {thing.__name__} is not a task: declare it with @rota.task"
+    return f" takes a declared task, as rota.map(resize, items), got {thing!r}"
 
 
 def count_of(iterable: Iterable[Any]) -> int | None:

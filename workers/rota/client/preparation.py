@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
+from rota.durations import MICROSECONDS, microseconds, not_negative_seconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.foreign_names import nearest
 from rota.protocol.body import Body, encode_body
@@ -25,7 +25,6 @@ from rota.tasks.options import (
     check_queue,
     check_retries,
     check_unique,
-    not_negative_seconds,
     require_name,
 )
 from rota.tasks.registry import Registry, default_registry

@@ -124,7 +124,8 @@ class TasksFound:
 def listed_state(name: str) -> State:
     """Return the state of that name. Raise ValueError if tasks in it are not listed, for example `done`."""
     if name not in LISTED:
-        raise ValueError(f"tasks that are {name!r} are not listed: {', '.join(LISTED)} ones are")
+        *first, last = (f'"{state}"' for state in LISTED)
+        raise ValueError(f"state must be {', '.join(first)} or {last}, got {name!r}")
     return State(name)
 
 

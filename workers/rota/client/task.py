@@ -57,11 +57,19 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
 
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
+        if delay is None:
+            raise TypeError(f"delay must be seconds or a timedelta, got None; without one, {self._plain_enqueue}")
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
+        if when is None:
+            raise TypeError(f"at must be a datetime, got None; without one, {self._plain_enqueue}")
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
+
+    @property
+    def _plain_enqueue(self) -> str:
+        return f"write {self.function.__name__}.enqueue(...)"
 
     @showing(CallOptions, Call)
     def using(

@@ -149,7 +149,7 @@ def _fault_in_span(start_us: int | None, end_us: int | None) -> str | None:
     if not all(0 <= instant <= _LATEST_US for instant in given):
         return "start and end must lie between the years 1970 and 2170"
     if start_us is not None and end_us is not None and end_us <= start_us:
-        return "end must lie behind start"
+        return "end must be after start"
     return None
 
 

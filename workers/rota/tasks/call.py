@@ -185,15 +185,23 @@ def why_no_call(thing: Any) -> str:
     if isinstance(thing, str):
         return f'a name alone is no call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
     if hasattr(thing, "call"):
-        return f"a task is no call yet: write {name}.call(...) for what is enqueued, or {name}.enqueue(...) by itself"
+        return f"this is a task, not a call of it: write {name}.call(...), or enqueue it by {name}.enqueue(...)"
     if hasattr(thing, "duplicate"):
         return f"it is enqueued already: {thing!r}; calls are made by resize.call(...)"
     if thing is None:
         return "None is no call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
     if callable(thing):
-        return f"the function {name} is no task: declare it with @rota.task, and write {name}.call(...)"
+        task = task_of_method(thing)
+        advice = f"the function {name} is no task: declare it with @rota.task, and write {name}.call(...)"
+        return f"write {task}.call(...), not {task}.{name}" if task else advice
     what = "what is enqueued is a call, as resize.call(7) or rota.Call(...)"
     return f"{what}; chains and groups go one by one, by their .enqueue(): got {thing!r}"
+
+
+def task_of_method(thing: Any) -> str:
+    """Return the name of the task of which this is a method, such as `resize.enqueue`; "" for anything else."""
+    owner = getattr(thing, "__self__", None)
+    return getattr(owner, "__name__", "resize") if hasattr(owner, "call") else ""
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:

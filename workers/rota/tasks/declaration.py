@@ -14,7 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _VARIADIC: Final = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
 _INSIDE: Final = ".<locals>"
 _NO_OBJECT: Final = (
-    "and a worker has no object to call it on: declare a function, and pass it what tells the object, as its id"
+    "and a worker has no object to call it on: declare a function, and pass it what identifies the object, such as "
+    "its id"
 )
 
 
@@ -24,13 +25,13 @@ def why_no_task(given: Any, name: Any) -> str:
         case str():
             return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
         case type():
-            return f"{given.__qualname__} is a class: declare a function, which may make one of it"
+            return f"{given.__qualname__} is a class: declare a function that creates one"
         case classmethod() | property():
             return f"@rota.task stands on a {type(given).__name__}, {_NO_OBJECT}"
         case _ if not inspect.isroutine(given):
             return f"@rota.task takes a function, got {given!r}"
         case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
-            return f"{given.__qualname__} is a generator: calling it runs nothing, so it cannot be a task"
+            return f"{given.__qualname__} is a generator: calling it runs nothing: use return instead of yield"
     return _why_not_known(given, name) if isinstance(given, FunctionType) else ""
 
 

@@ -8,7 +8,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypedDict
 
 from rota.display_text import quoted
-from rota.durations import Duration, positive_seconds, seconds
+from rota.durations import Duration, not_negative_seconds, positive_seconds
 from rota.errors import InvalidName
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
@@ -71,7 +71,8 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
         if name is not None and (form or conversion or not name.isidentifier()):
             raise ValueError(f"{what}: in braces stands the name of a parameter and nothing else, got {value!r}")
     if not parameters_in(value):
-        raise ValueError(f"{what} names no parameter: without it there is one rate for all of the task's starts")
+        example = value if value.isidentifier() else "account"
+        raise ValueError(f'{what} names a parameter in braces, as in {what}="{{{example}}}", got {value!r}')
     return value
 
 
@@ -188,20 +189,19 @@ def _exceptions(value: Any, what: str) -> tuple[type[BaseException], ...]:
     classes = value if isinstance(value, tuple) else (value,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise TypeError(f"{what} must be exception classes, got {one!r}")
+            raise TypeError(f"{what} must be an exception class or a tuple of them, {_instead(value, one, what)}")
     return classes
+
+
+def _instead(value: Any, wrong: Any, what: str) -> str:
+    if not isinstance(value, list | set | frozenset):
+        return f"got {wrong!r}"
+    names = "".join(f"{getattr(one, '__name__', repr(one))}, " for one in value)
+    return f"got a {type(value).__name__}: write {what}=({names.removesuffix(' ' if len(value) == 1 else ', ')})"
 
 
 def _optional_duration(value: Any, what: str) -> float | None:
     return None if value is None else positive_seconds(value, what)
-
-
-def not_negative_seconds(value: Any, what: str) -> float:
-    """Seconds, 0 or more. Raises TypeError or ValueError."""
-    checked = seconds(value, what)
-    if checked < 0:
-        raise ValueError(f"{what} must be 0 seconds or more, got {value!r}")
-    return checked
 
 
 @dataclass(frozen=True, slots=True)

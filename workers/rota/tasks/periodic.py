@@ -158,8 +158,9 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
     try:
         task.bind(args, kwargs)
     except InvalidArguments as error:
-        how = f"rota.{type(periodic).__name__}(..., args=[...])"
-        raise InvalidArguments(f"{error}: a schedule calls it with its own, schedules=[{how}], or with none") from None
+        how = f"schedules=[rota.{type(periodic).__name__}(..., args=[...])]"
+        none = "" if args or kwargs else "; a schedule without args calls the task without any"
+        raise InvalidArguments(f"{error}: give the task's arguments in {how}{none}") from None
     return replace(periodic, args=args, kwargs=kwargs)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rota.durations import MICROSECONDS, Duration, doubled, seconds
-from rota.errors import Dead, Retry
+from rota.durations import MICROSECONDS, Duration, doubled, not_negative_seconds, seconds
+from rota.errors import RETRY_DELAY, Dead, Retry
 from rota.protocol.outcome import RetryOutcome, error_line
 from rota.tasks.options import TaskOptions
 
@@ -49,13 +49,16 @@ def decide(
     end = _end(options, failures, exception)
     if end is not None:
         return end
+    own_delay = exception.delay if isinstance(exception, Retry) else None
     try:
-        asked = exception.delay if isinstance(exception, Retry) else None
-        delay = _backoff(options, failures, random) if asked is None else seconds(asked, "the delay of rota.Retry")
+        if own_delay is None:
+            delay = _backoff(options, failures, random)
+        else:
+            delay = not_negative_seconds(own_delay, RETRY_DELAY)
         return RetryOutcome(max(0, round(delay * MICROSECONDS)))
     except BaseException as error:  # noqa: BLE001 - the task boundary: the application's backoff may even sys.exit()
-        why = f"its backoff gave no delay: {error_line(error)} (after {error_line(exception)})"
-        return GiveUp(DeadReason.BACKOFF, why)
+        what = "its backoff gave no delay" if own_delay is None else "it was raised without a valid delay"
+        return GiveUp(DeadReason.BACKOFF, f"{what}: {error_line(error)} (after {error_line(exception)})")
 
 
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:

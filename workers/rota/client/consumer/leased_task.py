@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 
 from rota.client.consumer.lease import LOG, Fate, HeldTask
-from rota.durations import Duration, utc_datetime
+from rota.durations import Duration, not_negative_seconds, utc_datetime
 from rota.errors import Cancelled, Dead, LeaseLost, Retry
 from rota.protocol.body import texts_in
 from rota.protocol.entry import MICROSECONDS, Entry
@@ -36,7 +36,7 @@ from rota.protocol.turns import Claim
 from rota.tasks.arguments import kept_result
 from rota.tasks.claimed_call import CallTerms, Runnable, Unfit
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB
-from rota.tasks.options import TaskOptions, not_negative_seconds
+from rota.tasks.options import TaskOptions
 from rota.tasks.registry import AnyTask, Registry, TaskDefinition
 from rota.tasks.retry_rules import GiveUp, decide
 
