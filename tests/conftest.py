@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from rota.tasks.registry import default_registry
 from support.servers import Server, server_binaries
 
 pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_fixtures"]
@@ -42,3 +43,9 @@ def redis_client(server: Server) -> Iterator["redis.Redis"]:
     """A plain client, for looking behind the protocol and producing as other languages do."""
     with redis.Redis.from_url(server.url, socket_timeout=30) as client:
         yield client
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No task is declared before the test, and those that it declares are forgotten behind it."""
+    monkeypatch.setattr(default_registry, "_tasks", {})

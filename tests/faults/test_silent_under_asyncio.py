@@ -17,7 +17,6 @@ from fastapi import FastAPI
 import rota
 from rota.client import default_clients
 from support.faulty_link import FaultyLink
-from support.servers import Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
@@ -52,12 +51,6 @@ async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
     yield watching
     over.set()
     await watching
-
-
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
 
 
 @pytest.fixture(name="invoices")

@@ -34,12 +34,6 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
-
-
 @asynccontextmanager
 async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
     """A client that is connected, to a server that knows its script."""

@@ -53,12 +53,6 @@ def _library(request: pytest.FixtureRequest) -> Library:
     return library
 
 
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
-
-
 @pytest.fixture(name="own")
 def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
     """The application's own client, with retries of its own, behind the link."""

@@ -1,28 +1,15 @@
 """`rota cron` on a real server: what it shows, what it does, its exit codes."""
 
 import json
-import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import rota
 from rota.client.blocking.client import Client
-from rota_supervisor.cli.app import run_app
+from support.command_line import Rota, rota_in, write_configuration
 from support.servers import Server
-
-
-class Done(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Cron = Callable[..., Done]
 
 
 @pytest.fixture
@@ -32,18 +19,10 @@ def cron(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Cron:
+) -> Rota:
     """`rota cron`, in this process."""
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    Path("rota.toml").write_text(f'redis_url = "{server.url}"\nnamespace = "{namespace}"\n')
-
-    def run(*arguments: str) -> Done:
-        code = run_app(("cron", *arguments))
-        return Done(code, *capsys.readouterr())
-
-    return run
+    write_configuration(tmp_path, server, namespace)
+    return partial(rota_in(tmp_path, monkeypatch, capsys), "cron")
 
 
 @pytest.fixture
@@ -54,7 +33,7 @@ def schedules(client: Client) -> rota.Client:
     return client
 
 
-def test_all_are_listed_with_their_next_times(cron: Cron, schedules: rota.Client) -> None:
+def test_all_are_listed_with_their_next_times(cron: Rota, schedules: rota.Client) -> None:
     header, *lines = cron("ls", "--next", "2").out.splitlines()
 
     assert header.split() == ["NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID", "BY"]
@@ -71,7 +50,7 @@ def test_all_are_listed_with_their_next_times(cron: Cron, schedules: rota.Client
 
 
 @pytest.mark.usefixtures("schedules")
-def test_one_is_shown_with_all_that_is_known(cron: Cron) -> None:
+def test_one_is_shown_with_all_that_is_known(cron: Rota) -> None:
     shown = cron("show", "nightly").out
 
     assert "cron:              30 2 1 1 *" in shown
@@ -80,7 +59,7 @@ def test_one_is_shown_with_all_that_is_known(cron: Cron) -> None:
 
 
 @pytest.mark.usefixtures("schedules")
-def test_pause_and_resume_say_what_they_did(cron: Cron) -> None:
+def test_pause_and_resume_say_what_they_did(cron: Rota) -> None:
     assert cron("pause", "tick").err == 'rota: schedule "tick" is paused\n'
     assert cron("pause", "tick").err == 'rota: schedule "tick" was paused already\n'
     [line] = [line for line in cron("ls").out.splitlines() if line.startswith("tick")]
@@ -91,7 +70,7 @@ def test_pause_and_resume_say_what_they_did(cron: Cron) -> None:
     )
 
 
-def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Cron, schedules: rota.Client) -> None:
+def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Rota, schedules: rota.Client) -> None:
     first = cron("run", "nightly")
     assert (first.code, schedules.status(first.out.strip()).kind) == (0, "periodic")
 
@@ -101,7 +80,7 @@ def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Cron, schedules:
 
 
 @pytest.mark.parametrize("verb", ["show", "run", "pause", "resume"])
-def test_an_unknown_schedule_and_an_impossible_name_are_told(cron: Cron, verb: str) -> None:
+def test_an_unknown_schedule_and_an_impossible_name_are_told(cron: Rota, verb: str) -> None:
     unknown = cron(verb, "nope")
     assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope'\n")
     assert cron(verb, "two words").code == 2

@@ -1,37 +1,18 @@
 """`rota group` on a real server: what it shows, what it does, its exit codes."""
 
 import json
-import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from rota.protocol.groups import Into
 from rota.protocol.new_tasks import NewMember
 from rota.protocol.outcome import DeadOutcome, Done
-from rota_supervisor.cli.app import run_app
+from support.command_line import Rota, rota_in, write_configuration
 from support.grouping import Grouping
 from support.protocol import Fleet
 from support.servers import Server
-
-
-class Result(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, object]:
-        """What it wrote with --json."""
-        found: dict[str, object] = json.loads(self.out)
-        return found
-
-
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -46,21 +27,13 @@ def group(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Command:
+) -> Rota:
     """`rota group`, in this process."""
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    Path("rota.toml").write_text(f'redis_url = "{server.url}"\nnamespace = "{namespace}"\n')
-
-    def run(*arguments: str) -> Result:
-        code = run_app(("group", *arguments))
-        return Result(code, *capsys.readouterr())
-
-    return run
+    write_configuration(tmp_path, server, namespace)
+    return partial(rota_in(tmp_path, monkeypatch, capsys), "group")
 
 
-def test_what_has_not_ended_is_listed_the_longest_open_first(group: Command, groups: Grouping) -> None:
+def test_what_has_not_ended_is_listed_the_longest_open_first(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", "c", then="end")
     groups.run_one(Done())
     groups.run_one(DeadOutcome(b"{}"))
@@ -74,44 +47,44 @@ def test_what_has_not_ended_is_listed_the_longest_open_first(group: Command, gro
     assert [each["id"] for each in json.loads(group("ls", "--json").out)] == ["nightly", "later"]
 
 
-def test_one_is_shown_with_its_progress_and_what_follows(group: Command, groups: Grouping) -> None:
+def test_one_is_shown_with_its_progress_and_what_follows(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", then="end", on_dead="sorry")
     groups.run_one(Done())
 
     shown = group("show", "nightly").out
     for line in ("state:             closed", "left:              1", "ended:             1/2 (50 %)"):
         assert line in shown
-    before = group("show", "nightly", "--json").document
+    before = group("show", "nightly", "--json").json
     assert (before["then"], before["on_dead"], "followed_by" in before) == ("end", "sorry", False)
 
     groups.run_one(DeadOutcome(b"{}"))
-    after = group("show", "nightly", "--json").document
+    after = group("show", "nightly", "--json").json
     assert (after["state"], after["left"], after["dead"], after["followed_by"]) == ("ended", 0, 1, "sorry")
     assert not {"then", "on_dead"} & after.keys()
 
 
-def test_cancel_ends_what_waits_and_nothing_follows(group: Command, groups: Grouping) -> None:
+def test_cancel_ends_what_waits_and_nothing_follows(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", "c", then="end", on_dead="sorry")
     groups.claim()
 
     done = group("cancel", "nightly")
     assert (done.code, done.err) == (0, "rota: cancelled group nightly; still running, and told to end: 1 member\n")
-    assert "then" not in group("show", "nightly", "--json").document
+    assert "then" not in group("show", "nightly", "--json").json
     assert group("close", "nightly").err == "rota: group nightly was cancelled already: 2/3 (67 %) ended\n"
-    assert group("cancel", "nightly", "--json").document["cancelled"] == 2
+    assert group("cancel", "nightly", "--json").json["cancelled"] == 2
 
 
-def test_close_lets_a_group_end_whose_enqueue_was_cut_short(group: Command, groups: Grouping) -> None:
+def test_close_lets_a_group_end_whose_enqueue_was_cut_short(group: Rota, groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"))], Into("cut-short", groups.opening(then="end")))
     groups.run_one(Done())
-    assert group("show", "cut-short", "--json").document["state"] == "open"
+    assert group("show", "cut-short", "--json").json["state"] == "open"
 
     assert group("close", "cut-short").err == "rota: group cut-short is closed: 1/1 (100 %) ended\n"
-    assert group("show", "cut-short", "--json").document["followed_by"] == "end"
+    assert group("show", "cut-short", "--json").json["followed_by"] == "end"
 
 
 @pytest.mark.parametrize("verb", ["show", "cancel", "close"])
-def test_an_unknown_group_and_an_impossible_id_are_told(group: Command, verb: str) -> None:
+def test_an_unknown_group_and_an_impossible_id_are_told(group: Rota, verb: str) -> None:
     unknown = group(verb, "nope")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err == 'rota: error: nothing is known of a group "nope": it ended a minute ago, or never was\n'
@@ -119,7 +92,7 @@ def test_an_unknown_group_and_an_impossible_id_are_told(group: Command, verb: st
 
 
 @pytest.mark.parametrize("verb", ["cancel", "close"])
-def test_what_has_ended_cannot_be_ended_again(group: Command, groups: Grouping, verb: str) -> None:
+def test_what_has_ended_cannot_be_ended_again(group: Rota, groups: Grouping, verb: str) -> None:
     groups.open("nightly", "a")
     groups.run_one(Done())
 

@@ -11,14 +11,10 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.protocol.store import Store
-from rota.tasks.registry import default_registry
 from support.protocol import Fleet
 from support.servers import Server
 
-
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {})
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 @pytest.fixture(name="configured")

@@ -1,7 +1,6 @@
 """Task events as an application follows them: from where on, which, for how long, and through what."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -155,12 +154,6 @@ def test_a_place_the_server_never_came_to_is_told(followed: Fleet, client: Clien
             next(events)
         followed.push("b")
         assert [event.task_id for event in events] == ["b"]
-
-
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
 
 
 def test_a_reader_goes_on_through_a_connection_that_is_killed(

@@ -24,12 +24,6 @@ from support.servers import Server, free_port
 T = TypeVar("T")
 
 
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
-
-
 @pytest.fixture(name="client")
 def _client(link: FaultyLink, namespace: str) -> Iterator[Client]:
     with Client(link.url, namespace, timeout_seconds=0.5) as client:

@@ -20,6 +20,7 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
+PATIENCE = 30.0  # seconds: a lost reply cuts its connection, so nothing waits for so long; a busy machine may need some
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
 
@@ -115,7 +116,7 @@ class TestChains:
     def test_two_lost_replies_are_uncertain_and_repeated_exactly(
         self, server: Server, namespace: str, fleet: Fleet
     ) -> None:
-        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=0.5) as client:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             client.enqueue(rota.chain(call("warm"), call("warm")))
             link.lose_replies(2)
             with pytest.raises(rota.Uncertain, match=r"repeat\(\) of this error") as caught:
@@ -199,7 +200,7 @@ class TestGroups:
         self, server: Server, namespace: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         group = rota.group([call("work", number) for number in range(PORTION + 100)], id="g")
-        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
             faults = iter([0, 1, 1])  # the last portion, and its repetition
 
@@ -236,7 +237,7 @@ class TestGroups:
     def test_repeated_after_it_ended_and_was_forgotten_no_member_comes_twice(
         self, server: Server, namespace: str, fleet: Fleet, take: Take
     ) -> None:
-        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=0.5) as client:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             client.enqueue(rota.group([]))
             link.lose_replies(2)
             with pytest.raises(rota.Uncertain) as caught:
@@ -325,7 +326,7 @@ class TestMap:
     def test_lost_replies_lose_and_double_no_item(
         self, server: Server, namespace: str, fleet: Fleet, lost: int
     ) -> None:
-        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             client.map(work, range(2), id="warm")
 
             def items() -> Iterator[int]:
@@ -404,7 +405,7 @@ def test_awaited_a_cancel_ends_all_members(server: Server, namespace: str) -> No
 
 def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program(link: FaultyLink) -> None:
-        async with rota.AsyncClient(link.url, namespace, timeout_seconds=3) as client:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=PATIENCE) as client:
             await client.enqueue(rota.group([], id="warm"))
             link.lose_replies(2)
             with pytest.raises(rota.Uncertain) as caught:

@@ -15,16 +15,9 @@ import rota
 from rota.client.blocking.client import Client
 from support.faulty_link import FaultyLink
 from support.masters import ON_ONE_SERVER
-from support.servers import Server
 
 TIMEOUT_SECONDS = 0.8
 IN_TIME_SECONDS = 1.5  # less than two steps of the whole timeout
-
-
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
 
 
 @contextmanager

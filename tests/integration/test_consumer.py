@@ -17,31 +17,19 @@ from rota.contrib.opentelemetry import processing
 from rota.protocol.nodes import Announced
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import QueueShare
-from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet, one_tier
 from support.servers import Server
 from support.spans import recorded_spans
 from support.waiting import until
 
-pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
-
-
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {})
+pytestmark = [pytest.mark.filterwarnings("ignore::rota.UnservedQueue"), pytest.mark.usefixtures("own_registry")]
 
 
 @pytest.fixture(name="consumer")
 def _consumer(client: Client) -> Iterator[rota.Consumer]:
     with client.consumer("q", limit=8) as made:
         yield made
-
-
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
 
 
 def push(client: Client, *ids: str, **options: float) -> None:

@@ -24,12 +24,6 @@ PIECES = 200
 Connect = Callable[..., Connection]
 
 
-@pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as link:
-        yield link
-
-
 @pytest.fixture(name="connect")
 def _connect(link: FaultyLink) -> Iterator[Connect]:
     with ExitStack() as closing:

@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Turn
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota_supervisor.cli.app import run_app
+from support.command_line import Ran, Rota, rota_in
 from support.servers import Server, free_port
 
 TASKS = """
@@ -39,23 +37,7 @@ def resize(number: int, dpi: int = 72): ...
 NOBODY = "redis://127.0.0.1:1/0"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> object:
-        return json.loads(self.out)
-
-
-Rota = Callable[..., Done]
-
-
-def call(folder: Path, *arguments: str, **environment: str) -> Done:
+def call(folder: Path, *arguments: str, **environment: str) -> Ran:
     """Run `rota` in a folder, with nothing on its standard input."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
     done = subprocess.run(
@@ -69,26 +51,13 @@ def call(folder: Path, *arguments: str, **environment: str) -> Done:
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
     """`rota` in this process, for commands that import no task."""
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.chdir(folder)
-
-    def run(*arguments: str, **environment: str) -> Done:
-        with monkeypatch.context() as patched:
-            for name, value in environment.items():
-                patched.setenv(name, value)
-            code = run_app(arguments)
-        out, err = capsys.readouterr()
-        return Done(code, out, err)
-
-    return run
+    return rota_in(folder, monkeypatch, capsys)
 
 
 @pytest.fixture

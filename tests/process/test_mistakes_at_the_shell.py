@@ -5,23 +5,20 @@ stand on standard error: what is wrong, where, and what to do.
 """
 
 import json
-import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rota.tasks.registry import default_registry
-from rota_supervisor.cli.app import run_app
+from support.command_line import Rota, rota_in
 from support.servers import Server
 
 TASKS = "import rota\n\n@rota.task\ndef greet(name): ...\n"
 CONFIG = 'redis_url = "redis://127.0.0.1:1/0"\nimports = ["tasks"]\ntiers = [["high"], ["default"]]\n'
 Row = tuple[Any, ...]
-Told = Callable[..., tuple[int, str, str]]
 
 TYPED: list[Row] = [
     ("queu ls", 2, "'queu'", 'did you mean "queue"?'),
@@ -105,27 +102,18 @@ IMPORTED: list[Row] = [
 
 
 @pytest.fixture(name="told")
-def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
     """Runs `rota` in a folder with a configuration and a task: its exit code, standard output and standard error."""
-    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(default_registry, "_tasks", {})
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "tasks", raising=False)
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(CONFIG)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = run_app(arguments)
-        return code, *capsys.readouterr()
-
-    return run
+    return rota_in(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("row", TYPED, ids=lambda row: f"rota {row[0]}")
-def test_what_was_typed_wrongly(told: Told, row: Row) -> None:
+def test_what_was_typed_wrongly(told: Rota, row: Row) -> None:
     typed, expected, *words = row
     code, out, err = told(*shlex.split(typed))
     assert (code, out) == (expected, ""), err
@@ -133,7 +121,7 @@ def test_what_was_typed_wrongly(told: Told, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", CONFIGURED, ids=lambda row: row[0].replace("\n", " "))
-def test_what_was_configured_wrongly(told: Told, row: Row) -> None:
+def test_what_was_configured_wrongly(told: Rota, row: Row) -> None:
     text, *words = row
     Path("rota.toml").write_text(text)
     code, _, err = told("check")
@@ -142,7 +130,7 @@ def test_what_was_configured_wrongly(told: Told, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", IMPORTED, ids=lambda row: row[0].replace("\n", " "))
-def test_what_does_not_import(told: Told, row: Row) -> None:
+def test_what_does_not_import(told: Rota, row: Row) -> None:
     text, *words = row
     Path("tasks.py").write_text(text)
     code, _, err = told("check")
@@ -150,7 +138,7 @@ def test_what_does_not_import(told: Told, row: Row) -> None:
     assert all(word in err for word in ("the module tasks does not import", *words)), err
 
 
-def test_a_refusal_is_a_document_where_json_is_wanted(told: Told) -> None:
+def test_a_refusal_is_a_document_where_json_is_wanted(told: Rota) -> None:
     code, out, err = told("--json", "queue", "ls")
     refusal = json.loads(err.splitlines()[-1])
     assert (code, out, refusal["code"]) == (69, "", 69)
@@ -159,13 +147,13 @@ def test_a_refusal_is_a_document_where_json_is_wanted(told: Told) -> None:
 
 
 @pytest.mark.parametrize("group", [(), ("queue",), ("task",)])
-def test_a_group_alone_shows_its_help(told: Told, group: tuple[str, ...]) -> None:
+def test_a_group_alone_shows_its_help(told: Rota, group: tuple[str, ...]) -> None:
     code, out, err = told(*group)
     assert (code, err) == (0, "")
     assert f"Usage: {' '.join(('rota', *group))} [OPTIONS] COMMAND" in out
 
 
-def test_the_shell_and_man_know_every_command(told: Told) -> None:
+def test_the_shell_and_man_know_every_command(told: Rota) -> None:
     assert "_ROTA_COMPLETE=zsh_complete" in told("completion", "zsh")[1]
     code, page, _ = told("man")
     assert code == 0
@@ -173,7 +161,7 @@ def test_the_shell_and_man_know_every_command(told: Told) -> None:
     assert r".B \-\-kill\-after DURATION" in page
 
 
-def test_what_nobody_knows_is_said(told: Told, server: Server, namespace: str) -> None:
+def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -> None:
     config = CONFIG.replace("redis://127.0.0.1:1/0", server.url).replace("high", "mail")
     Path("rota.toml").write_text(f'namespace = "{namespace}"\n{config}')
     unknown = 'nobody knows a queue "mial", did you mean "mail"?'
@@ -193,7 +181,7 @@ def test_what_nobody_knows_is_said(told: Told, server: Server, namespace: str) -
     assert "tasks of imports declare no task" in err
 
 
-def test_what_one_call_is_given_reaches_the_task(told: Told, server: Server, namespace: str) -> None:
+def test_what_one_call_is_given_reaches_the_task(told: Rota, server: Server, namespace: str) -> None:
     Path("rota.toml").write_text(CONFIG.replace("redis://127.0.0.1:1/0", server.url) + f'namespace = "{namespace}"\n')
     once = ("task", "enqueue", "greet", "you", "--unique", "--retries", "3", "--expires", "1h")
     assert told(*once, "--delay", "1m", "--id", "one")[0] == 0

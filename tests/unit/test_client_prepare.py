@@ -18,9 +18,7 @@ from rota.tasks.registry import default_registry
 KB = 256
 
 
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {})
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 @pytest.fixture(name="resize")

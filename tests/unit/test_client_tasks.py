@@ -20,10 +20,7 @@ from rota.errors import DuplicateTask, InvalidArguments, InvalidName
 from rota.tasks.options import TaskArguments, TaskOptions
 from rota.tasks.registry import default_registry
 
-
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {})
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 def add(a: int, b: int = 2) -> int:

@@ -1,0 +1,50 @@
+"""The command `rota` in this process, in a folder of its own: what it leaves behind."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rota_supervisor.cli.app import run_app
+from support.servers import Server
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The document that it wrote with --json."""
+        return json.loads(self.out)
+
+
+Rota = Callable[..., Ran]
+
+
+def rota_in(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
+    """Return `rota` as it runs in a folder: its words are arguments, variables of its environment are keywords."""
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, **environment: str) -> Ran:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            code = run_app(arguments)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def write_configuration(folder: Path, server: Server, namespace: str) -> None:
+    """Write a `rota.toml` that names a server and a namespace, and nothing else."""
+    (folder / "rota.toml").write_text(f'redis_url = "{server.url}"\nnamespace = "{namespace}"\n')
