@@ -43,15 +43,16 @@ local function claim_entries(ask, domains, bounds, now)
   -- that the guilty one is found without its neighbours: it ends the claim, and a worker that holds others claims
   -- nothing more, so that its hands will be empty for it.
   local function take(share, most)
-    local head, before, claimed = share.head, #texts, #texts
-    while claimed < most and head.passed < #head.texts and not alone do
-      local i = head.passed + 1
-      local text, body, id = head.texts[i], head.bodies[i], head.ids[i]
-      if not body or body == '' or id == '' or head.suspicious[i] or any_former then
+    local head, passed, before, claimed = share.head, share.head.passed, #texts, #texts
+    local found, ids, bodies, suspicious = head.texts, head.ids, head.bodies, head.suspicious
+    for i = passed + 1, #found do
+      if claimed == most or alone then break end
+      local text, body, id = found[i], bodies[i], ids[i]
+      if not body or body == '' or id == '' or suspicious[i] or any_former then
         local live = body and id ~= ''
         -- The shell of a former life was counted as cancelled when the next one began.
         local gone = any_former and id ~= '' and is_shell(id, flag_of(text), true)
-        if live and not gone and head.suspicious[i] and body ~= '' then alone = text end
+        if live and not gone and suspicious[i] and body ~= '' then alone = text end
         if alone and claimed + ask.holding > 0 then break end
         if gone or live and body == '' then
           if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
@@ -67,13 +68,13 @@ local function claim_entries(ask, domains, bounds, now)
           text = entry_text(e)
         end
       end
-      head.passed = i
+      passed = i
       if body then
         claimed = claimed + 1
         texts[claimed], claims[2 * claimed - 1], claims[2 * claimed] = text, text, body
       end
     end
-    head.taken = head.taken + claimed - before
+    head.passed, head.taken = passed, head.taken + claimed - before
   end
 
   -- Take what was claimed off the lanes of a queue, and write down what any claim writes of that. `share.rest`: how
@@ -193,7 +194,7 @@ local function claim_entries(ask, domains, bounds, now)
         table.remove(places, last_at)
         if states then table.remove(states, last_at) end
       end
-      write_turns()
+      if states then write_turns() end -- without, nothing is open either
     end
   end
 
@@ -221,16 +222,6 @@ local function claim_entries(ask, domains, bounds, now)
     end
   end
 
-  -- Claim in the order of the tiers.
-  local function claim_in_order()
-    for _, domain in ipairs(domains) do
-      local next_share = domain.has_patterns and by_turn(domain) or by_rotation(domain)
-      local share, n = next_share(0)
-      while share do share, n = next_share(claim_from(share, n)) end
-      if not goes_on() then return end
-    end
-  end
-
   -- It was told before that this entry has to run alone. While it lies first in its queue nothing else is claimed, and
   -- it is when nothing is held: its turn had come.
   if ask.awaited ~= '' then
@@ -242,7 +233,13 @@ local function claim_entries(ask, domains, bounds, now)
     local taken = is_first and is_open and claim_from(share, 1) or 0
     if taken > 0 then charge(share, taken, 1) end
   end
-  if goes_on() then claim_in_order() end
-  if goes_on() and mark_unmarked(domains) then claim_in_order() end
+  repeat
+    for _, domain in ipairs(domains) do -- in the order of the tiers
+      if not goes_on() then break end
+      local next_share = domain.has_patterns and by_turn(domain) or by_rotation(domain)
+      local share, n = next_share(0)
+      while share do share, n = next_share(claim_from(share, n)) end
+    end
+  until not goes_on() or not mark_unmarked(domains)
   return texts, claims, dropped, left, word, alone
 end

@@ -28,7 +28,10 @@ end
 -- How this domain serves a queue. `name` is as what, nil of a queue that no pattern of it is for; with patterns its
 -- queues stand in turn, see shared/turns.lua.
 local function share_in(domain, queue)
-  local share = { queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
+  local share = {
+    queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1,
+    head = false, rest = false, -- of a claim
+  }
   local at
   if domain.has_patterns then
     share.name, at = served_as(domain.settings, queue)
