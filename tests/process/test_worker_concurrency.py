@@ -1,5 +1,6 @@
 """A worker process that runs several tasks at once: its way out, its connections, its copies, its span."""
 
+import dataclasses
 import functools
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from rota.protocol.store import Blame
 from rota.protocol.tiers import pack_tiers
 from rota.protocol.turns import Turn
 from support.child_harness import Child, ChildHarness, settings_for
+from support.faulty_link import FaultyLink
 from support.waiting import until
 
 PLACES = 3
@@ -149,6 +151,28 @@ def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: 
     go.touch()
     assert worker.exit_code() == EXIT_OVERWRITTEN
     assert (harness.state(held[0]), harness.inflight(worker.owner)) == ("done", 2)
+    assert "never" not in harness.ran()
+
+
+def test_what_an_answer_brings_after_the_slot_was_overwritten_goes_back_unstarted(
+    harness: ChildHarness, link: FaultyLink, tmp_path: Path
+) -> None:
+    settings = settings_for(harness.server, harness.namespace, concurrency=PLACES)
+    server = dataclasses.replace(settings.server, redis_url=link.url)
+    worker = harness.start(dataclasses.replace(settings, server=server)).until_phase(Phase.IDLE)
+    ended = harness.enqueue("overwrite_slot_in_loop", str(tmp_path / "go"))
+    until(lambda: "waiting" in harness.ran())
+    until_parked(worker, harness)
+    link.gate = lambda name, is_reply, _port: not (is_reply and name == "turn")
+    claimed = harness.enqueue("note", "never")
+    until(lambda: harness.inflight(worker.owner) == 2, "the turn has claimed it, and its answer is on the way")
+    (tmp_path / "go").touch()
+    until(lambda: not worker.slot.is_intact)
+    link.gate = None
+    link.heal()
+    assert worker.exit_code() == EXIT_OVERWRITTEN
+    assert [harness.state(task_id) for task_id in (ended, claimed)] == ["done", "ready"]
+    assert harness.inflight(worker.owner) == 0
     assert "never" not in harness.ran()
 
 

@@ -3,6 +3,7 @@ it then, what has ended counts once, and what that turn has claimed is run once,
 
 import dataclasses
 import re
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -20,26 +21,30 @@ from rota.protocol.wire import Packed
 from support.child_harness import LEASE_SECONDS, Child, ChildHarness, settings_for
 from support.faulty_link import FaultyLink
 from support.masters import ON_ONE_SERVER
-from support.waiting import until
+from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
-MOST_ROUNDS = 40  # on a busy machine tasks look long, and then no turn is pipelined
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """Tasks of a name. So many are brought at once, and some of them are left when so many turns were made."""
+    """Tasks of a name. So many are brought at once, and some of them are left when so many turns were made.
+
+    `seen_ns`: how long the worker sees each of them take. By its own clock they would look longer on a busy machine, so
+    that no turn is pipelined, and shorter on a fast one, so that five turns claim them all.
+    """
 
     name: str
     tasks: int
     turns: int
+    seen_ns: int
 
 
-SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4)
-ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12)
+SEVERAL_A_CLAIM = _Kind("note_in_file", 500, 4, 250_000)  # claims grow up to 20 tasks
+ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 
 @dataclasses.dataclass
@@ -98,7 +103,8 @@ class _Draining:
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
         """Until a task has ended, or is held, while a turn or its answer is on its way; returns the task that runs."""
         slot = self.worker.slot
-        for _ in range(MOST_ROUNDS):
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
             gate = self.link.gate = _Gate(self.kind.turns, self.hold if holds_a_task else None, holds_request)
             self.enqueue()
             until(lambda: gate.shut_port, "a turn")  # noqa: B023 - called in this round only
@@ -144,7 +150,7 @@ class _Draining:
 def draining(request: pytest.FixtureRequest, harness: ChildHarness, link: FaultyLink, tmp_path: Path) -> _Draining:
     settings = settings_for(harness.server, harness.namespace)
     server = dataclasses.replace(settings.server, redis_url=link.url)
-    worker = harness.start(dataclasses.replace(settings, server=server))
+    worker = harness.start(dataclasses.replace(settings, server=server), TASKS_TAKE_NS=str(request.param.seen_ns))
     (told := tmp_path / "told").touch()
     return _Draining(harness, link, worker.until_phase(Phase.IDLE), told, request.param)
 
