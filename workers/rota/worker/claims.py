@@ -68,19 +68,27 @@ class _Told:
         self.plain.clear()
 
 
-@dataclass(slots=True)
-class Outcomes:
-    """Outcomes that no answer has named. Tasks may go on to end while a turn is under way, so what was sent and what
-    came later are kept apart."""
+@dataclass(slots=True, kw_only=True)
+class Unanswered:
+    """What no answer has named. `tokens`: of doorbells. `asked`: something may be held that is not on these books, as
+    work was asked for and no answer has come, or as something was forgotten. Tasks may go on to end while a turn is
+    under way, so the outcomes that were sent and those that came later are kept apart."""
 
-    _sent: _Told = field(default_factory=_Told, kw_only=True)
-    _later: _Told = field(default_factory=_Told, kw_only=True)
+    tokens: list[str] = field(default_factory=list)
+    asked: bool = False
+    _sent: _Told = field(default_factory=_Told)
+    _later: _Told = field(default_factory=_Told)
 
     @property
     def has_outcomes(self) -> bool:
         """Whether there are outcomes to send to Redis."""
         sent, later = self._sent, self._later
         return bool(later.plain or later.finished or sent.plain or sent.finished)
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether there are outcomes or tokens that no answer has named."""
+        return bool(self.has_outcomes or self.tokens)
 
     def finish(self, settlement: Settlement) -> bytes:
         """Keep an outcome until an answer names it; returns it packed."""
@@ -103,21 +111,13 @@ class Outcomes:
 
 
 @dataclass(slots=True)
-class InFlight(Outcomes):
-    """The books between two answers of a worker that runs one task at a time. `asked`: work was asked for and no answer
-    has come, so something may be held that is not on these books."""
+class InFlight(Unanswered):
+    """The books between two answers of a worker that runs one task at a time."""
 
     waiting: deque[Claim] = field(default_factory=deque)
-    tokens: list[str] = field(default_factory=list)
-    asked: bool = False
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _start_by_ns: int = 0
-
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether there are outcomes or tokens that no answer has named."""
-        return bool(self.has_outcomes or self.tokens)
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
@@ -176,13 +176,10 @@ class InFlight(Outcomes):
 
 
 @dataclass(slots=True)
-class Ledger(Outcomes):
-    """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for
-    and no answer has come, or as something was forgotten. `alone`: for which entry this worker empties its hands."""
+class Ledger(Unanswered):
+    """The books of `places` tasks at once. `alone`: for which entry this worker empties its hands."""
 
     places: int
-    tokens: list[str] = field(default_factory=list)
-    asked: bool = False
     alone: bytes = b""
     _held: dict[int, str] = field(default_factory=dict)
     _free: list[int] = field(init=False)
@@ -202,11 +199,6 @@ class Ledger(Outcomes):
     def free(self) -> int:
         """How many are not."""
         return len(self._free)
-
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether there are outcomes or tokens that no answer has named."""
-        return bool(self.has_outcomes or self.tokens)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
         """The turn to make now, for so many tasks. What is held is named only when it may not be known to be just that,

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rota.child.child_life import EXIT_DRAINED, EXIT_LOST, Fence, Life, StopSignals
-from rota.child.slots import Phase, RecycleReason, Slot
+from rota.child.slots import Phase, RecycleReason, Slot, boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.store import Store
@@ -236,6 +236,8 @@ class WorkerLoop:
     _wait_us: int = 0
     _attempts: int = 0
     _last_turn_ns: int = 0
+    _named_ns: int = 0  # when a turn was answered at once last
+    _round_trip_ns: int = 0  # what that took
     _sent_before: bool = False
     _told_in_slot: tuple[int, int] = (0, 0)
     _recalled: int = 0
@@ -282,6 +284,15 @@ class WorkerLoop:
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.life.owner)
+
+    def _answered_at_once(self, reply: TurnReply, sent_ns: int) -> Anchor:
+        """Note that a turn was answered which waited for nothing; returns what is known of Redis time by it."""
+        if not self._ready:
+            self._say_ready()
+        received_ns = self._named_ns = boottime_ns()
+        self._round_trip_ns = received_ns - sent_ns
+        self.report.turn_took(self._round_trip_ns / NANOSECONDS)
+        return self._clock.answered(reply.now_us, sent_ns, received_ns)
 
     def _take_word(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
         """Note what an answer says of this worker, which held so many tasks. Of outcomes it has named none stays in the

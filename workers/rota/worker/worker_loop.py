@@ -6,7 +6,6 @@ from typing import Final
 
 from rota.child.child_life import EXIT_OVERWRITTEN, Waiter
 from rota.child.slots import Phase, boottime_ns
-from rota.durations import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
 from rota.protocol.turns import ThrottleWord, TurnReply, TurnWord
@@ -42,8 +41,6 @@ class Loop(WorkerLoop):
     executor: Executor
     _in_flight: InFlight = field(default_factory=InFlight)
     _prefetch: Prefetch = field(default_factory=Prefetch)
-    _named_ns: int = 0
-    _round_trip_ns: int = 0  # of the last turn that was answered at once
     _is_plenty: bool = False
     _recalled_before: int = 0
     _last_run: bytes = b""
@@ -132,12 +129,7 @@ class Loop(WorkerLoop):
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
             return error
-        if not self._ready:
-            self._say_ready()
-        received_ns = self._named_ns = boottime_ns()
-        self._round_trip_ns = received_ns - sent_ns
-        self.report.turn_took(self._round_trip_ns / NANOSECONDS)
-        self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
+        self._take_answer(reply, limit, self._answered_at_once(reply, sent_ns))
         return None
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:

@@ -17,7 +17,6 @@ from typing import Final
 from rota.child.child_life import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
 from rota.child.child_settings import WorkerSettings
 from rota.child.slots import Phase, boottime_ns
-from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
@@ -215,11 +214,7 @@ class ConcurrentLoop(WorkerLoop):
         except ServerError as error:
             self._sent_before = True
             return error
-        if not self._ready:
-            self._say_ready()
-        received_ns = boottime_ns()
-        self.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
-        self._take_answer(reply, picks, self._clock.answered(reply.now_us, sent_ns, received_ns))
+        self._take_answer(reply, picks, self._answered_at_once(reply, sent_ns))
         return None
 
     def _turn(self, picks: int) -> Command[TurnReply]:
