@@ -12,7 +12,7 @@ import pytest
 from rota.child.child_life import StopSignals, Waiter
 from rota.child.slots import boottime_ns
 from rota.client.consumer.consumer import Doorbells
-from rota.client.consumer.lease import Wakeup
+from rota.client.timed_connections import Wakeup
 from rota.protocol.keys import Keys
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of

@@ -8,6 +8,7 @@ idle. A list needs no lock to give one out (ADR 20).
 import math
 import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -24,6 +25,10 @@ from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionL
 from rota.server.session import NO_REPLY, Confirmation
 
 _NAME: Final = "rota:client"
+_NO_FD: Final = -1
+_RINGS: Final = 4096
+
+T = TypeVar("T")
 
 
 class TimedConnection:
@@ -119,8 +124,8 @@ class ReplyList:
         self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
 
     def fileno(self) -> int:
-        """The descriptor to wait on, while it is parked."""
-        return -1 if self._connection is None else self._connection.fileno()
+        """Return the descriptor to wait on, -1 if it is not parked."""
+        return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def words(self) -> list[str] | None:
         """What was pushed; nothing when the time was over; None when no answer has come. Raises Unavailable."""
@@ -150,7 +155,33 @@ class ReplyList:
         return unavailable(str(error), error)
 
 
-T = TypeVar("T")
+class Wakeup:
+    """A bell that ends a wait in this process. It is made of sockets: ringing one that was closed reaches nobody else's
+    descriptor."""
+
+    def __init__(self) -> None:
+        self._heard, self._rung = socket.socketpair()
+        self._heard.setblocking(False)
+        self._rung.setblocking(False)
+
+    def ring(self) -> None:
+        """End the wait that goes on, or the next one. May be called from anywhere."""
+        with suppress(OSError):  # it is full, which is heard too; or closed
+            self._rung.send(b"\0")
+
+    def wait(self, seconds: float, fd: int = _NO_FD) -> None:
+        """Wait until it rings, or there is something to read, or the time is over."""
+        poll = select.poll()
+        for each in {self._heard.fileno(), fd} - {_NO_FD}:
+            poll.register(each, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
+        with suppress(OSError):
+            self._heard.recv(_RINGS)
+
+    def close(self) -> None:
+        """Close it. May be repeated."""
+        self._heard.close()
+        self._rung.close()
 
 
 class ClientPool:

@@ -4,7 +4,7 @@ no task runs twice, also when the program's event loop is held up."""
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Self, TypeVar
@@ -138,24 +138,16 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
 
 def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
-    """What it returns or raises, in a thread for which nobody waits at the end: asyncio's own are joined there."""
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[T] = loop.create_future()
-
-    def tell(set_it: Callable[[], None]) -> None:
-        if not told.done():
-            set_it()
+    """Return the future of what the function returns or raises in a thread of its own. Nobody waits for the thread when
+    the program ends, as is done for the threads of asyncio."""
+    ended: Future[T] = Future()
+    ended.set_running_or_notify_cancel()  # from here on a cancelled await leaves the thread to its work
 
     def run() -> None:
         try:
-            result = function()
+            ended.set_result(function())
         except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
-            failure = error
-            answer: Callable[[], None] = lambda: told.set_exception(failure)  # noqa: E731
-        else:
-            answer = lambda: told.set_result(result)  # noqa: E731
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(tell, answer)
+            ended.set_exception(error)
 
     threading.Thread(target=run, name="rota-consumer", daemon=True).start()
-    return told
+    return asyncio.wrap_future(ended)

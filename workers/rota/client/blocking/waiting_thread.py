@@ -12,16 +12,13 @@ each can be interrupted at any time: by a time limit, by a cancellation, by Ctrl
 """
 
 import os
-import select
-import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from threading import Lock, Thread
 from typing import Final
 
 from rota.client.answers import Denied, Exchange
-from rota.client.timed_connections import ClientPool, ReplyList
+from rota.client.timed_connections import ClientPool, ReplyList, Wakeup
 from rota.client.waits import (
     CLOSED,
     Answers,
@@ -37,7 +34,6 @@ from rota.errors import Unavailable
 from rota.protocol.store import Store
 from rota.soft_limit import time_limit_deferred
 
-_RINGS: Final = 4096
 _FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
 
 
@@ -48,9 +44,7 @@ class _Mail:
         self._lock = Lock()
         self._left: list[Wait | None] = [first]
         self._is_closed = False
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ear.setblocking(False)
+        self._wakeup = Wakeup()
 
     def leave(self, wait: Wait | None) -> bool:
         """Leave it; False when nobody will come for it."""
@@ -58,8 +52,7 @@ class _Mail:
             if self._is_closed:
                 return False
             self._left.append(wait)
-            with suppress(BlockingIOError):  # it has been rung often enough
-                self._bell.send(b"1")
+            self._wakeup.ring()
         return True
 
     def take(self) -> list[Wait | None]:
@@ -78,18 +71,12 @@ class _Mail:
         """Take no more; returns what was left."""
         with self._lock:
             self._is_closed = True
-            self._bell.close()
-            self._ear.close()
+            self._wakeup.close()
         return self.take()
 
     def sleep(self, seconds: float, replies: ReplyList) -> None:
         """Sleep until something is left, the parked list answers, or the time is over."""
-        poller = select.poll()
-        for listened in (self._ear, replies) if replies.is_parked else (self._ear,):
-            poller.register(listened, select.POLLIN)
-        poller.poll(max(0.0, seconds) * 1000)
-        with suppress(BlockingIOError):
-            self._ear.recv(_RINGS)
+        self._wakeup.wait(seconds, replies.fileno())
 
 
 class WaitingThread(Thread):

@@ -18,8 +18,9 @@ from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
 from rota.client.answers import Denied, Uncertain, is_denial
-from rota.client.consumer.lease import LOG, HeldTask, Holds, Lease, Lines, Terms, Wakeup
+from rota.client.consumer.lease import LOG, HeldTask, Holds, Lease, Lines, Terms
 from rota.client.consumer.leased_task import LeasedTask, TakenTasks, callable_or_end, expired, leased_task
+from rota.client.timed_connections import Wakeup
 from rota.durations import Backoff
 from rota.errors import Unavailable
 from rota.protocol.command import Command

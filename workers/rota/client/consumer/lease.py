@@ -8,11 +8,9 @@ A settlement names the entry, which is its fencing token. So it may be sent unti
 late, or twice, finds nothing to change.
 """
 
-import contextlib
 import logging
 import os
 import re
-import select
 import socket
 import threading
 import time
@@ -22,7 +20,7 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from rota.client.answers import Uncertain, is_denial
-from rota.client.timed_connections import ReplyList
+from rota.client.timed_connections import ReplyList, Wakeup
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import LeaseLost, Unavailable
 from rota.protocol.command import Command, RunCommand
@@ -45,8 +43,6 @@ _HOST_CHARACTERS: Final = 60
 _TRIES_TO_RETIRE: Final = 2
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
-_NO_FD: Final = -1
-_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +67,6 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_p
     if lease < _SHORTEST_SECONDS:
         raise ValueError(f"lease_seconds must be at least {_SHORTEST_SECONDS:g}, got {lease_seconds!r}")
     return Terms(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb)
-
-
-class Wakeup:
-    """A bell of this process. Sockets, so that ringing one that was closed reaches nobody else's descriptor."""
-
-    def __init__(self) -> None:
-        self._heard, self._rung = socket.socketpair()
-        self._heard.setblocking(False)
-        self._rung.setblocking(False)
-
-    def ring(self) -> None:
-        """End the wait that goes on, or the next one. May be called from anywhere."""
-        with contextlib.suppress(OSError):  # it is full, which is heard too; or closed
-            self._rung.send(b"\0")
-
-    def wait(self, seconds: float, fd: int = _NO_FD) -> None:
-        """Wait until it rings, or there is something to read, or the time is over."""
-        poll = select.poll()
-        for each in {self._heard.fileno(), fd} - {_NO_FD}:
-            poll.register(each, select.POLLIN)
-        poll.poll(max(0.0, seconds) * 1000)
-        with contextlib.suppress(OSError):
-            self._heard.recv(_BYTES)
-
-    def close(self) -> None:
-        """Close it. May be repeated."""
-        self._heard.close()
-        self._rung.close()
 
 
 class OwnerLife:
