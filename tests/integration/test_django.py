@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import connections, transaction
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
 import rota
 from rota.client.default_clients import default_client
+from rota.contrib.django.apps import variables_of_project
 from rota.protocol.outcome import DeadOutcome
 from rota.tasks.registry import default_registry
 from rota.testing import eager
@@ -206,3 +208,14 @@ class TestAdminPage:
             pages = [browser.get("/admin/rota/"), browser.post("/admin/rota/dead/", {"purge": "1", "id": "x"})]
         assert (pages[0].status_code, "127.0.0.1:1" in pages[0].content.decode()) == (503, True)
         assert pages[1].status_code == 302
+
+
+def test_the_provider_of_the_password_reaches_the_client_and_the_fleet(server: Server) -> None:
+    with set_up_again({"redis_url": server.url, "redis_credentials": "nowhere:login"}):
+        call_command("check")
+        assert variables_of_project()["ROTA_REDIS_CREDENTIALS"] == "nowhere:login"
+        with pytest.raises(rota.Unavailable, match="redis_credentials = 'nowhere:login': the module 'nowhere'"):
+            default_client().peek("q")
+    with set_up_again({"redis_url": server.url, "redis_credentials": 5}), pytest.raises(SystemCheckError) as told:
+        call_command("check")
+    assert 'ROTA["redis_credentials"]: redis_credentials must be a string' in str(told.value)

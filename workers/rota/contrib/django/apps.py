@@ -50,6 +50,7 @@ _SETTINGS: Final = {
     "redis_tls_ca": _Setting(_check_text, "ROTA_REDIS_TLS_CA"),
     "redis_tls_cert": _Setting(_check_text, "ROTA_REDIS_TLS_CERT"),
     "redis_tls_key": _Setting(_check_text, "ROTA_REDIS_TLS_KEY"),
+    "redis_credentials": _Setting(_check_text, "ROTA_REDIS_CREDENTIALS"),
     "on_commit": _Setting(check_boolean),
 }
 
