@@ -40,7 +40,6 @@ _MOST_NAME: Final = 18
 _MOST_OWNER: Final = 60
 _MOST_SOURCE: Final = 26
 _NONE: Final = "-"
-_SOURCES_HEADER: Final = ("ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE")
 _KINDS: Final = {b"none": "empty", b"zset": "sorted set"}
 _MEMORY: Final = ("rss", "pss", "shared", "private")
 _MOST_SCHEDULES: Final = 100
@@ -197,9 +196,14 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 def _adopts(rows: Sequence[Row]) -> Table:
     """Classic queues whose items become tasks of this fleet."""
-    header, cells = list(_SOURCES_HEADER), list(_cells_of_sources(rows, time.time()))
-    for row in cells:
-        row[2:4] = [_cut(str(cell), _MOST_SOURCE) for cell in row[2:4]]
+    header = ["ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE"]
+    cells: list[list[object]] = []
+    for row in rows:
+        goes_to = (row["queue"] or "as each item says") + (f", to {row['task']}" if row["task"] else "")
+        due_at, waiting = row["next_due_at"], str(row.get("error") or row["waiting"])
+        due = _NONE if due_at is None else f"in {max(0.0, due_at - time.time()):.1f} s"
+        kind = row["type"] or _NONE
+        cells.append([row["key"], kind, _cut(waiting, _MOST_SOURCE), _cut(goes_to, _MOST_SOURCE), due])
     return header, _narrowed(header, cells, 0)
 
 
@@ -254,18 +258,6 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
     except (Refused, IndexError) as error:  # the last: somebody took the only member in between
         found["error"] = str(error)
     return found
-
-
-def _cells_of_sources(rows: Sequence[Row], now: float) -> Iterator[list[object]]:
-    """The cells of a table for people."""
-    for row in rows:
-        goes_to = row["queue"] or "as each item says"
-        if row["task"]:
-            goes_to = f"{goes_to}, to {row['task']}"
-        due_at = row["next_due_at"]
-        due = _NONE if due_at is None else f"in {max(0.0, due_at - now):.1f} s"
-        waiting = row.get("error") or row["waiting"]
-        yield [row["key"], row["type"] or _NONE, waiting, goes_to, due]
 
 
 # Memory

@@ -33,7 +33,7 @@ _FLOOD_PER_SECOND: Final = 30  # tasks of a flood for each second of the demo
 
 SETTINGS: Final[Mapping[str, Any]] = {
     "namespace": NAMESPACE,
-    "imports": ["rota_supervisor.demo.tasks"],
+    "imports": ["rota_supervisor.demo.mail_tasks"],
     "workers": 4,
     "tiers": [["password-reset"], ["sold-email", "expired-email"], ["default", "reports"]],
     "queues": {"password-reset": {"lag_objective_seconds": 1}, "sold-email": {"weight": 3}},
