@@ -1,25 +1,27 @@
 """Asyncio connections to the server: what is said on them is that of `session`.
 
-An `AioConnection` is for a process that must never block. It sends one command at a time, in the order of the callers,
-and is made again by the next command after it broke. An `Opener` makes the streams below it; its caller bounds the
-time, except for a search of the primary, whose steps have bounds of their own.
+An `AioStream` is one open connection: many may wait on it at once, as replies come in the order of what was sent. A
+client's pool sends its commands on such. An `AioConnection` is for a process that must never block: it sends one
+command at a time, in the order of its callers, and the next command after it broke opens another stream. An `Opener`
+opens streams; its caller bounds the time, except for a search of the primary, whose steps have bounds of their own.
 """
 
 import asyncio
 import contextlib
 import socket
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Question, search
 from rota.server.logins import Renewal
-from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, TlsFault
-from rota.server.session import NO_REPLY, READ_BYTES, Session, connection_fault, greeting, greeting_fault, tls_context
+from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, REASON_SILENT, ConnectionLost, ServerError
+from rota.server.session import NO_REPLY, Session, connection_fault, greeting, greeting_fault, tls_context
 
 T = TypeVar("T")
 
@@ -29,47 +31,131 @@ _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 Found = list[str] | OSError
 
 
-class AioStreams:
-    """What is sent and received on one connection."""
+class AioStream(asyncio.Protocol):
+    """One open connection. The reply to a command, or the error in its place, is the result of a future.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    A caller that gives up leaves its reply to be thrown away, and disturbs no other. A retired stream takes nothing
+    more: what comes next goes over a new one, and what was sent on this one may still be answered.
+    """
+
+    def __init__(self) -> None:
+        """The event loop calls `connection_made` next, as it does with any protocol."""
+        self.takes_more = True
+        self._loop = asyncio.get_running_loop()
         self._session = Session()
         self.renewal: Renewal | None = None
+        self._awaited: deque[asyncio.Future[Any]] = deque()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._end: asyncio.Future[ServerError] = self._loop.create_future()
+        self._transport: asyncio.Transport
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def is_to_renew(self) -> bool:
         """Whether to replace it, since the password that it was made with expires soon."""
         return self.renewal is not None and self.renewal.is_due
 
-    async def ask(self, data: bytes) -> Any:
-        """Send a command, and wait for its reply. Raises ServerError or OSError."""
-        self.write(data)
-        await self.drain()
-        return await self.receive()
-
-    def write(self, data: bytes) -> None:
-        """Have it sent."""
-        self._writer.write(data)
-
-    async def drain(self) -> None:
-        """Wait while the server takes nothing. Raises OSError."""
-        await self._writer.drain()
-
-    async def receive(self) -> Any:
-        """Wait for the next reply. Raises ServerError, error replies too, or OSError."""
-        while (reply := self._session.reply()) is NO_REPLY:
-            self._session.take(await self._reader.read(READ_BYTES))
+    def send(self, data: bytes) -> "asyncio.Future[Any]":
+        """Send one command; returns the future of its reply."""
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        if self._end.done():
+            reply.set_result(self._end.result())
+        else:
+            self._awaited.append(reply)
+            self._transport.write(data)
         return reply
 
-    def close(self) -> None:
-        """Close at once. May be repeated."""
+    async def ask(self, data: bytes) -> Any:
+        """Send one command, and wait for its reply. Raises ServerError: error replies too."""
+        reply = await self.send(data)
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    async def drain(self) -> None:
+        """Wait while the server takes nothing. Returns when the connection has ended, too."""
+        await self._has_room.wait()
+
+    def retire(self) -> None:
+        """Take nothing more, and close when no caller waits."""
+        self.takes_more = False
+        if all(reply.done() for reply in self._awaited):
+            self.close()
+
+    def close(self, why: str = "the connection was closed") -> None:
+        """Close at once; callers that wait get `why`. May be repeated."""
+        self._finish(ConnectionLost(why, REASON_NETWORK))
+
+    def close_with_loop(self) -> None:
+        """Have the connection closed when the event loop ends: it cancels its tasks then."""
+        self._watching = self._loop.create_task(self._closed(), name="rota-client")
+
+    async def _closed(self) -> None:
+        try:
+            await asyncio.wait([self._end])
+        finally:
+            self.close()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._session.take(data)
+        while not self._end.done():
+            try:
+                reply = self._session.reply()
+            except ServerError as error:
+                if not error.is_reply:
+                    self._finish(error)
+                    return
+                reply = error
+            if reply is NO_REPLY:
+                return
+            self._give(reply)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, OSError):
+            self._finish(connection_fault("the connection broke", error))
+        else:
+            self._finish(ConnectionLost("the server closed the connection", REASON_NETWORK))
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
+
+    def _give(self, reply: Any) -> None:
+        if not self._awaited:
+            self._finish(ConnectionLost("the server said something that nobody asked for", REASON_PROTOCOL))
+            return
+        waits = self._awaited.popleft()
+        if not waits.done():
+            waits.set_result(reply)
+        if isinstance(reply, ConnectionLost):  # it is no primary any more, or cut off from its replicas
+            self._finish(reply)
+        elif not self.takes_more:
+            self.retire()
+
+    def _finish(self, why: ServerError) -> None:
+        if self._end.done():
+            return
+        self.takes_more = False
+        lost = ConnectionLost(f"the connection ended: {why}", REASON_NETWORK) if why.is_reply else why
+        self._end.set_result(lost)
+        for waits in self._awaited:
+            if not waits.done():
+                waits.set_result(lost)
+        self._awaited.clear()
+        self._has_room.set()
         with contextlib.suppress(RuntimeError):  # the loop is closing
-            if self._writer.get_extra_info("sslcontext") is None:
-                self._writer.close()
+            if self._transport.get_extra_info("sslcontext") is None:
+                self._transport.close()
             else:
-                self._writer.transport.abort()  # it would wait for the server's goodbye, which may never come
+                self._transport.abort()  # it would wait for the server's goodbye, which may never come
 
 
 class StreamOpener(Protocol):
@@ -84,8 +170,8 @@ class StreamOpener(Protocol):
         """Return how long opening a connection may take when an answer may take so many seconds."""
         ...
 
-    async def open(self) -> AioStreams:
-        """Return a connection that was greeted. Raises ServerError or OSError."""
+    async def open(self) -> AioStream:
+        """Return a connection that was greeted. Raises ServerError."""
         ...
 
 
@@ -108,8 +194,8 @@ class Opener:
         # is: the next search begins with it again, so one bound for all would never let it be passed over.
         return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
-    async def open(self) -> AioStreams:
-        """Return a connection that was greeted. Raises ServerError or OSError."""
+    async def open(self) -> AioStream:
+        """Return a connection that was greeted. Raises ServerError."""
         try:
             return await self._open_primary()
         except ServerError as error:
@@ -117,89 +203,82 @@ class Opener:
                 raise
         return await self._open_primary()
 
-    async def _open_primary(self) -> AioStreams:
+    async def _open_primary(self) -> AioStream:
         if self._address.sentinels is None:
             return await self._open(self._address)
         searching = search(self._address)
         question = next(searching)
         while True:
-            streams, answer = await self._ask_once(question)
+            stream, answer = await self._ask_once(question)
             try:
                 question = searching.send(answer)
             except StopIteration:  # that was the primary: this connection stays
-                assert streams is not None
-                return streams
+                assert stream is not None
+                return stream
             except BaseException:
-                _close(streams)
+                _close(stream)
                 raise
-            _close(streams)
+            _close(stream)
 
-    async def _ask_once(self, question: Question) -> tuple[AioStreams | None, Any]:
-        streams = None
+    async def _ask_once(self, question: Question) -> tuple[AioStream | None, Any]:
+        stream = None
         try:
             async with asyncio.timeout(question.seconds):
-                streams = await self._open(question.address)
-                return streams, await streams.ask(command((pack(question.args),)))
+                stream = await self._open(question.address)
+                return stream, await stream.ask(command((pack(question.args),)))
         except TimeoutError:
-            return streams, ConnectionLost(f"it took longer than {question.seconds:g} s", REASON_SILENT)
-        except OSError as error:
-            return streams, ConnectionLost(f"no connection: {error.strerror or error}", REASON_NETWORK)
+            return stream, ConnectionLost(f"it took longer than {question.seconds:g} s", REASON_SILENT)
         except ServerError as error:
-            return streams, error
+            return stream, error
         except BaseException:
-            _close(streams)
+            _close(stream)
             raise
 
-    async def _open(self, address: Address) -> AioStreams:
+    async def _open(self, address: Address) -> AioStream:
         try:
-            streams = await self._connect(address)
+            stream = await self._connect(address)
         except OSError as error:
-            fault = connection_fault(f"no connection to {address.place}", error)
-            raise (fault if isinstance(fault, TlsFault) else error) from error
+            raise connection_fault(f"no connection to {address.place}", error) from error
         try:
-            await self._greet(streams, address)
-        except OSError as error:
-            streams.close()
-            raise greeting_fault(connection_fault("the connection broke", error), address) from error
+            await self._greet(stream, address)
         except ConnectionLost as error:
-            streams.close()
+            stream.close()
             raise greeting_fault(error, address) from error
         except BaseException:  # whatever it was: a connection half greeted is none
-            streams.close()
+            stream.close()
             raise
-        return streams
+        return stream
 
-    async def _connect(self, address: Address) -> AioStreams:
-        if address.path:
-            return AioStreams(*await asyncio.open_unix_connection(address.path))
-        return AioStreams(*await self._open_tcp(address))
-
-    async def _greet(self, streams: AioStreams, address: Address) -> None:
+    async def _greet(self, stream: AioStream, address: Address) -> None:
         login = address.kept_login
         if login is None:
             login = await asyncio.to_thread(address.login)
         *first, name = greeting(address, login, self._name)
         for each in first:
-            await streams.ask(each)
+            await stream.ask(each)
         with contextlib.suppress(errors.Refused):
-            await streams.ask(name)
-        streams.renewal = address.renewal_of(login)
+            await stream.ask(name)
+        stream.renewal = address.renewal_of(login)
 
-    async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, address: Address) -> AioStream:
+        loop = asyncio.get_running_loop()
+        if address.path:
+            return (await loop.create_unix_connection(AioStream, address.path))[1]
         secure = tls_context(address.tls_files) if address.tls else None
+        called = address.host if address.tls else None
         failed: OSError = OSError("its name has no address")
         for each in await self._resolver.addresses_of(address.host):
             try:
-                called = address.host if address.tls else None
-                return await asyncio.open_connection(each, address.port, ssl=secure, server_hostname=called)
+                made = loop.create_connection(AioStream, each, address.port, ssl=secure, server_hostname=called)
+                return (await made)[1]
             except OSError as error:
                 failed = error
         raise failed
 
 
-def _close(streams: AioStreams | None) -> None:
-    if streams is not None:
-        streams.close()
+def _close(stream: AioStream | None) -> None:
+    if stream is not None:
+        stream.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +304,16 @@ class AioConnection:
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
         self._lock = asyncio.Lock()
-        self._streams: AioStreams | None = None
+        self._stream: AioStream | None = None
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now, as far as is known."""
-        return self._streams is not None
+        return self._stream is not None
 
     async def run(self, call: Command[T]) -> T:
         """Run a script once and parse its answer. Raises ServerError."""
-        try:
-            raw = await self._watched(call.by_sha())
-        except errors.UnknownScript:
-            raw = await self._watched(call.by_text())
-        return errors.read_reply(call, raw)
+        return await self._watched(self._run(call))
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
@@ -246,51 +321,59 @@ class AioConnection:
 
     async def ask(self, data: bytes) -> Any:
         """Run a command in wire form; the reply as hiredis reads it. Raises ServerError."""
-        return await self._watched(data)
+        return await self._watched(self._ask(data))
 
     async def close(self) -> None:
         """Close at once. May be repeated; the next command connects again."""
         self._drop()
 
-    async def _watched(self, data: bytes) -> Any:
+    async def _watched(self, step: Awaitable[T]) -> T:
         try:
-            async with self._lock:
-                self._watch.asked()
-                reply = await self._ask(data)
-        except errors.UnknownScript:
-            raise
+            answer = await step
         except ServerError as error:
             self._watch.down(error)
             raise
         self._watch.up()
-        return reply
+        return answer
+
+    async def _run(self, call: Command[T]) -> T:
+        try:
+            raw = await self._ask(call.by_sha())
+        except errors.UnknownScript:
+            raw = await self._ask(call.by_text())
+        return errors.read_reply(call, raw)
 
     async def _ask(self, data: bytes) -> Any:
-        if self._streams is not None and self._streams.is_to_renew:
-            self._drop()
-        try:
-            if self._streams is None:
-                self._streams = await _within(self._opener.patience(self._seconds()), self._opener.open())
-            return await _within(self._seconds(), self._streams.ask(data))
-        except OSError as error:
-            self._drop()
-            raise ConnectionLost(f"no connection to {self._opener.place}: {error}", REASON_NETWORK) from error
-        except (ConnectionLost, asyncio.CancelledError):  # a reply may still come and must not answer the next command
-            self._drop()
-            raise
+        async with self._lock:
+            self._watch.asked()
+            if self._stream is not None and self._stream.is_to_renew:
+                self._drop()
+            try:
+                if self._stream is None:
+                    self._stream = await within(self._opener.patience(self._seconds()), self._opener.open())
+                return await within(self._seconds(), self._stream.ask(data))
+            except (ConnectionLost, asyncio.CancelledError):  # an answer that comes late is of no use to anybody
+                self._drop()
+                raise
 
     def _drop(self) -> None:
-        if self._streams is not None:
-            self._streams.close()
-            self._streams = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
 
-async def _within(seconds: float, step: Awaitable[T]) -> T:
+async def within(seconds: float, step: Awaitable[T]) -> T:
+    """Wait for a step. Raises ConnectionLost when it takes longer, and as the step does."""
     try:
         async with asyncio.timeout(seconds):
             return await step
     except TimeoutError as error:
-        raise ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT) from error
+        raise too_slow(seconds) from error
+
+
+def too_slow(seconds: float) -> ConnectionLost:
+    """Return the error for a server that did not answer in so many seconds."""
+    return ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT)
 
 
 class Resolver:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from rota.server.aio_connection import AioStreams, StreamOpener
+from rota.server.aio_connection import AioStream, StreamOpener
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import REASON_NETWORK, ConnectionLost, Refused, ServerError
 from rota.server.session import PushMessage, Session
@@ -182,33 +182,32 @@ def error_of_source(error: Exception) -> ServerError:
     return Refused(text, "noauth") if is_denied else ConnectionLost(text, REASON_NETWORK)
 
 
-class BorrowedStreams(AioStreams):
-    """The streams of a pool's connection, which goes back to the pool when it is closed."""
+class BorrowedStream(AioStream):
+    """The transport of a pool's connection, which goes back to the pool when the stream has ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
         """`moved` is called when the server answers that another one has the namespace's slot."""
-        super().__init__(lent._reader, lent._writer)  # noqa: SLF001 - as its own subclasses use them, see `borrowed`
+        super().__init__()
         self._give_back = give_back
         self._moved = moved
-        self._is_closed = False
+        transport = lent._writer.transport  # noqa: SLF001 - as its own subclasses use it; see BorrowedConnection
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if transport.is_closing():
+            self.close()
 
-    async def receive(self) -> Any:
-        """Wait for the next reply, leaving out what nobody asked for. Raises ServerError or OSError."""
-        try:
-            while isinstance(reply := await super().receive(), PushMessage):
-                pass
-        except Refused as error:
-            if error.reason != MOVED:
-                raise
+    def _give(self, reply: Any) -> None:
+        if isinstance(reply, PushMessage):  # of RESP3: nobody here asked for it
+            return
+        if isinstance(reply, Refused) and reply.reason == MOVED:
             self._moved()
-            raise ConnectionLost(str(error), MOVED) from None
-        return reply
+            reply = ConnectionLost(str(reply), MOVED)
+        super()._give(reply)
 
-    def close(self) -> None:
-        """Close the connection at once and return it to its pool, which connects it again. May be repeated."""
-        if not self._is_closed:
-            self._is_closed = True
-            super().close()
+    def _finish(self, why: ServerError) -> None:
+        is_first = not self._end.done()
+        super()._finish(why)
+        if is_first:
             self._give_back()
 
 
@@ -233,14 +232,14 @@ class AioRedisEndpoint(Borrowing):
         while self._returning:
             await asyncio.wait(self._returning)
 
-    async def open(self) -> AioStreams:
+    async def open(self) -> AioStream:
         """Borrow a connection. Raises ServerError."""
         try:
             lent, release = await (self._of_cluster() if self.is_cluster else self._of_pool())
         except Exception as error:
             self.is_stale = True
             raise error_of_source(error) from error
-        return BorrowedStreams(lent, lambda: self._take_back(lent, release), self.moved)
+        return BorrowedStream(lent, lambda: self._take_back(lent, release), self.moved)
 
     async def _of_pool(self) -> "tuple[Any, Callable[[Any], Any]]":
         return await borrow(self.pool), self.pool.release
@@ -253,7 +252,7 @@ class AioRedisEndpoint(Borrowing):
         node = cluster.get_node_from_key(self.key)
         lent, release = node.acquire_connection(), getattr(node, "release", node._free.append)  # noqa: SLF001 - before 6
         try:
-            if lent._reader is not None and lent._reader.at_eof():  # noqa: SLF001 - as in BorrowedStreams
+            if lent._reader is not None and lent._reader.at_eof():  # noqa: SLF001 - as in BorrowedStream
                 await lent.disconnect(nowait=True)
             await lent.connect()
         except BaseException:

@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from rota.client.aio.line import Line
 from rota.client.answers import Answer, Exchange, Judge
 from rota.client.waits import CLOSED
 from rota.protocol.command import Command
+from rota.server.aio_connection import AioStream, too_slow, within
 from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
 from rota.server.session import Confirmation
@@ -27,12 +27,12 @@ class AioPool:
         self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
         self._judge = Judge(endpoint.shown, endpoint.credentials_in)
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line | Exception] | None = None
+        self._line: AioStream | None = None
+        self._opening: asyncio.Task[AioStream | ServerError] | None = None
         self._tried: Confirmation | None = None
         self._is_closed = False
 
-    async def ready(self, asked: Exchange[Any]) -> Line:
+    async def ready(self, asked: Exchange[Any]) -> AioStream:
         """The connection, on which nothing of this was sent yet. Raises Unavailable when there is none, or the server
         can never confirm."""
         line = self._line
@@ -44,7 +44,7 @@ class AioPool:
             await self._try(line, asked.confirmation, asked.deadline)
         return line
 
-    async def exchange(self, line: Line, asked: Exchange[T]) -> list[Answer[T]]:
+    async def exchange(self, line: AioStream, asked: Exchange[T]) -> list[Answer[T]]:
         """Send all commands, the first one at once, and collect an answer for each."""
         seconds = asked.deadline - time.monotonic()
         give_up_at = time.monotonic() + seconds * asked.share
@@ -75,39 +75,35 @@ class AioPool:
         if self._opening is not None:
             self._opening.cancel()
         if self._line is not None:
-            self._line.close()
+            self._line.close(CLOSED)
             self._line = None
 
-    async def _connected(self, deadline: float) -> Line:
+    async def _connected(self, deadline: float) -> AioStream:
         found = _CLOSED if self._is_closed else await self._opened(deadline)
-        if isinstance(found, Exception):
+        if isinstance(found, ServerError):
             raise self._judge.no_connection(found) from found
         return found
 
-    async def _opened(self, deadline: float) -> Line | Exception:
+    async def _opened(self, deadline: float) -> AioStream | ServerError:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
         opening = self._opening
         await asyncio.wait([opening], timeout=deadline - time.monotonic())  # who gives up leaves it to the others
         if not opening.done():
-            return _silent(self._seconds)
+            return too_slow(self._seconds)
         return _CLOSED if opening.cancelled() else opening.result()
 
-    async def _open(self) -> Line | Exception:
+    async def _open(self) -> AioStream | ServerError:
         try:
-            async with asyncio.timeout(self._seconds):
-                self._line = Line(await self._opener.open())
-        except TimeoutError:
-            return _silent(self._seconds)
-        except OSError as error:
-            return ConnectionLost(str(error), REASON_NETWORK)
+            self._line = line = await within(self._seconds, self._opener.open())
         except ServerError as error:
             return error
         finally:
             self._opening = None
-        return self._line
+        line.close_with_loop()
+        return line
 
-    async def _try(self, line: Line, confirmation: Confirmation, deadline: float) -> None:
+    async def _try(self, line: AioStream, confirmation: Confirmation, deadline: float) -> None:
         [reply] = await _replies(line, [confirmation.trial], deadline)
         if isinstance(reply, ConnectionLost):
             raise self._judge.no_connection(reply) from reply
@@ -116,7 +112,7 @@ class AioPool:
         self._tried = confirmation
 
 
-async def _replies(line: Line, commands: Iterable[bytes], deadline: float) -> list[Any]:
+async def _replies(line: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
     """A reply, or the error in its place, for each command."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
@@ -138,7 +134,3 @@ async def _replies(line: Line, commands: Iterable[bytes], deadline: float) -> li
     silent = ConnectionLost("nothing came in time", REASON_SILENT)
     found = [silent if reply.cancelled() else reply.result() for reply in replies]
     return found + [silent for _ in coming]
-
-
-def _silent(seconds: float) -> ConnectionLost:
-    return ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT)

@@ -22,6 +22,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
 from rota.protocol.turns import Claim, TurnReply, TurnWord
 from rota.server.address import address_of
+from rota.server.aio_connection import AioConnection
 from rota.server.link import Outages
 from rota.server.server_errors import ServerError
 from rota.soft_limit import soft_limit
@@ -30,7 +31,7 @@ from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import NO_TASK, Attempt, AttemptMaker
 from rota.worker.claims import Claimed, Ledger
 from rota.worker.concurrent.concurrent_tasks import ConcurrentExecutor, InHand, StackTeller, Steps, belong_to
-from rota.worker.concurrent.connections import AioAsker, AioBell, AioLink
+from rota.worker.concurrent.connections import AioAsker, AioBell, turns_connection
 from rota.worker.loop_state import (
     HOLD_SECONDS,
     LAST_ASK_SECONDS,
@@ -60,7 +61,8 @@ class ConcurrentLoop(WorkerLoop):
     _ledger: Ledger = field(init=False)
     _steps: Steps = field(init=False)
     _stacks: StackTeller = field(init=False)
-    _link: AioLink = field(init=False)
+    _outages: Outages = field(init=False)
+    _connection: AioConnection = field(init=False)
     _doorbells: AioBell = field(init=False)
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
@@ -76,9 +78,10 @@ class ConcurrentLoop(WorkerLoop):
         self._ledger = Ledger(self.settings.concurrency)
         self._stacks = StackTeller(self._slot)
         self._steps = Steps(self.maker.alone, self._blocked)
-        self._link = AioLink(address, Outages(name, self.recorder))
+        self._outages = Outages(name, self.recorder)
+        self._connection = turns_connection(address, self._outages)
         self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
-        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starts, self._link).ask)
+        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starts, self._connection, self._outages).ask)
 
     def run(self) -> int:
         """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
@@ -197,7 +200,7 @@ class ConcurrentLoop(WorkerLoop):
     async def _take_turn(self, picks: int) -> None:
         error = await self._try_turn(picks)
         if error is not None:
-            await self._rest(self._link.failed(error))
+            await self._rest(self._outages.failed(error))
 
     async def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
@@ -210,7 +213,7 @@ class ConcurrentLoop(WorkerLoop):
         """Make a turn; returns the error that kept it from being answered."""
         call, sent_ns = self._turn(picks), boottime_ns()
         try:
-            reply = await self._link.run(call)
+            reply = await self._connection.run(call)
         except ServerError as error:
             self._sent_before = True
             return error
@@ -223,7 +226,7 @@ class ConcurrentLoop(WorkerLoop):
     async def _leave_without_slot(self) -> int:
         """A task wrote over it, so nobody could see any more what runs here: settle from memory what has ended."""
         with contextlib.suppress(ServerError):
-            await self._link.run(self._turn(0))
+            await self._connection.run(self._turn(0))
         return EXIT_OVERWRITTEN
 
     def _take_answer(self, reply: TurnReply, picks: int, anchor: Anchor) -> None:

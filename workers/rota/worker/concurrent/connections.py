@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from rota.protocol.command import Command
 from rota.server.address import Address
-from rota.server.aio_connection import AioConnection, Opener
+from rota.server.aio_connection import AioConnection, ConnectionWatch, Opener
 from rota.server.connection import GRACE_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
@@ -14,31 +14,21 @@ from rota.tasks.claimed_call import MayStart, StartSteps
 from rota.worker.attempt import Attempt
 from rota.worker.doorbells import Bell
 
-T = TypeVar("T")
 _ANSWER_SECONDS: Final = 5.0
 
 
-class AioLink:
-    """The connection for turns, and for what is asked before a start. Nothing is repeated here."""
-
-    def __init__(self, address: Address, outages: Outages) -> None:
-        self._connection = AioConnection(Opener(address, outages.name), lambda: _ANSWER_SECONDS)
-        self._outages = outages
-        self.failed = outages.failed
-
-    async def run(self, call: Command[T]) -> T:
-        """Run a script. Raises ServerError."""
-        answer = await self._connection.run(call)
-        self._outages.worked()
-        return answer
+def turns_connection(address: Address, outages: Outages) -> AioConnection:
+    """Return the connection for turns, and for what is asked before a start. Nothing is repeated on it."""
+    return AioConnection(Opener(address, outages.name), lambda: _ANSWER_SECONDS, ConnectionWatch(up=outages.worked))
 
 
 class AioAsker:
     """Takes the steps to a start without blocking."""
 
-    def __init__(self, starts: StartSteps, link: AioLink) -> None:
+    def __init__(self, starts: StartSteps, connection: AioConnection, outages: Outages) -> None:
         self._starts = starts
-        self._link = link
+        self._connection = connection
+        self._outages = outages
 
     async def ask(self, attempt: Attempt) -> MayStart:
         """Whether it may start."""
@@ -52,9 +42,9 @@ class AioAsker:
 
     async def _run(self, command: Command[Any]) -> Any:
         try:
-            return await self._link.run(command)
+            return await self._connection.run(command)
         except ServerError as error:
-            await asyncio.sleep(self._link.failed(error))
+            await asyncio.sleep(self._outages.failed(error))
             return None
 
 
