@@ -1,7 +1,6 @@
 """The table of task events in docs/protocol.md is what the code has: each move of a task has its event."""
 
-from rota.protocol.task_events import EventName
-from rota.protocol.task_states import STATES, State
+from rota.protocol.task_states import STATES, EventName, State
 from support.event_paths import ENDED, NOTHING, ways
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rota.protocol.task_events import TaskEvent
+from rota.protocol.task_states import TaskEvent
 from support.prose import ROOT
 
 NOTHING: Final = "nothing"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of, parse_events
+from rota.protocol.task_states import EventsPage, TaskEvent, is_place, order_of, parse_events
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 PLACE = f"{round(AT.timestamp() * 1000)}-7"

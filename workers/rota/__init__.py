@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from rota.protocol.progress import Progress
-    from rota.protocol.task_events import TaskEvent
+    from rota.protocol.task_states import TaskEvent
     from rota.schedules.schedule_status import ScheduleStatus
     from rota.tasks.call import Call
     from rota.tasks.hooks import (

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.handles import Handle
     from rota.client.event_stream import TaskEvents
     from rota.protocol.nodes import Node
-    from rota.protocol.task_events import TaskEvent
+    from rota.protocol.task_states import TaskEvent
 
 
 _SHOWN_REASON: Final = 60

@@ -9,7 +9,7 @@ from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import CancelledOutcome, Done, Release
 from rota.protocol.store import BATCH
-from rota.protocol.task_events import EventsPage
+from rota.protocol.task_states import EventsPage
 from support.protocol import RUN, Fleet, body_of, one_tier
 
 Q = one_tier("q")

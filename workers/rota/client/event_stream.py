@@ -19,7 +19,7 @@ from rota.durations import Backoff
 from rota.errors import EventsLost, EventsOff, Unavailable
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
-from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
+from rota.protocol.task_states import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
 from rota.server.endpoint import Endpoint
 from rota.server.server_errors import Refused, ServerError, read_reply

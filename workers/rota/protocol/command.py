@@ -19,6 +19,7 @@ arguments from the script.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -122,6 +123,7 @@ def script_names() -> list[str]:
 
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=StrEnum)
 
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
@@ -138,6 +140,16 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
 def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
     """A list of names."""
     return tuple(map(text_of, raw))
+
+
+def word_of(words: type[Word]) -> Callable[[Raw], Word]:
+    """The parser of one word of an enumeration."""
+    return lambda raw: words(text_of(raw))
+
+
+def words_of(words: type[Word]) -> Callable[[Raw], list[Word]]:
+    """The parser of a list of words of an enumeration."""
+    return lambda raw: [words(text_of(word)) for word in raw]
 
 
 def time_or_none(raw: Raw) -> int | None:

@@ -145,21 +145,13 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "state": _text,
-    "version": _text,
-    "url": _text,
-    "workers": _count,
-    "desired": _count,
-    "busy": _count,
-    "concurrency": _count,
-    "quiet": _count,
-    "done_per_second": _number,
-    "lag_p50_seconds": _number,
-    "lag_p99_seconds": _number,
-    "late": _number,
-    "last_death": _text,
+_READERS: Final[Mapping[Any, Callable[[Any], Any]]] = {
+    str: _text,
+    str | None: _text,
+    int: _count,
+    float | None: _number,
 }
+_READ: Final = {name: _READERS[kind] for name, kind in NodeReport.__annotations__.items()}
 
 
 def _read_report(said: Any) -> NodeReport:

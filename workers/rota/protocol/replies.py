@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from rota.protocol.command import Raw, names_of, reply, time_or_none
+from rota.protocol.command import Raw, names_of, reply, time_or_none, word_of, words_of
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import text_of
@@ -144,9 +144,7 @@ class RestoreWord(StrEnum):
     PLACED = "placed"
 
 
-def parse_restored(raw: Raw) -> list[RestoreWord]:
-    """One word an id."""
-    return [RestoreWord(text_of(word)) for word in raw]
+parse_restored = words_of(RestoreWord)
 
 
 class CancelWord(StrEnum):
@@ -158,9 +156,7 @@ class CancelWord(StrEnum):
     UNKNOWN = "unknown"
 
 
-def parse_cancel(raw: Raw) -> CancelWord:
-    """One word."""
-    return CancelWord(text_of(raw))
+parse_cancel = word_of(CancelWord)
 
 
 @dataclass(frozen=True, slots=True)

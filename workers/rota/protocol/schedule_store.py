@@ -8,14 +8,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import Command, Raw, load_script
-from rota.protocol.keys import Keys
+from rota.protocol.command import Command, Raw, Transitions, Word, word_of, words_of
 from rota.protocol.wire import Arg, pack, text_of
-
-T = TypeVar("T")
 
 OCCURRENCES_A_CALL: Final = 100
 SCHEDULES_A_CALL: Final = 100
@@ -174,20 +171,13 @@ def _parse_upcoming(raw: Raw) -> tuple[int, tuple[Kept, ...]]:
     return int(now), _kept_in(found)
 
 
-def _parse_declared(raw: Raw) -> list[DeclareWord]:
-    return [DeclareWord(text_of(word)) for word in raw]
-
-
 def _parse_run(raw: Raw) -> tuple[RunWord, str]:
     word, _, other = text_of(raw).partition(" ")
     return RunWord(word), other
 
 
-class ScheduleStore:
+class ScheduleStore(Transitions):
     """The transitions of the schedules of one namespace, each as a `Command`: see `rota.protocol.store`."""
-
-    def __init__(self, namespace: str) -> None:
-        self._key = Keys(namespace).tasks
 
     def advance(
         self, kept: Kept, becomes: Record, queue: str, occurrences: Sequence[NewOccurrence], *, may_overlap: bool
@@ -197,18 +187,18 @@ class ScheduleStore:
         args: list[Arg] = [kept.name, kept.record, becomes.to_bytes(), becomes.look_at, _overlap(may_overlap), queue]
         for occurrence in occurrences:
             args += occurrence
-        return Command(load_script("advance"), self._key, pack(args), bool)
+        return self._command("advance", pack(args), bool)
 
     def upcoming(self, ahead_us: int, most: int = SCHEDULES_A_CALL) -> Command[tuple[int, tuple[Kept, ...]]]:
         """Redis time, and the schedules that have an occurrence within so many microseconds."""
-        return Command(load_script("upcoming"), self._key, pack((ahead_us, most)), _parse_upcoming)
+        return self._command("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
     def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
         """Say which schedules a node's code and configuration have, up to SCHEDULES_A_CALL."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
-        return Command(load_script("declare"), self._key, pack(args), _parse_declared)
+        return self._command("declare", pack(args), words_of(DeclareWord))
 
     def forget(self, name: str, patience_us: int) -> Command[RemoveWord]:
         """Remove a schedule that no node has declared for so long after the last declaration ran out."""
@@ -216,11 +206,11 @@ class ScheduleStore:
 
     def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[Page]:
         """Some schedules, those first that are due next."""
-        return Command(load_script("schedules"), self._key, pack((offset, count)), _parse_page)
+        return self._command("schedules", pack((offset, count)), _parse_page)
 
     def find(self, names: Sequence[str]) -> Command[Page]:
         """Schedules by name, up to SCHEDULES_A_PAGE; those that are not there are left out."""
-        return Command(load_script("schedules"), self._key, pack((0, 0, *names)), _parse_page)
+        return self._command("schedules", pack((0, 0, *names)), _parse_page)
 
     def put(self, name: str, text: bytes) -> Command[PutWord]:
         """Put a client's schedule, or change it."""
@@ -243,13 +233,10 @@ class ScheduleStore:
     ) -> Command[tuple[RunWord, str]]:
         """Enqueue an occurrence out of turn; with RunWord.OVERLAPS comes the id that is in the way."""
         args = (kept.name, kept.record, _overlap(may_overlap), task_id, queue, body)
-        return Command(load_script("run_schedule"), self._key, pack(args), _parse_run)
+        return self._command("run_schedule", pack(args), _parse_run)
 
-    def _word(self, script: str, words: type[T], *args: Arg) -> Command[T]:
-        def parse(raw: Raw) -> T:
-            return words(text_of(raw))  # type: ignore[call-arg]  # each is a StrEnum
-
-        return Command(load_script(script), self._key, pack(args), parse)
+    def _word(self, script: str, words: type[Word], *args: Arg) -> Command[Word]:
+        return self._command(script, pack(args), word_of(words))
 
 
 def _overlap(may_overlap: bool) -> str:

@@ -3,8 +3,8 @@
 A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 
-The transitions of groups and chains are in `rota.protocol.groups`, those of schedules in
-`rota.protocol.schedule_store`.
+The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in
+`rota.protocol.groups`, those of schedules in `rota.protocol.schedule_store`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.new_tasks import Enqueued, NewTask, parse_enqueued
-from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply, Node, parse_announce, parse_nodes
+from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply, parse_announce
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.replies import (
     AdoptedClassic,
@@ -39,7 +39,6 @@ from rota.protocol.replies import (
     parse_retired,
     parse_swept,
 )
-from rota.protocol.task_events import EventsPage, parse_events
 from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_FORGET_SECONDS,
@@ -61,29 +60,7 @@ from rota.protocol.turns import (
     parse_throttled,
     parse_turn,
 )
-from rota.protocol.views import (
-    Audit,
-    Bodies,
-    ClosedQueue,
-    Consumers,
-    DeadPage,
-    Lists,
-    Overview,
-    Peeked,
-    Standing,
-    TaskState,
-    parse_audit,
-    parse_bodies,
-    parse_closed,
-    parse_consumers,
-    parse_dead_page,
-    parse_lists,
-    parse_overview,
-    parse_peeked,
-    parse_standing,
-    parse_status,
-    parse_waited,
-)
+from rota.protocol.views import ClosedQueue, Looks, parse_closed
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 BATCH = 500  # no script works on more things than this in one call
@@ -115,66 +92,6 @@ class Blame:
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
     crash: CrashKind | None = CrashKind.CRASH
-
-
-class Looks(Transitions):
-    """What is asked about one namespace."""
-
-    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[Overview]:
-        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
-        return self._command("overview", pack((cursor, *queues)), parse_overview)
-
-    def status(self, task_id: str, looked_at: int = 0) -> Command[TaskState]:
-        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head, and through the memory
-        of ends for some milliseconds: `TaskState.looked_at` says where to go on."""
-        return self._command("status", pack((task_id, looked_at)), parse_status)
-
-    def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
-        """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:
-        it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
-        args = (word for question in asked for word in question)
-        return self._command("wait", pack((client, *args)), parse_waited)
-
-    def consumers(self) -> Command[Consumers]:
-        """The consumers: at most BATCH of them."""
-        return self._command("consumers", NOTHING, parse_consumers)
-
-    def dead_page(self, offset: int, count: int) -> Command[DeadPage]:
-        """A page of the dead set, latest first; `count` up to BATCH."""
-        return self._command("dead", pack((offset, count)), parse_dead_page)
-
-    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
-        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
-        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
-        return self._command("peek", pack((place, queue, task, offset, count)), parse_peeked)
-
-    def nodes(self) -> Command[list[Node]]:
-        """The nodes whose masters live, or lived until a moment ago, at most BATCH of them."""
-        return self._command("nodes", NOTHING, parse_nodes)
-
-    def events(self, place: str, count: int) -> Command[EventsPage]:
-        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
-        return self._command("events", pack((place, count)), parse_events)
-
-    def audit(self) -> Command[Audit]:
-        """The books of the namespace."""
-        return self._command("audit", NOTHING, parse_audit)
-
-    def lists(self) -> Command[Lists]:
-        """The lists in which tasks stand."""
-        return self._command("lists", NOTHING, parse_lists)
-
-    def standing(self, lists: Sequence[str], read: int) -> Command[Standing]:
-        """Up to BATCH ids that stand in these lists, behind the `read` ones at the tail of the first."""
-        return self._command("standing", pack((read, *lists)), parse_standing)
-
-    def bodies(self, cursor: str) -> Command[Bodies]:
-        """A portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
-        return self._command("bodies", pack((cursor,)), parse_bodies)
-
-    def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
-        """Of up to BATCH ids those of live tasks that are not delayed, dead or in flight."""
-        return self._command("unplaced", pack(ids), list)
 
 
 class Operations(Transitions):

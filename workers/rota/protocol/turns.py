@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rota.protocol.command import Raw, reply
+from rota.protocol.command import Raw, reply, word_of
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import NOTHING, Packed, shown, text_of
@@ -118,7 +118,7 @@ class Throttled(NamedTuple):
     us: int
 
 
-parse_throttled = reply(Throttled, lambda word: ThrottleWord(text_of(word)), int)
+parse_throttled = reply(Throttled, word_of(ThrottleWord), int)
 
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000

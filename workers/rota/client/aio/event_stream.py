@@ -7,7 +7,7 @@ from typing import Self
 from rota.client.event_stream import PARK_SECONDS, EventsReading, WantedEvents, no_events
 from rota.errors import EventsOff
 from rota.protocol.store import Store
-from rota.protocol.task_events import TaskEvent
+from rota.protocol.task_states import TaskEvent
 from rota.server.aio_connection import AioConnection
 from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import ServerError
