@@ -168,6 +168,12 @@ CALLED: list[Row] = [
     ("resize.using(args=[7])", TypeError, "'args'", ".enqueue(7)"),
     ("resize.using(dealy=60)", TypeError, "'dealy'", "did you mean 'delay'?"),
     ("resize.using(client='redis://localhost')", TypeError, "client must be a rota.Client"),
+    (
+        "resize.using(client=async_client).enqueue(7)",
+        TypeError,
+        "an AsyncClient",
+        "await task.using(client=...).aenqueue",
+    ),
     ("resize.using(delay=-5).enqueue(7)", ValueError, "resize: delay must be 0 seconds or more", "-5"),
     ("resize.enqueue_in(-5, 7)", ValueError, "delay must be 0 seconds or more", "-5"),
     ("resize.enqueue_in(None, 7)", TypeError, "must be seconds or a timedelta, got None", "write resize.enqueue(...)"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rota.client.default_clients import async_client, blocking_client, default_async_client, default_client
 from rota.client.enqueue_options import OnCommitOption
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rota.client.task import Task, Using
 
 
+_AWAITED: Final = "await ... .aenqueue(client=...)"
+_BLOCKING: Final = "... .enqueue(client=...)"
+
+
 @dataclass(frozen=True)
 class Chain(CallChain, KnowsForeignNames, place="flow"):
     """Calls of which each is enqueued when the one before is done, in the step that ends it; made by `rota.chain`.
@@ -31,13 +35,13 @@ class Chain(CallChain, KnowsForeignNames, place="flow"):
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
         """Enqueue the first call, with what follows it, through the default client or this one. Takes and raises what
         `Client.enqueue` does."""
-        return blocking_client(client).enqueue(self, on_commit=on_commit)
+        return blocking_client(client, _AWAITED).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncChainHandle":
         """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
-        return await async_client(client).enqueue(self, on_commit=on_commit)
+        return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,13 @@ class Group(CallGroup, KnowsForeignNames, place="flow"):
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
         """Enqueue the members, some hundreds a round trip, through the default client or this one; the group can end
         once all are there. Takes and raises what `Client.enqueue` does."""
-        return blocking_client(client).enqueue(self, on_commit=on_commit)
+        return blocking_client(client, _AWAITED).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncGroupHandle":
         """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
-        return await async_client(client).enqueue(self, on_commit=on_commit)
+        return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 def chain(*calls: Call[Any]) -> Chain:

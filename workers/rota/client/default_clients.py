@@ -176,20 +176,21 @@ def default_client() -> "Client":
     return _default.get()
 
 
-def blocking_client(given: "Client | AsyncClient | None") -> "Client":
-    """Return the client that was given, else the default one. Raises TypeError for an AsyncClient."""
+def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Client":
+    """Return the client that was given, else the default one. Raises TypeError, which says what to write `instead`, for
+    an AsyncClient."""
     client = default_client() if given is None else given
     if client.is_async:
-        raise TypeError("this client is an AsyncClient: write `await ... .aenqueue(...)`")
+        raise TypeError(f"this client is an AsyncClient: write `{instead}`")
     return cast("Client", client)
 
 
-def async_client(given: "Client | AsyncClient | None") -> "AsyncClient":
-    """Return the client that was given, else the default one of the event loop. Raises TypeError for a client that
-    blocks."""
+def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncClient":
+    """Return the client that was given, else the default one of the event loop. Raises TypeError, which says what to
+    write `instead`, for a client that blocks."""
     client = default_async_client() if given is None else given
     if not client.is_async:
-        raise TypeError("this client is no AsyncClient: write `... .enqueue(...)`")
+        raise TypeError(f"this client is no AsyncClient: write `{instead}`")
     return cast("AsyncClient", client)
 
 

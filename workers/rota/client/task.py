@@ -120,7 +120,7 @@ class Using(KnowsForeignNames, Generic[P, R], place="using"):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
-        client = blocking_client(self._client)
+        client = blocking_client(self._client, "await task.using(client=...).aenqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         try:
             return client.enqueue(call, on_commit=self._on_commit)
@@ -130,7 +130,7 @@ class Using(KnowsForeignNames, Generic[P, R], place="using"):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
         """As `enqueue`, in an event loop: see `Task.aenqueue`."""
-        client = async_client(self._client)
+        client = async_client(self._client, "task.using(client=...).enqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         return await client.enqueue(call, on_commit=self._on_commit)
 
