@@ -146,7 +146,7 @@ class ImportFailed(NamedTuple):
 
     def told(self) -> str:
         """What people are told of it."""
-        return f"the module {self.module} does not import: {self.error}" + (f" ({self.where})" if self.where else "")
+        return f"module {self.module} cannot be imported: {self.error}" + (f" ({self.where})" if self.where else "")
 
 
 class Spawned(NamedTuple):

@@ -19,10 +19,17 @@ class NodeSilent(Exception):
 
 
 class NodeAnswer(NamedTuple):
-    """An answer: its HTTP status, and its text."""
+    """An answer: its HTTP status, its text, and the media type of that."""
 
     status: int
     text: str
+    kind: str = ""
+
+    @property
+    def line(self) -> str:
+        """The text, if it is plain and of one line; else ""."""
+        text = self.text.strip()
+        return text if self.kind.startswith("text/plain") and "\n" not in text else ""
 
 
 class NodeHttp(NamedTuple):
@@ -47,7 +54,8 @@ class NodeHttp(NamedTuple):
             try:
                 connection.request("GET", path, headers=headers)
                 answer = connection.getresponse()
-                return NodeAnswer(answer.status, answer.read().decode(errors="replace"))
+                text = answer.read().decode(errors="replace")
+                return NodeAnswer(answer.status, text, answer.getheader("Content-Type", ""))
             except (OSError, http.client.HTTPException) as error:
                 what = getattr(error, "strerror", None) or error
                 raise NodeSilent(f"nothing answers at {self.url}{path}: {what}{_what_to_do(error)}") from None

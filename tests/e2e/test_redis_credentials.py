@@ -145,7 +145,7 @@ def test_a_provider_that_hangs_holds_nobody_up(vault: Vault, fleet: RunningFleet
 
 
 REFUSED = {
-    "no module": ("nothing:login", "", 78, "the module 'nothing' does not import: ModuleNotFoundError"),
+    "no module": ("nothing:login", "", 78, "module 'nothing' cannot be imported: ModuleNotFoundError"),
     "no such name": ("auth:nothing", "", 78, "the module 'auth' has no 'nothing'"),
     "no login": ("auth:broken", "", 78, "the provider returned str: have it return (user, password)"),
     "a failure": ("auth:login", "sealed", 69, "the provider failed: ConnectionError: sealed"),

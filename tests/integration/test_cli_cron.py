@@ -79,8 +79,10 @@ def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Rota, schedules:
     assert "has not ended" in second.err
 
 
+@pytest.mark.usefixtures("schedules")
 @pytest.mark.parametrize("verb", ["show", "run", "pause", "resume"])
 def test_an_unknown_schedule_and_an_impossible_name_are_told(cron: Rota, verb: str) -> None:
     unknown = cron(verb, "nope")
-    assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope'\n")
+    assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope': `rota cron ls` lists all\n")
+    assert "did you mean 'nightly'?" in cron(verb, "nihtly").err
     assert cron(verb, "two words").code == 2

@@ -68,7 +68,8 @@ def test_of_a_queue_it_is_told_why_it_waits_and_until_when(client: Client, fleet
     scheduled = client.explain(queue="high").about
     assert "nothing in it is ready" in scheduled
     assert "1 wait for their due times, the next one is ready at" in scheduled
-    assert "no master says that it serves this queue" in client.explain(queue="nobodys").about
+    unserved = "queue nobodys: no pool of a running fleet serves it: add it to `tiers`"
+    assert client.explain(queue="nobodys").about == unserved
 
 
 def test_of_a_task_it_is_told_where_it_stands_and_what_is_before_it(client: Client, fleet: Fleet) -> None:

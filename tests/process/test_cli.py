@@ -99,24 +99,24 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
             ["queue", "fly"],
             "there are explain, ls, pause, purge, resume (see `rota queue --help`)",
         ),
-        (["queue", "purge"], "Missing argument 'QUEUE'. (see `rota queue purge --help`)"),
+        (["queue", "purge"], "Missing argument 'QUEUE' (see `rota queue purge --help`)"),
         (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
         (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
         (["queue", "explain", "a b"], "queue name 'a b' is not usable"),
         (["queue", "explain", "q", "--id", "a"], "name a queue or --id, not both"),
         (["queue", "explain", "--id", "a b"], "id 'a b' is not usable"),
-        (["queue", "explain", "-n", "1001"], "Invalid value for '-n'"),
+        (["queue", "explain", "-n", "1001"], "'-n': expected a whole number from 1 to 1000, got '1001'"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
         (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
-        (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "'nan' is no duration"),
+        (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "'nan' is not a duration"),
         (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
         (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
-        (["events", "--after", "then"], "after must be the id of an event"),
+        (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
         (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
         (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
         (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),
         (["run", "-w", "9" * 5000], "-w takes a number, or POOL=NUMBER, and not '9999"),
-        (["status", "--fast"], "No such option '--fast'. (see `rota status --help`)"),
+        (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
     ],
 )
 def test_wrong_usage_is_2_with_what_is_wrong(inside: Rota, arguments: list[str], message: str) -> None:
@@ -154,7 +154,7 @@ def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> Non
 def test_a_fault_of_a_variable_or_a_flag_is_not_laid_to_the_file(inside: Rota) -> None:
     fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0, got "many"\n'
     assert inside("check", ROTA_WORKERS="many").err == fault
-    assert inside("run", "--pool", "none").err == "rota: error: --pool none: there is no such pool\n"
+    assert inside("run", "--pool", "none").err == "rota: error: --pool none: there is no such pool: there is default\n"
 
 
 def test_a_file_that_is_not_there_is_78(inside: Rota) -> None:
@@ -282,9 +282,9 @@ def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rot
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("import nowhere", "the module tasks does not import: ModuleNotFoundError: No module named 'nowhere'"),
-        ("def f(:", "the module tasks does not import: SyntaxError: "),
-        ("raise SystemExit(3)", "the module tasks does not import: SystemExit: 3"),
+        ("import nowhere", "module tasks cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        ("def f(:", "module tasks cannot be imported: SyntaxError: "),
+        ("raise SystemExit(3)", "module tasks cannot be imported: SystemExit: 3"),
         ("import os; os._exit(4)", "importing tasks ended the process: it exited with 4"),
         ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: it died of SIGKILL"),
         ("import time; time.sleep(600)", "importing tasks took longer than 1 s (limits.boot_seconds)"),
@@ -449,7 +449,7 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 
     refused = process("queue", "purge", "default")
     assert (refused.code, refused.out) == (2, "")
-    assert 'Purge 3 ready tasks of queue "default"?' in refused.err
+    assert 'this would purge 3 ready tasks of queue "default": confirm it with --yes, as there' in refused.err
     assert "--yes" in refused.err
     assert rota("queue", "purge", "default", "--yes", "--json").json == {"queue": "default", "purged": 3}
     assert process("audit").code == 0
@@ -464,6 +464,9 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
     with closing(Connection(parse_address(f"unix://{server.socket_path}"))) as connection:
         connection.run(Store(namespace).announce("web-1", heartbeat_of(7, pools), 60_000, ["default", "bulk"]))
+    unserved = rota("queue", "explain", "defalt")
+    assert unserved.out == "queue defalt: no pool of a running fleet serves it: add it to `tiers`\n\n"
+    assert 'nobody knows a queue "defalt", did you mean "default"?' in unserved.err
     shown = rota("queue", "explain", "-n", "5").out.splitlines()
     assert shown[0] == "pool all on web-1: the next 2 claims"
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
@@ -644,7 +647,7 @@ def test_garbage_without_a_queue_is_not_revived(
 def test_the_dead_are_purged_after_a_yes_only(rota: Rota, process: Rota, dead_task: str) -> None:
     refused = process("dead", "purge", "--all", "--reason", "SMTP")
     assert refused.code == 2
-    assert "Forget 1 dead task for good?" in refused.err
+    assert "this would forget 1 dead task for good: confirm it with --yes" in refused.err
 
     assert rota("dead", "purge", dead_task, "--yes").err == "rota: purged 1 task\n"
     assert rota("dead", "show", dead_task).code == 1

@@ -7,6 +7,8 @@ stand on standard error: what is wrong, where, and what to do.
 import json
 import shlex
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,20 @@ TYPED: list[Row] = [
     ("run -A tasks", 2, "'-A'", "Name the modules by themselves"),
     ("run --concurrency 4", 2, "'--concurrency'", "-w 4"),
     ("run --loglevel info", 2, "'--loglevel'", "[log] level"),
-    ("check", 69, "is not reachable", "all else can be used: 2 queues, 1 task"),
+    ("check", 69, "is not reachable", "rota: all else can be used: 2 queues, 1 task\n"),
+    ("init --force", 2, "'--force'. `rota init` overwrites nothing: move the files away first"),
+    ("stop --force", 2, "'--force'. Write --now (see `rota stop --help`)"),
+    ("queue purge mail --force", 2, "'--force'. Write --yes"),
+    ("check --force", 2, "'--force' (see `rota check --help`)"),
+    ("health --url http://x", 2, "'--url'. It asks the address in [http] listen; `rota top --once --url URL` asks"),
+    ("run -w", 2, "'-w' requires an argument (see `rota run --help`)"),
+    ("top --url", 2, "'--url' requires an argument (see `rota top --help`)"),
+    ("queue explain -n x", 2, "'-n': expected a whole number from 1 to 1000, got 'x'"),
+    ("cron ls --next 0", 2, "'--next': expected a whole number from 1 to 1000, got '0'"),
+    ("dead ls --limit 0", 2, "'--limit': expected a whole number, 1 or more, got '0'"),
+    ("demo --seconds x", 2, "'--seconds': expected a number from ", " to 3600, got 'x'"),
+    ("completion", 2, "Missing argument SHELL: bash, zsh or fish (see `rota completion --help`)"),
+    ("config show", 2, "'show': the only one is print"),
     ("check --jsno", 2, "'--jsno'", "--json"),
     ("-c nosuch.toml check", 78, "nosuch.toml"),
     ("run -w many", 2, "POOL=NUMBER", "'many'"),
@@ -46,18 +61,19 @@ TYPED: list[Row] = [
     ("task show {x}", 2, "id '{x}'", "characters"),
     ("task enqueue great you", 2, '"great"', 'did you mean "greet"?', "--queue"),
     ("task enqueue greet", 2, "greet(name)", "'name'"),
+    ("task enqueue grete you", 2, 'did you mean "greet"? To enqueue it for another fleet, say --queue QUEUE'),
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
-    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "never negative"),
-    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "delay or at, not both"),
+    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
+    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "give --delay or --at, not both"),
     ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
     ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
     ("task enqueue greet you --retries -1", 2, "--retries", "-1"),
-    ("task enqueue greet you --expires 0", 2, "expires must be more than 0 seconds"),
+    ("task enqueue greet you --expires 0", 2, "--expires must be more than 0 seconds"),
     ("task enqueue greet you --timeout 5", 2, "--timeout", "add --wait"),
     ("task enqueue greet you --kwargs [1]", 2, "--kwargs", "JSON object"),
-    ("task cancel x --kill-after -1", 2, "--kill-after", "never negative"),
-    ("task enqueue greet you", 69, "redis://127.0.0.1:1/0", "Connection refused"),
+    ("task cancel x --kill-after -1", 2, "--kill-after", "it cannot be negative"),
+    ("task enqueue greet you", 69, "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start it"),
     ("queue ls", 69, "is not reachable", "redis_url"),
     ("status", 69, "rota run"),
     ("dead revive", 2, "name the ids, or say --all"),
@@ -80,7 +96,7 @@ CONFIGURED: list[Row] = [
     ('[queues.default]\nrate = "5 per minute"', "queues.default.rate", '"100/m"'),
     ('[queues.default]\ncondition = "office"', "queues.default.condition", "add [conditions.office]"),
     ("[conditions.office]", "conditions.office", "hours, as in", "or lua"),
-    ('[conditions.office]\nhours = "9-17"', "conditions.office.hours", "Mon-Fri 08:00-18:00 Europe/Zurich"),
+    ('[conditions.office]\nhours = "9-17"', "conditions.office.hours", 'times as in "08:00-18:00"'),
     ('[conditions.office]\nlua = "return"', "conditions.office.lua", "line 1, character 7"),
     ('[schedules.night]\ntask = "greet"', "schedules.night", "cron", "every"),
     ('[schedules.night]\ntask = "greet"\ncron = "0 3 * *"', "schedules.night.cron", "4 fields"),
@@ -135,7 +151,53 @@ def test_what_does_not_import(told: Rota, row: Row) -> None:
     Path("tasks.py").write_text(text)
     code, _, err = told("check")
     assert code == 78, err
-    assert all(word in err for word in ("the module tasks does not import", *words)), err
+    assert all(word in err for word in ("module tasks cannot be imported", *words)), err
+
+
+class _NoFleet(BaseHTTPRequestHandler):
+    """A web server that is not a node of Rota."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_web_server_that_is_no_node_is_named_without_its_page(told: Rota) -> None:
+    with HTTPServer(("127.0.0.1", 0), _NoFleet) as other:
+        thread = threading.Thread(target=other.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{other.server_port}"
+        code, _, err = told("top", "--once", "--url", url)
+        thread.join()
+    said = f"rota: error: {url}/status.json answers 404: the server there is not a node of Rota\n"
+    assert (code, err) == (69, said)
+
+
+def test_a_folder_without_a_configuration_is_said(told: Rota) -> None:
+    Path("rota.toml").unlink()
+    code, _, err = told("task", "enqueue", "greet", "you")
+    assert code == 2
+    assert "there is no rota.toml in this folder, so no task is known: say -c FILE, or --queue QUEUE to enqueue" in err
+
+
+def test_an_enqueue_without_a_server_says_that_there_is_no_configuration(
+    told: Rota,
+) -> None:
+    Path("rota.toml").unlink()
+    enqueue = ("task", "enqueue", "greet", "you", "--queue", "mail")
+    code, _, err = told(*enqueue, ROTA_REDIS_URL="redis://127.0.0.1:1/0")
+    assert code == 69
+    assert err.splitlines()[-1] == "rota: error: there is no rota.toml in this folder: say -c FILE if it is elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [("7", ""), ("x", "expected seconds, more than 0, got "), ("0", "expected seconds")]
+)
+def test_the_timeout_of_clients_is_a_known_variable(told: Rota, seconds: str, expected: str) -> None:
+    code, _, err = told("config", "print", ROTA_TIMEOUT_SECONDS=seconds)
+    assert code == (78 if expected else 0)
+    assert f"ROTA_TIMEOUT_SECONDS: {expected}" in err if expected else not err
 
 
 def test_a_refusal_is_a_document_where_json_is_wanted(told: Rota) -> None:
@@ -178,7 +240,7 @@ def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -
     Path("tasks.py").write_text("def greet(): ...")
     code, _, err = told("check")
     assert code == 0
-    assert "tasks of imports declare no task" in err
+    assert "no module of imports (tasks) declares a task" in err
 
 
 def test_what_one_call_is_given_reaches_the_task(told: Rota, server: Server, namespace: str) -> None:

@@ -62,7 +62,11 @@ def test_of_many_started_in_one_instant_one_runs_and_the_others_name_it(fleet: M
 
 
 @pytest.mark.parametrize(
-    ("path", "why"), [("rota.toml", "is no pid file"), ("no/such/folder/pid", "No such file or directory")]
+    ("path", "why"),
+    [
+        ("rota.toml", "is no pid file"),
+        ("no/such/folder/pid", "cannot be written: No such file or directory: set --pid-file or"),
+    ],
 )
 def test_a_pid_file_that_cannot_be_had_is_said_and_nobodys_file_is_lost(fleet: Mastered, path: str, why: str) -> None:
     before = (fleet.folder / "rota.toml").read_text()

@@ -71,6 +71,7 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
     assert isinstance(long, Answer)
     assert isinstance(many, Answer)
     assert long.status is many.status is too_large
+    assert b": a head has at most 16,384 bytes and 100 lines" in long.body
 
 
 @pytest.mark.parametrize("piece", [1 << 14, 5000, (1 << 14) - 1])

@@ -75,8 +75,8 @@ def test_anything_else_is_named_by_its_kind_and_never_quoted(returned: object, m
 
 
 FAULTS = {
-    "no module": ("", "shop_nothing:login", "the module 'shop_nothing' does not import: ModuleNotFoundError"),
-    "a module that fails": ("1 / 0", "shop_auth:login", "does not import: ZeroDivisionError: division by zero ("),
+    "no module": ("", "shop_nothing:login", "module 'shop_nothing' cannot be imported: ModuleNotFoundError"),
+    "a module that fails": ("1 / 0", "shop_auth:login", "cannot be imported: ZeroDivisionError: division by zero ("),
     "no such name": ("", "shop_auth:login", "the module 'shop_auth' has no 'login'"),
     "no function": ("login = 5", "shop_auth:login", "it is a int: name a function"),
     "a list": ("def login(): return []", "shop_auth:login", "returned list: have it return (user, password)"),

@@ -271,7 +271,7 @@ CALLED: list[Row] = [
     ("client.consumer('q', limit=0)", ValueError, "limit must be from 1 to 500"),
     ("rota.current_task()", rota.NoCurrentTask, "no task runs here"),
     ("rota.Client('localhost:6379')", ValueError, "must begin with redis://"),
-    ("rota.Client('redis://h:port')", ValueError, "port", "not a number"),
+    ("rota.Client('redis://h:port')", ValueError, "a port is a number from 1 to 65535"),
     ("rota.Client(client)", TypeError, "named by a URL", "redis://localhost:6379/0", "got Client"),
     ("rota.Client('redis://h', durability='fsync')", ValueError, '"waitaof"', "'fsync'"),
     ("rota.Client('redis://h', 'my shop')", rota.InvalidName, "namespace 'my shop'"),

@@ -61,16 +61,20 @@ _ELSEWHERE = {
     "--help": "help",
     "--version": "version",
 }
-# Likewise options, of any command, and what to write instead.
-_OPTIONS_ELSEWHERE = {
-    "name the modules by themselves, as in `rota run shop.tasks`": "-A --app",
-    "the number of workers is -w 4": "--concurrency --processes --workers --num-workers",
-    "the server stands in redis_url of rota.toml, or in ROTA_REDIS_URL": "-b -u --broker --url --redis-url",
-    'the level stands in rota.toml: [log] level = "debug"': "-l --loglevel --log-level",
-    "`rota run` takes schedules along": "-B --beat",
-    "write --delay": "--countdown",
-    "write --now": "--force",
-}
+# Likewise options: the command that they are given to, "" for any, the options, and what to write instead.
+_OPTIONS_ELSEWHERE = (
+    ("run", "-A --app", "Name the modules by themselves, as in `rota run shop.tasks`"),
+    ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
+    ("run", "-B --beat", "`rota run` takes schedules along"),
+    ("health", "--url", "It asks the address in [http] listen; `rota top --once --url URL` asks another node"),
+    ("task enqueue", "--countdown", "Write --delay"),
+    ("stop", "--force", "Write --now"),
+    ("init", "--force", "`rota init` overwrites nothing: move the files away first"),
+    ("queue purge", "--force", "Write --yes"),
+    ("dead purge", "--force", "Write --yes"),
+    ("", "-b -u --broker --url --redis-url", "The server is in redis_url of rota.toml, or in ROTA_REDIS_URL"),
+    ("", "-l --loglevel --log-level", 'The level is in rota.toml: [log] level = "debug"'),
+)
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_ROTA_COMPLETE"  # as click names it
@@ -120,7 +124,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code, messages = failure.code, failure.messages
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rota"
-        code, messages = ExitCode.USAGE, [f"{error.format_message()}{_advice(error)} (see `{path} --help`)"]
+        code, messages = ExitCode.USAGE, [f"{_words_of(error)}{_advice(error, path)} (see `{path} --help`)"]
     except click.ClickException as error:
         code, messages = ExitCode.USAGE, [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
@@ -138,11 +142,19 @@ def run_app(arguments: Sequence[str]) -> int:
     return code
 
 
-def _advice(error: click.UsageError) -> str:
-    """What to write instead of an option that others have, "" when they have none of that name."""
+def _words_of(error: click.UsageError) -> str:
+    if isinstance(error, click.MissingParameter) and error.param and isinstance(error.param.type, click.Choice):
+        *first, last = map(str, error.param.type.choices)
+        return f"Missing argument {str(error.param.name).upper()}: {', '.join(first)} or {last}"
+    return error.format_message().removesuffix(".")
+
+
+def _advice(error: click.UsageError, path: str) -> str:
+    """Return what to write instead of an option that others have, "" if they have none of that name for the command."""
     word = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    advice = next((advice for advice, words in _OPTIONS_ELSEWHERE.items() if word in words.split()), "")
-    return f" {advice[0].upper()}{advice[1:]}" if advice else ""
+    meant = path.removeprefix("rota ")
+    found = (advice for of, words, advice in _OPTIONS_ELSEWHERE if of in ("", meant) and word in words.split())
+    return "".join(f". {advice}" for advice in list(found)[:1])
 
 
 @click.command(cls=command.RotaCommand)

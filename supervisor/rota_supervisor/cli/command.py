@@ -15,7 +15,7 @@ from rota.durations import seconds, unix_microseconds
 from rota.protocol.keys import fault_in_name
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
-from rota_supervisor.config.loader import NO_FLAGS, Flags, Loaded, load_config, sources_of
+from rota_supervisor.config.loader import DEFAULT_FILE, NO_FLAGS, Flags, Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config, ConfigError, suggestion
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -46,6 +46,12 @@ class CliState:
     json: bool = False
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
     is_master: bool = False
+
+    def hints_of_folder(self) -> list[str]:
+        """Return what to add to a message that nothing was reached: that this folder has no configuration, if so."""
+        if sources_of(self.config_file).file.exists():
+            return []
+        return [f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"]
 
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
         """Load the configuration. Raises Failure 78 with every fault."""
@@ -218,6 +224,13 @@ class RotaCommand(click.Command):
         super().__init__(*args, **kwargs)
         _complete(self)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # so that the message names the help of this command
+            raise
+
 
 class RotaGroup(click.Group):
     """A group of such commands, which takes these options too. Alone it shows its help."""
@@ -244,7 +257,8 @@ class RotaGroup(click.Group):
 
     def _nearest(self, ctx: click.Context, word: str) -> str:
         known = self.list_commands(ctx)
-        return suggestion(word, known) or f": there are {', '.join(known)}"
+        there = f"there are {', '.join(known)}" if len(known) > 1 else f"the only one is {known[0]}"
+        return suggestion(word, known) or f": {there}"
 
     def advice(self, word: str) -> str:
         """What to say of a command that others have; "" when they have none of that name."""
@@ -252,7 +266,31 @@ class RotaGroup(click.Group):
         return ""
 
 
-# How durations and times are written
+# How numbers, durations and times are written
+
+
+class WholeNumber(click.IntRange):
+    """A whole number, `min` or more, and at most `max` if there is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a whole number{_bounds_of(self)}, got {str(value)!r}", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number, `min` or more, and at most `max` if there is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"expected a number{_bounds_of(self)}, got {str(value)!r}", param, ctx)
+
+
+def _bounds_of(kind: click.IntRange | click.FloatRange) -> str:
+    return f", {kind.min:g} or more" if kind.max is None else f" from {kind.min:g} to {kind.max:g}"
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument
@@ -263,8 +301,9 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of
             return value
         found = _DURATION.fullmatch(str(value).strip().lower())
         if not found or found[2] not in _SECONDS:
-            negative = " and never negative" * str(value).startswith("-")
-            self.fail(f"{value!r} is no duration: seconds, or a number with ms, s, m, h or d, as in 90, 1.5h{negative}")
+            negative = "; it cannot be negative" * str(value).startswith("-")
+            what = "seconds, or a number with ms, s, m, h or d, as in 90 or 1.5h"
+            self.fail(f"{value!r} is not a duration: {what}{negative}", param, ctx)
         try:
             return seconds(float(found[1]) * _SECONDS[found[2]], "a duration")
         except ValueError as error:

@@ -133,13 +133,13 @@ def _check_certificate(config: Config) -> None:
 
 
 def _checked_server(config: Config, counts: str) -> str:
-    """Which server it is, its warnings said. Raises Failure, which says of a server that is not reachable that all
-    else can be used."""
+    """Return which server it is, and report its warnings. Raises Failure; if the server is not reachable, report
+    before that all else can be used."""
     try:
         checked = check_server(config, begin=False)
     except Failure as failure:
         if failure.code == ExitCode.UNREACHABLE:
-            raise Failure(failure.code, *failure.messages, f"all else can be used: {counts}") from None
+            output.say(f"all else can be used: {counts}")
         raise
     for warning in checked.warnings:
         output.say_warning(warning)
@@ -162,7 +162,9 @@ def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
     """What the configuration says of tasks and queues that the code does not have, or the other way round."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
-        output.say_warning(f"{modules} of imports declare no task, so none can run: declare functions with @rota.task")
+        output.say_warning(
+            f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task"
+        )
     faults, known = compared_with_code(config, tasks)
     for fault in known:
         output.say_warning(str(fault))

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from rota.client.schedule_steps import all_schedules, find_schedule, require_found, run_schedule_now
+from rota.client.schedule_steps import all_schedules, require_schedule, run_schedule_now, unknown_schedule
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.command import follow
 from rota.protocol.schedule_store import PauseWord, ScheduleStore
@@ -32,7 +32,7 @@ def cron() -> None:
 
 
 @cron.command("ls")
-@click.option("--next", "times", default=1, show_default=True, type=click.IntRange(1, _MOST_TIMES), metavar="N")
+@click.option("--next", "times", default=1, show_default=True, type=command.WholeNumber(1, _MOST_TIMES), metavar="N")
 def list_schedules(times: int) -> None:
     """List all schedules, those first that are due next, with the next N times of each."""
     state = command.current_state()
@@ -92,7 +92,7 @@ def show(name: str) -> None:
 
 def _found(connection: Connection, store: ScheduleStore, name: str) -> FoundSchedule:
     with command.failing(_FAILURES):
-        return require_found(follow(connection.run, find_schedule(store, name)), name)
+        return follow(connection.run, require_schedule(store, name))
 
 
 @cron.command()
@@ -134,7 +134,7 @@ def _switch(names: tuple[str, ...], *, paused: bool) -> None:
         for name in names:
             answer = connection.run(store.pause(name) if paused else store.resume(name))
             if answer is PauseWord.UNKNOWN:
-                unknown.append(f"there is no schedule {name!r}")
+                unknown.append(str(follow(connection.run, unknown_schedule(store, name))))
             else:
                 already = " already" * (answer is PauseWord.SAME)
                 output.say(f'schedule "{name}" {"was" if already else "is"} {word}{already}')

@@ -97,7 +97,7 @@ def dead() -> None:
 
 
 @dead.command("ls")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most this many.")
+@click.option("--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="At most this many.")
 @_filters
 def list_dead(*, limit: int, **filters: str) -> None:
     """List dead tasks, latest first."""
@@ -160,7 +160,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
-            output.confirm(f"Forget {output.counted(len(chosen), 'dead task')} for good?", yes=yes)
+            output.confirm(f"forget {output.counted(len(chosen), 'dead task')} for good", yes=yes)
         batches = _batches([task_id for task_id, _ in chosen])
         purged = sum(connection.run(store.purge_dead(batch)) for batch in batches)
     state.answer({"purged": purged}, f"purged {output.counted(purged, 'task')}")

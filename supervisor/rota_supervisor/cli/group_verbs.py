@@ -36,7 +36,7 @@ def group() -> None:
 
 
 @group.command("ls")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most this many.")
+@click.option("--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="At most this many.")
 def list_groups(limit: int) -> None:
     """List the groups that have not ended, those first that are open the longest."""
     state = command.current_state()

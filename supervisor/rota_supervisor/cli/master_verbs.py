@@ -9,7 +9,6 @@ import click
 
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.control_client import ControlClient, master_of
-from rota_supervisor.config.loader import DEFAULT_FILE, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -30,13 +29,11 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
     config, faults, found = state.load_usable()
     if faults and found is None:
         raise Failure(ExitCode.CONFIG, *faults)
-    file = sources_of(state.config_file).file
     with contextlib.ExitStack() as stack:
         try:
             master = stack.enter_context(master_of(config))
         except Failure as failure:
-            hint = f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"
-            raise Failure(failure.code, *failure.messages, *([] if file.exists() else [hint])) from None
+            raise Failure(failure.code, *failure.messages, *state.hints_of_folder()) from None
         yield config, master
 
 

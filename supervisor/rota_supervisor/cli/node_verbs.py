@@ -83,7 +83,8 @@ def status_of(node: NodeHttp) -> dict[str, Any]:
     if answer.status == HTTPStatus.UNAUTHORIZED:
         raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
     if answer.status != HTTPStatus.OK:
-        raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {answer.text.strip() or 'nothing'}")
+        why = "the server there is not a node of Rota" if answer.status == HTTPStatus.NOT_FOUND else answer.line
+        raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {why or 'is it a node of Rota?'}")
     try:
         status: dict[str, Any] = json.loads(answer.text)
     except ValueError:

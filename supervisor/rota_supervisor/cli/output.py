@@ -130,12 +130,13 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; go on after `--yes` or a yes. Raises Failure 1 after a no, 2 when there is
-    nobody to ask."""
+def confirm(action: str, *, yes: bool) -> None:
+    """Ask before an action that destroys, for example `purge 3 tasks`; go on after `--yes` or a yes. Raises Failure 1
+    after a no, 2 when there is nobody to ask."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failure(ExitCode.USAGE, f"{question} There is no terminal to ask on: say --yes")
-    if not click.confirm(question, err=True):
+        confirmed = "confirm it with --yes, as there is no terminal to ask on"
+        raise Failure(ExitCode.USAGE, f"this would {action}: {confirmed}")
+    if not click.confirm(f"{action[0].upper()}{action[1:]}?", err=True):
         raise Failure(ExitCode.NO, "nothing was changed")

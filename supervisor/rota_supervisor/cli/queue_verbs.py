@@ -1,7 +1,7 @@
 """`rota queue`: look at queues, explain which tasks are claimed next, pause, resume and purge."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -10,6 +10,7 @@ from rota.client.explanation import (
     NOBODY,
     ExpectedClaim,
     Explanation,
+    Outlook,
     PoolOutlook,
     QueueOutlook,
     UnknownPool,
@@ -129,7 +130,7 @@ def purge(name: str, yes: bool) -> None:
         overview = connection.run(store.overview((name,)))
         ready = next(each.ready for each in overview.queues if each.queue == name)
         if ready:
-            output.confirm(f'Purge {output.counted(ready, "ready task")} of queue "{name}"?', yes=yes)
+            output.confirm(f'purge {output.counted(ready, "ready task")} of queue "{name}"', yes=yes)
         purged = 0
         more = bool(ready)
         while more:
@@ -175,7 +176,7 @@ def _is_known(state: QueueState | None) -> bool:
     "count",
     default=DEFAULT_CLAIMS,
     show_default=True,
-    type=click.IntRange(1, MOST_CLAIMS),
+    type=command.WholeNumber(1, MOST_CLAIMS),
     help="How many claims.",
 )
 @click.option("--pool", default="", metavar="POOL", help="Only what the workers of this pool claim.")
@@ -186,7 +187,9 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     """
     _check_wanted(queue, task_id)
     state = command.current_state()
-    with state.redis() as (_, store, connection), command.failing({UnknownPool: ExitCode.NO}):
+    with state.redis() as (config, store, connection), command.failing({UnknownPool: ExitCode.NO}):
+        if queue:
+            warn_of_unknown((queue,), config, store, connection)
         found = follow(connection.run, explaining(store, WantedClaims(count, queue or "", task_id, pool)))
     if found.task:
         require_known(found.task)
@@ -208,7 +211,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
         output.put(f"{found.about}\n")
     if not found.pools and not found.about:
         output.put(f"pools: {NOBODY}")
-    for pool in found.pools:
+    for pool in _pools_of(found):
         output.put(_heading(pool))
         if pool.claims:
             output.put_table(_CLAIM_COLUMNS, map(_claim_row, pool.claims), no_color=no_color)
@@ -219,6 +222,12 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
         output.put("")
     if found.unserved:
         output.put(f"served by nobody: {', '.join(found.unserved)}")
+
+
+def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
+    """Return the pools to show: none if a queue was named that no pool serves."""
+    is_served = any(pool.of_queue(found.queue).outlook is not Outlook.UNSERVED for pool in found.pools)
+    return found.pools if is_served or not found.queue else ()
 
 
 def _heading(pool: PoolOutlook) -> str:

@@ -26,13 +26,14 @@ from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.replies import CancelWord
-from rota.protocol.task_states import LISTED, State
+from rota.protocol.task_states import LISTED, State, is_place
 from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.command import DURATION, MOMENT, check_id, require_known
+from rota_supervisor.cli.command import DURATION, MOMENT, WholeNumber, check_id, require_known
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.cli.node_verbs import token_of
 from rota_supervisor.cli.queue_verbs import warn_of_unknown
+from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config, suggestion
 from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
@@ -75,7 +76,7 @@ def task() -> None:
 @click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
 @click.option("--delay", type=DURATION, metavar="DURATION", help="Due this long from now: 90, 1m, 2h, 1d.")
 @click.option("--at", type=MOMENT, metavar="TIME", help="Due at 2027-01-31T09:00+01:00; now if that is past.")
-@click.option("--retries", type=click.IntRange(min=0), metavar="N", help="How often it is tried again [the task's].")
+@click.option("--retries", type=WholeNumber(min=0), metavar="N", help="How often it is tried again [the task's].")
 @click.option("--expires", type=DURATION, metavar="DURATION", help="How late it may start [the task's].")
 @click.option("--unique", is_flag=True, default=None, help="Only if no live task has these arguments [the task's].")
 @click.option("--front", is_flag=True, help="To the head of its lane, now or when it is due.")
@@ -92,12 +93,13 @@ def enqueue(
     """
     state = command.current_state()
     _refuse_options_among((name, *args))
-    config = state.load().config
-    keywords = _keywords(kwargs)
+    loaded = state.load()
+    config, keywords = loaded.config, _keywords(kwargs)
+    _check_times(options)
     if timeout is not None and not wait:
         raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
     if options["queue"] is None:
-        _import_tasks(config, name)
+        _import_tasks(loaded, name)
     with _client(config) as client:
         handle = _send(client, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
         if handle.duplicate:
@@ -120,6 +122,13 @@ def _refuse_options_among(words: tuple[str, ...]) -> None:
         )
 
 
+def _check_times(options: Mapping[str, Any]) -> None:
+    """Check what the client checks too, in the words of the command line. Raises Failure 2."""
+    both = options["delay"] is not None and options["at"] is not None
+    none = options["expires"] is not None and options["expires"] <= 0
+    command.check_usage("give --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
+
+
 def _keywords(text: str) -> dict[str, Any]:
     try:
         keywords = json.loads(text)
@@ -137,21 +146,32 @@ def _argument(text: str) -> Any:
         return text
 
 
-def _import_tasks(config: Config, name: str) -> None:
+def _import_tasks(loaded: Loaded, name: str) -> None:
     """Import the tasks, as a worker would, and make sure that this one is among them."""
     from rota.tasks.registry import default_registry  # noqa: PLC0415 - the modules of a person are imported only here
     from rota_supervisor.task_modules import import_all, make_importable  # noqa: PLC0415 - as above
 
+    imports = loaded.config.imports
     make_importable([str(Path.cwd())])
     with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
-        failure = import_all(config.imports)
+        failure = import_all(imports)
     if failure is not None:
         raise Failure(ExitCode.CONFIG, failure.told())
     if name not in default_registry:
-        hint = suggestion(name, [each.name for each in default_registry])
-        where = f" ({', '.join(config.imports)})" if config.imports else ", of which there are none"
-        message = f'no task is named "{name}" in the imports{where}{hint}; to enqueue it for other fleets, say --queue'
-        raise Failure(ExitCode.USAGE, message)
+        near = suggestion(name, [each.name for each in default_registry])
+        raise Failure(ExitCode.USAGE, _not_imported(name, near, loaded))
+
+
+def _not_imported(name: str, near: str, loaded: Loaded) -> str:
+    imports = loaded.config.imports
+    if imports:
+        named = f'no task is named "{name}" in the imports ({", ".join(imports)})'
+        return f"{named}{near or ':'} {'T' if near else 't'}o enqueue it for another fleet, say --queue QUEUE"
+    if loaded.content is None:
+        why, say = f"there is no {DEFAULT_FILE} in this folder", "say -c FILE, or --queue QUEUE"
+    else:
+        why, say = "imports names no module", "say --queue QUEUE"
+    return f'{why}, so no task is known: {say} to enqueue "{name}" for a fleet that knows it'
 
 
 def _client(config: Config) -> "Client":
@@ -166,7 +186,11 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", rota.RotaWarning)
         with command.failing({**_NOT_REACHED, rota.RotaError: ExitCode.USAGE, ValueError: ExitCode.USAGE}):
-            handle = client.enqueue(name, **options)
+            try:
+                handle = client.enqueue(name, **options)
+            except rota.Unavailable as error:
+                hints = command.current_state().hints_of_folder()
+                raise Failure(ExitCode.UNREACHABLE, str(error), *hints) from None
     for warning in caught:
         output.say_warning(str(warning.message))
     return handle
@@ -232,9 +256,7 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
     help="Where they stand.",
 )
 @click.option("--task", default="", metavar="NAME", help="Only those of this task.")
-@click.option(
-    "--limit", default=DEFAULT_LIMIT, show_default=True, type=click.IntRange(min=1), help="At most this many."
-)
+@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="At most this many.")
 def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     """List the first tasks of QUEUE, or of all queues: those that are ready, scheduled, running or dead.
 
@@ -381,6 +403,9 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     """Show the task events that are kept, oldest first. Exit 1 when there are none, as nobody wants any."""
     state = command.current_state()
     config = state.load_to_reach()
+    if not (after == _NOW or is_place(after)):
+        known = f'the id of an event, "0" for all that are kept, or "{_NOW}"'
+        raise Failure(ExitCode.USAGE, f"--after must be {known}, got {after!r}")
     place = None if after == _NOW else after
     with rota.Client(config.redis_url, config.namespace, **access_options(config)) as client:
         with command.failing(

@@ -15,11 +15,13 @@ from typing import Any, Final
 from msgspec import inspect
 
 from rota.display_text import may_hold_credentials
+from rota.durations import positive_seconds
 from rota.tasks.fleet_settings import read_settings_file
 from rota_supervisor.config.model import Fault, shown, suggestion
 from rota_supervisor.config.typed_config import SECRET_PATHS, expectation, fields_of, schema, without_none
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
+TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
 LIKENESS: Final = 0.8  # high, since Kubernetes injects variables such as ROTA_SERVICE_HOST for a Service of that name
 MAX_URL_CHARACTERS: Final = 4096
@@ -27,8 +29,8 @@ MAX_CHUNK_CHARACTERS: Final = 16_384  # with comments
 CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # of tables and lists in each other; no setting has more than three
 _PREFIX: Final = "ROTA_"
-# Read by us under other rules: the file's place, and the mark that the processes of a worker carry.
-_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER"})
+# Read under other rules: the file's place, the mark that the processes of a worker carry, and a setting of clients.
+_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL, _URL_FILE = "redis_url", "redis_url_file"
@@ -167,7 +169,18 @@ def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterabl
     for variable in sorted(environment):
         if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
             _read_variable(layer, variable, environment[variable], names)
+    timeout = environment.get(TIMEOUT_VARIABLE)
+    if timeout and not _is_timeout(timeout):
+        layer.faults.append(Fault(TIMEOUT_VARIABLE, f"expected seconds, more than 0, got {shown(timeout)}"))
     return layer
+
+
+def _is_timeout(text: str) -> bool:
+    """Whether clients take this text for their timeout."""
+    try:
+        return positive_seconds(float(text), TIMEOUT_VARIABLE) > 0
+    except ValueError:
+        return False
 
 
 def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, Iterable[str]]) -> None:

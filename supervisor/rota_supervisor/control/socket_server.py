@@ -70,7 +70,7 @@ def _locked(path: Path, what: str, setting: str) -> int:
         raise _taken(f"another master, pid {holder}, has {what}: stop it, or set {setting}") from None
     except OSError as error:
         why = error.strerror or error
-        raise _taken(f"{what} cannot be had: {path}: {why}: set {setting} to another place") from None
+        raise _taken(f"{what} cannot be written: {why}: set {setting} to another place") from None
 
 
 def _sign(fd: int, path: Path) -> bool:
@@ -126,7 +126,7 @@ def hold_pid_file(path: str) -> Iterator[None]:
     """Hold the pid file while the master lives and remove it after; "" is none. Raises Failure 73."""
     with contextlib.ExitStack() as at_end:
         if path:
-            fd = _locked(Path(path), f"the pid file {path}", "control.pid_file")
+            fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
             at_end.callback(_let_go, fd, Path(path))
         yield
 

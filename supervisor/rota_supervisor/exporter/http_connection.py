@@ -143,8 +143,16 @@ class HttpExchange:
         return self._protocol.send(response), b"" if is_without_body else answer.body
 
 
+_LIMITS: Final = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f": a body has at most {MAX_BODY_BYTES:,} bytes",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
+        f": a head has at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEAD_LINES} lines"
+    ),
+}
+
+
 def _refusal(status: HTTPStatus) -> Answer:
-    return text_answer(f"the request is refused: {status.phrase}\n", status=status)
+    return text_answer(f"the request is refused: {status.phrase}{_LIMITS.get(status, '')}\n", status=status)
 
 
 class ClientTurn(Enum):

@@ -20,6 +20,7 @@ from rota.protocol.nodes import Node, NodeReport
 from rota.protocol.schedule_store import Page
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
+from rota.schedules.schedule_status import rows_of
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import OTHER, CounterDefinition, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
@@ -142,11 +143,7 @@ def _group(found: GroupState) -> Json:
 
 
 def _schedules(found: Page) -> list[Json]:
-    if not found.total:
-        return []
-    from rota.schedules.schedule_status import rows_of  # noqa: PLC0415 - a fleet without schedules does without
-
-    return rows_of(found)
+    return rows_of(found) if found.total else []
 
 
 _MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])

@@ -392,6 +392,8 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
         lines += about_ready(task, found.pools, (yield from _ahead(store, task)))
     elif task:
         lines += [about_scheduled(task, found.at), *about_shut(found.queue, found.pools)]
+    elif found.pools and not state.served:
+        return [f"queue {found.queue}: no pool of a running fleet serves it: add it to `tiers`"]
     else:
         lines += about_queue(found.queue, found.pools)
         if state.scheduled and not state.ready:

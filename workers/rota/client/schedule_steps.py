@@ -1,12 +1,14 @@
 """What clients ask of the schedules of a fleet, wherever they were declared, and of those that clients put."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
-from rota.protocol.command import Steps, ask
+from rota.foreign_names import nearest
+from rota.protocol.command import Command, Steps, ask
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
 from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
@@ -47,7 +49,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
-        found = require_found((yield from find_schedule(store, name)), name)
+        found = yield from require_schedule(store, name)
         schedule, may_overlap = found.schedule, found.schedule.overlap == "queue"
         body = body_of(schedule, task_id)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
@@ -57,11 +59,21 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
     raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
 
 
-def require_found(found: FoundSchedule | ScheduleStatus | None, name: str) -> FoundSchedule:
-    """What was found, if it is a schedule. Raises UnknownSchedule."""
+def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
+    """Return the schedule of that name. Raise UnknownSchedule if there is none."""
+    found = yield from find_schedule(store, name)
     if isinstance(found, FoundSchedule):
         return found
-    raise UnknownSchedule(f"there is no schedule {name!r}" + (f": {found.error}" if found else ""))
+    raise (yield from unknown_schedule(store, name, found.error if found else ""))
+
+
+def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
+    """Return the error for a name that no schedule has: why, or a name that is near among those due next."""
+    if why:
+        return UnknownSchedule(f"there is no schedule {name!r}: {why}")
+    page = yield from ask(store.page(0))
+    near = nearest(name, [kept.name for kept in page.schedules])
+    return UnknownSchedule(f"there is no schedule {name!r}{near or ':'} `rota cron ls` lists all")
 
 
 class ScheduleSteps:
@@ -80,7 +92,7 @@ class ScheduleSteps:
         return found.status() if isinstance(found, FoundSchedule) else found
 
     def upcoming(self, name: str, count: int) -> Steps[Times]:
-        return require_found((yield from find_schedule(self._store, name)), name).upcoming(count)
+        return (yield from require_schedule(self._store, name)).upcoming(count)
 
     def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Steps[PutWord]:
         schedule = _schedule(name, task, when)
@@ -99,10 +111,16 @@ class ScheduleSteps:
         return word is RemoveWord.REMOVED
 
     def pause(self, name: str) -> Steps[bool]:
-        return _switched(name, (yield from ask(self._store.pause(require_name("the name of a schedule", name)))))
+        return (yield from self._switch(name, self._store.pause))
 
     def resume(self, name: str) -> Steps[bool]:
-        return _switched(name, (yield from ask(self._store.resume(require_name("the name of a schedule", name)))))
+        return (yield from self._switch(name, self._store.resume))
+
+    def _switch(self, name: str, switch: Callable[[str], Command[PauseWord]]) -> Steps[bool]:
+        word = yield from ask(switch(require_name("the name of a schedule", name)))
+        if word is PauseWord.UNKNOWN:
+            raise (yield from unknown_schedule(self._store, name))
+        return word is not PauseWord.SAME
 
     def run_now(self, name: str) -> Steps[tuple[str, bool]]:
         return run_schedule_now(self._store, name)
@@ -128,12 +146,6 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
             f'{task}: say which queue, as in queue="default": no task of that name is declared in this process'
         )
     return replace(when, name=name).of(name, task, when.queue, "client")
-
-
-def _switched(name: str, word: PauseWord) -> bool:
-    if word is PauseWord.UNKNOWN:
-        raise UnknownSchedule(f"there is no schedule {name!r}")
-    return word is not PauseWord.SAME
 
 
 def _declared(name: str) -> ScheduleDeclared:

@@ -234,7 +234,7 @@ def _imported(provider: str, named: str) -> Any:
     try:
         imported = _import(module)
     except Exception as error:  # noqa: BLE001 - likewise
-        raise ProviderFault(f"{named}: the module {module!r} does not import: {_told(error)}") from None
+        raise ProviderFault(f"{named}: module {module!r} cannot be imported: {_told(error)}") from None
     try:
         found = operator.attrgetter(name)(imported)
     except AttributeError:
