@@ -219,7 +219,7 @@ _HOMES = {
         "task",
     ),
     "protocol.progress": ("Progress",),
-    "protocol.task_events": ("TaskEvent",),
+    "protocol.task_states": ("TaskEvent",),
     "schedules.schedule_status": ("ScheduleStatus",),
     "tasks.call": ("Call",),
     "tasks.hooks": (
