@@ -1,1 +1,1 @@
-"""The worker: claims tasks, one turn a round trip, and runs them one after another."""
+"""The worker: claims and settles tasks in one round trip, and runs them one after another."""

@@ -1,8 +1,8 @@
-"""One attempt, however its function is called: what it is made of, its limits, whether it can run, what becomes of an
-exception that it raises, and what Redis and people are told of it. Nothing here waits, or talks to Redis.
+"""One attempt at a task: its parts, its limits, its outcome, and what is reported of it. It does no I/O and never
+waits.
 
-The master keeps the limits of tasks and imports no user code, so the worker shows it in the slot what follows when a
-limit ends an attempt.
+The same code serves workers that run one task at a time and workers that run many. The master enforces the limits of
+tasks but imports no user code, so the worker writes into the slot what is to follow if a limit ends the attempt.
 """
 
 import os
@@ -48,42 +48,34 @@ from rota.worker.claims import Claimed
 from rota.worker.redis_times import NOT_BEGUN, Anchor, Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
+NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never decoded
 
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt: shown in the slot, running or ended. `record` shows it, under this `number` of the life and place.
-    `prepared` is None for a task that was cancelled after the claim whose answer was lost: its body is gone.
-    `asks_first`: whether Redis is to be asked before its start. `times`: as if it started when it was begun, until the
-    function is called. `soft_limit_ns` and `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit;
-    `extend_soft_limit` is told of each new deadline.
-
-    Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
-    task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.
-    """
+    """An attempt that is shown in the slot, runs or has ended."""
 
     entry: Entry
     name: str
     limit_ns: int
-    record: TaskRecord
-    number: int
-    prepared: Runnable | Unfit | None
-    asks_first: bool = False
-    ran_by: bytes = b""
-    times: Times = NOT_BEGUN
+    record: TaskRecord  # shows the attempt in the slot
+    number: int  # identifies the attempt in its record
+    prepared: Runnable | Unfit | None  # None if the body is gone: cancelled after a claim whose reply was lost
+    asks_first: bool = False  # whether Redis has to permit the start
+    ran_by: bytes = b""  # for the record of the attempt in Redis; empty if its end is not to be stored
+    times: Times = NOT_BEGUN  # as if the function started when the attempt began, until it is called
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
-    reason: str = ""
-    error: str = ""
-    exception: BaseException | None = None
-    soft_limit_ns: int = 0
-    soft_deadline_ns: int = 0
-    extend_soft_limit: Callable[[int], None] = soft_limit.extend
+    reason: str = ""  # why the task is dead
+    error: str = ""  # one line
+    exception: BaseException | None = None  # raised by the task
+    soft_limit_ns: int = 0  # 0 for none
+    soft_deadline_ns: int = 0  # CLOCK_BOOTTIME, 0 for none
+    extend_soft_limit: Callable[[int], None] = soft_limit.extend  # called with each new soft deadline
     _current: CurrentTask | None = None
 
     def current(self) -> CurrentTask:
-        """The attempt as the application sees it; made when somebody looks, as most tasks never do."""
+        """Return the attempt as the application sees it. It is made on first use, as most tasks never need it."""
         if self._current is None:
             entry = self.entry
             self._current = CurrentTask(
@@ -105,16 +97,17 @@ class Attempt:
 
     @property
     def trace_id(self) -> str:
-        """The trace that it is part of, "" for none."""
+        """The id of the trace that the attempt is part of, or ""."""
         return "" if self._current is None else self._current.trace_id
 
     def steps_to_start(self, starts: StartSteps) -> Steps:
-        """Give the steps to its start, as its task `asks_first`."""
+        """Return the steps that Redis needs to permit the start of a task that `asks_first`."""
         assert isinstance(self.prepared, Runnable)
         return starts.steps(self.entry, self.prepared)
 
     def may_begin(self, answer: MayStart) -> bool:
-        """Whether it may begin; then it has the entry as it is now. A late one expires as it begins."""
+        """Whether the attempt may begin. If so, it takes over the entry's current state from Redis, and expires if it
+        is late."""
         if answer.entry is None:
             return False
         if answer.entry is not self.entry:
@@ -125,17 +118,17 @@ class Attempt:
         return True
 
     def called(self, times: Times) -> None:
-        """The function is called only now."""
+        """Note that the function is called now."""
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled while it ran."""
+        """Whether the task was cancelled while it ran."""
         return self.record.cancelled == self.number
 
     def settlement(self) -> Settlement:
-        """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
+        """Return the settlement for Redis, with a record of the attempt unless its end is not to be stored."""
         ran_by, outcome, seconds = self.ran_by, self.outcome, self.runtime_seconds
         if not ran_by:
             return Settlement(self.entry, outcome)
@@ -144,18 +137,18 @@ class Attempt:
         return _settlement((self.entry, outcome, account))
 
     def die(self, reason: str, why: str, owner: str) -> None:
-        """There is no further attempt: the task is dead."""
+        """Make the task dead: there is no further attempt."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason, self.error = str(reason), why
         self.outcome = DeadOutcome(self._account(self.reason, trace, owner))
 
     def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
-        """There is a further attempt, so long from now."""
+        """Schedule a further attempt in `delay_us`."""
         self.error = error_line(exception)
         self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
 
     def failure(self) -> AttemptFailure | None:
-        """How it failed; None when it did not, or asked for another attempt by itself."""
+        """Return how the attempt failed, or None if it did not fail or requested its retry itself."""
         match self.outcome:
             case Done():
                 return None
@@ -173,7 +166,7 @@ class Attempt:
 
     def _extend(self) -> datetime | None:
         if self.record.number != self.number:
-            return None  # said by what an earlier task left running, a thread or a coroutine: the limits are another's
+            return None  # The call comes from a thread or coroutine of an earlier task: these limits are not its own.
         now_ns = boottime_ns()
         if self.soft_limit_ns:
             self.soft_deadline_ns = now_ns + self.soft_limit_ns
@@ -187,27 +180,28 @@ class Attempt:
         self.record.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
-_settlement: Final = partial(tuple.__new__, Settlement)  # as entries are made
+_settlement: Final = partial(tuple.__new__, Settlement)  # faster than calling the class, as for `Entry`
 
 
-_ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
-_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
+_ROUND_NS: Final = NANOSECONDS  # the usual interval of the master's checks
+_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit some seconds longer, as a write may come late
 
 
 def verdict_on(options: TaskOptions, failures: int, random: Callable[[], float]) -> Verdict:
-    """What follows if this attempt, before which so many failed, is ended by its hard time limit or kills its worker.
+    """Return what follows if the hard time limit ends this attempt, or if it kills its worker. `failures` attempts have
+    failed before it.
 
-    It is good for one use: whoever is judged by it dies, and another process decides anew, with another random number.
+    A verdict is used once: the worker dies, and the next worker decides again, with another random number.
     """
     if options.is_started_once:
-        return Verdict()  # that it has begun is its end
+        return Verdict()  # there is no second attempt once it has begun
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
     return Verdict(True, retry_us, options.crash_limit or 0)
 
 
 class ShortLimits:
-    """Shows the master the shortest soft limit under a second of the last minute: so long it looks as often."""
+    """Shows the master the shortest soft limit under a second of the last minute, which sets how often it checks."""
 
     def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
         self._slot = slot
@@ -216,38 +210,35 @@ class ShortLimits:
         self._met_ns = 0
 
     def met(self, soft_limit_ns: int, at_ns: int) -> None:
-        """The slot shows a task with this limit, that began at this time (CLOCK_BOOTTIME)."""
+        """Note that the slot shows a task with this limit, which began at `at_ns` (CLOCK_BOOTTIME)."""
         if soft_limit_ns >= _ROUND_NS:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
         if is_news or soft_limit_ns == self._shortest_ns:
             self._shortest_ns, self._met_ns = soft_limit_ns, at_ns
             self._slot.show_soft_limit(soft_limit_ns, at_ns)
-        if is_news:  # this task may be over before the master looks by itself
+        if is_news:  # The task may end before the master's next regular check.
             self._ring_master()
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptMaker:
-    """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
-    function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
-    `random` returns a number in [0, 1).
-    """
+    """Makes attempts."""
 
-    limit_ns: int
+    limit_ns: int  # the fleet's time limit
     preparer: Preparer
     hooks: Hooks
-    started: Callable[[Entry, Times], None]
-    alone: NoCopies
-    random: Callable[[], float]
+    started: Callable[[Entry, Times], None]  # called before the function, as a task that kills its worker has started
+    alone: NoCopies  # ends copies of this process that a task forks
+    random: Callable[[], float]  # returns a number in [0, 1)
     short_limits: ShortLimits
     max_result_kb: int
     owner: str
 
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
-        """Show what was claimed in the slot, and look at it. Never raises for its sake."""
+        """Show a claimed task in the slot, and decode it. Never raises: a task that cannot be decoded is `Unfit`."""
         entry = claimed.entry
-        # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
+        # This comes first: if anything below ends the process, the master knows which task it was.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
         prepared = self.preparer.prepare(claimed.body) if claimed.body else None
@@ -264,8 +255,8 @@ class AttemptMaker:
         return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=who)
 
     def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
-        """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has
-        ended without."""
+        """Start the limits of an attempt, which count from `at_ns`. Its start is at `start_ns`. Returns the call to
+        make, or None if the attempt has ended without one."""
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):
@@ -279,7 +270,7 @@ class AttemptMaker:
         return None
 
     def _begin_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
-        """Show its limits in the slot; returns whether it has not expired, nor was late when its rate was asked."""
+        """Show the limits in the slot. Returns False if the task has expired, or was late when Redis was queried."""
         if terms.soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
             self.short_limits.met(terms.soft_limit_ns, at_ns)
@@ -288,16 +279,16 @@ class AttemptMaker:
         return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)
 
     def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
-        """The function has returned this, which is to be kept."""
+        """Keep the function's return value as the task's result."""
         attempt.outcome = kept_result(answer, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
 
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
-        """This came out of its function: judge it."""
+        """Decide the outcome of an attempt whose function raised an exception."""
         attempt.exception = exception
-        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # Whatever it raised, there is no next attempt.
             attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
             return
-        with self.alone:  # the back-off may be the application's function
+        with self.alone:  # The back-off may be a function of the application.
             decided = decide(ready.terms.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
@@ -308,8 +299,8 @@ class AttemptMaker:
                 assert_never(decided)
 
     def call_failure_hooks(self, attempt: Attempt) -> None:
-        """Call the hooks for an attempt that failed, once its outcome is in the slot: if one kills the worker, the
-        outcome counts. They have a time limit of their own, the fleet's."""
+        """Call the hooks for a failed attempt. Its outcome is in the slot already, so it counts even if a hook kills
+        the worker. The hooks have a time limit of their own, which is the fleet's."""
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
@@ -319,7 +310,7 @@ class AttemptMaker:
             call_hook(told_last, attempt.current(), attempt.error)
 
     def _decide(self, terms: CallTerms, failures: int) -> int:
-        """What the master is to do if it has to end this attempt: decided once for each number of failures."""
-        with self.alone:  # the back-off may be the application's function
+        """Decide what the master does if it has to end this attempt: once for each number of failures."""
+        with self.alone:  # The back-off may be a function of the application.
             word = terms.verdicts[failures] = verdict_on(terms.options, failures, self.random).to_word()
         return word

@@ -1,8 +1,7 @@
-"""Listening at the doorbells: BLPOP, waited for in poll() so that a stop signal is seen at once.
+"""Listening at the doorbells: BLPOP, with poll() around it so that a stop signal takes effect at once.
 
-The turn that follows a ring is sent along behind the BLPOP. The server does not look at it before the BLPOP has ended,
-and then answers both at once: a task is in hand one round trip earlier, of which each begins with waking the server's
-process and ends with waking ours.
+The worker sends its next turn directly after the BLPOP. The server does not process the turn before the BLPOP has
+ended, and then replies to both at once. This saves one round trip, which would wake the server's process and then ours.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,22 +23,22 @@ from rota.server.session import NO_REPLY
 _UNHEARD: Final = (
     f"for {PARK_SECONDS + GRACE_SECONDS:g} s this worker has heard neither of the server nor that its lease was renewed"
 )
-_SHORTEST_SECONDS: Final = 0.02  # below this a round trip for the park would take too much of the time
+_SHORTEST_SECONDS: Final = 0.02  # for shorter waits, the round trip of the BLPOP would take too large a share
 
 
 class Heard(NamedTuple):
-    """What a wait at the doorbells ended with: the `queue` whose token was taken, "" when nobody rang, and the answer
-    of the turn."""
+    """The end of a wait at the doorbells."""
 
-    queue: str
-    reply: TurnReply
+    queue: str  # whose token was taken, "" if no doorbell rang
+    reply: TurnReply  # to the turn that was sent with the BLPOP
 
 
 class Bell:
     """The doorbells of a worker's queues, those of higher tiers first.
 
-    `park_seconds`: how long to listen at most. `heard_ns` returns when the last call that the server is known to have
-    answered was sent (CLOCK_BOOTTIME), whoever sent it: a long wait ends early when there has been none for a while.
+    `park_seconds` is the longest wait. `heard_ns` returns when the last call was sent that the server is known to have
+    answered (CLOCK_BOOTTIME), by this process or by the master. A long wait ends early if there has been none for a
+    while.
     """
 
     def __init__(self, keys: Keys, tiers: Iterable[Domain], park_seconds: float, heard_ns: Callable[[], int]) -> None:
@@ -50,16 +49,17 @@ class Bell:
         self._heard_ns = heard_ns
 
     def patience(self, wait_us: int) -> float:
-        """Return for how many seconds to listen when a rate limit or a condition opens in `wait_us` (0: none does); 0.0
-        when that is too soon."""
+        """Return for how many seconds to listen if a rate limit or a condition opens in `wait_us` (0: none does), or
+        0.0 if it opens too soon to listen."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
     def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
-        """Wait until one rings or the time is over, and take the turn; None when a signal came first.
+        """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
+        first.
 
-        The turn is made at that time: the server is nudged then, which alone would be up to 0.1 s late.
-        After None or an error answers may still come: close the connection. Raises ServerError, Orphaned.
+        At the timeout the server is nudged, because it would otherwise end the BLPOP up to 0.1 s late. After None or an
+        error, replies may still arrive: close the connection. Raises ServerError, and Orphaned if the master has died.
         """
         parked_ns, has_nudged = boottime_ns(), False
         connection.send(self.call(seconds - EARLY_SECONDS) + turn.by_sha())
@@ -79,24 +79,24 @@ class Bell:
                 return None
         try:
             reply = read_reply(turn, connection.receive())
-        except UnknownScript:  # the server forgot its scripts meanwhile
+        except UnknownScript:  # The server lost its scripts meanwhile.
             reply = connection.run(turn)
         return Heard(self.rung(rung), reply)
 
     def _unheard_seconds(self, parked_ns: int, now_ns: int) -> float:
-        """In how many seconds to give the server up, though the wait is not over, if nobody hears of it by then."""
+        """Return in how many seconds to give the server up, even during the wait, if it is not known to reply."""
         heard_ns = max(parked_ns, self._heard_ns())
         return PARK_SECONDS - (now_ns - heard_ns) / NANOSECONDS + GRACE_SECONDS
 
     def call(self, seconds: float) -> bytes:
-        """The command that waits so long, in wire form."""
+        """Return the command that waits for this long, in wire form."""
         return command((self._start, pack((f"{seconds:.3f}",))))
 
     def rung(self, reply: list[bytes] | None) -> str:
-        """The queue whose token that took; "" when nobody rang."""
+        """Return the queue whose token the reply contains, or "" if no doorbell rang."""
         return "" if reply is None else self._queues[reply[0]]
 
     @property
     def queues(self) -> Iterable[str]:
-        """All queues and patterns whose doorbells these are."""
+        """The queues and patterns that have these doorbells."""
         return self._queues.values()

@@ -1,4 +1,4 @@
-"""Runs attempts: what is the same however many run at once, and the executor of one at a time."""
+"""Executors run attempts. Here are the parts that all executors share, and the executor that runs one at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from rota.worker.claims import Claimed
 from rota.worker.redis_times import times_of
 
 Attempted = Attempt | Literal[ThrottleWord.THROTTLED] | None
-"""An attempt that was made. None for one that may not start: nothing of it was run, and it is still held. THROTTLED
-when its rate did not let it start: this worker has it no more."""
+"""The attempt that was made. None if the task may not start: nothing of it ran, and the worker still holds it.
+THROTTLED if its rate limit did not permit the start: the worker does not hold it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, all in the same record. `ask` asks Redis whether a task may start: see
+    """Runs one attempt at a time, all in the same record. `ask` queries Redis whether a task may start: see
     `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
@@ -35,13 +35,15 @@ class Executor:
     ask: Callable[[Attempt], MayStart]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempted:
-        """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
+        """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
+        raised, but become its outcome.
 
-        `at_ns` is the time. None also when it came too late to be started without asking.
+        `at_ns` is the current time. Returns None if the task may not start, for example because it was prefetched too
+        long ago.
         """
         maker = self.maker
         attempt = maker.open(self.record, claimed, at_ns)
-        start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
+        start_ns = boottime_ns()  # Read after the slot was written: see `rota.worker.claims`.
         if start_ns > claimed.start_by_ns:
             self.record.end()
             return None
@@ -56,8 +58,8 @@ class Executor:
             return attempt
         with TaskBoundary(attempt.current, maker.alone) as boundary:
             if maker.hooks.around:
-                with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
-                    attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))  # hooks before it are lag
+                with maker.hooks.wrapped(attempt.current()), maker.alone:  # A forked copy must not run the hooks' ends.
+                    attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))  # Hooks count as lag.
                     self._call(ready, attempt)
             else:
                 self._call(ready, attempt)
@@ -66,7 +68,7 @@ class Executor:
         return attempt
 
     def _call(self, ready: Runnable, attempt: Attempt) -> None:
-        """The start, and nothing between it and the function."""
+        """Count the start and call the function, with nothing in between."""
         self.maker.started(attempt.entry, attempt.times)
         started = monotonic()
         try:
@@ -79,14 +81,14 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Takes the steps in a loop that blocks."""
+    """Takes the steps that permit a start, and blocks."""
 
     starts: StartSteps
     link: Link
     waiter: Waiter
 
     def ask(self, attempt: Attempt) -> MayStart:
-        """Whether it may start. Raises Orphaned."""
+        """Return whether a task may start. Raises Orphaned if the master has died."""
         return take_steps(attempt.steps_to_start(self.starts), self._take)
 
     def _take(self, step: Command[Any] | float) -> Any:
@@ -103,5 +105,5 @@ class Asker:
 
     def _wait(self, seconds: float) -> None:
         until_ns = boottime_ns() + round(seconds * NANOSECONDS)
-        while (left_ns := until_ns - boottime_ns()) > 0:  # a signal may wake it
+        while (left_ns := until_ns - boottime_ns()) > 0:  # A signal may end a pause early.
             self.waiter.pause(left_ns / NANOSECONDS)

@@ -1,7 +1,8 @@
-"""What a worker may do now, what it does next, and what it shows of that, however many tasks it runs at once; and when
-it has done enough, and asks for a fresh one in its place.
+"""The state of a worker's loop, for both kinds of worker: what it may do, which step comes next, and when the worker
+requests its replacement.
 
-The next step is a table of what the worker may do (`Mode`) and what is to be seen to first (`Need`); it is pure.
+The next step is looked up in a table by what the worker may do (`Mode`) and its most urgent need (`Need`). The table is
+pure.
 """
 
 import math
@@ -26,13 +27,13 @@ from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
 
 _MEBIBYTE: Final = 1 << 20
-_EVERY_NS: Final = 100_000_000  # a look at memory takes 3 us, a short task no more than 10
+_EVERY_NS: Final = 100_000_000  # reading the memory use takes 3 us, and a short task only 10
 _LINE_BYTES: Final = 128
 
 
 class Span(NamedTuple):
-    """How many attempts a worker makes: from `ask_at` on it asks to be replaced, and works on until the master has it
-    leave; at `end_at` it claims no more."""
+    """The number of attempts that a worker makes. From `ask_at` on it requests its replacement and keeps working until
+    the master stops it. At `end_at` it stops claiming."""
 
     ask_at: int
     end_at: int
@@ -42,10 +43,10 @@ ENDLESS: Final = Span(sys.maxsize, sys.maxsize)
 
 
 def span_of(max_tasks: int, jitter: float, random: float) -> Span:
-    """The span of a life of `max_tasks` attempts at most, 0 for no limit.
+    """Return the span of a worker that makes at most `max_tasks` attempts, 0 for no limit.
 
-    `random` in [0, 1): workers that started together must not all ask together, so up to the share `jitter` is taken
-    off.
+    `random` is in [0, 1). It takes up to the share `jitter` off, so that workers that started together do not all
+    request their replacement at the same time.
     """
     if max_tasks == 0:
         return ENDLESS
@@ -53,7 +54,7 @@ def span_of(max_tasks: int, jitter: float, random: float) -> Span:
 
 
 class Growth:
-    """Resident memory less what was resident when this was made. Pages that it shares with its zygote count in both."""
+    """The growth of resident memory since this object was made. Pages shared with the zygote count in both numbers."""
 
     def __init__(self, max_mb: int) -> None:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
@@ -62,11 +63,11 @@ class Growth:
         self._looked_ns = 0
 
     def is_due(self, at_ns: int) -> bool:
-        """Whether it is time for another look, between two tasks."""
+        """Whether memory is to be checked again, between two tasks."""
         return at_ns - self._looked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
-        """Look whether it has grown by more than it may."""
+        """Whether memory has grown by more than the limit. Reads the current size."""
         self._looked_ns = at_ns
         return self._resident_pages() - self._first_pages > self._most_pages
 
@@ -75,7 +76,7 @@ class Growth:
 
 
 class RecycleRequest:
-    """Shows the master why this worker asks to be replaced. `growth` is None where memory has no limit."""
+    """Shows the master why this worker requests its replacement. `growth` is None if memory has no limit."""
 
     def __init__(self, life: Life, span: Span, growth: Growth | None) -> None:
         self._life = life
@@ -83,56 +84,56 @@ class RecycleRequest:
         self._growth = growth
 
     def is_spent(self, attempts: int) -> bool:
-        """Whether it has made all attempts of its span."""
+        """Whether the worker has made all attempts of its span."""
         return attempts >= self._span.end_at
 
     def left(self, attempts: int) -> int:
-        """How many more it may make."""
+        """Return how many more attempts the worker may make."""
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """It has run what it had, `attempts` in its life so far; ask if that is enough, or too much memory is held."""
+        """Request replacement if the worker has made enough attempts, `attempts` so far, or holds too much memory."""
         if attempts >= self._span.ask_at:
             self._ask(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
             self.look_at_memory(at_ns)
 
     def look_at_memory(self, at_ns: int) -> None:
-        """Ask if too much memory is held."""
+        """Request replacement if the worker holds too much memory."""
         if self._growth is not None and self._growth.is_over(at_ns):
             self._ask(RecycleReason.MAX_RSS)
 
     def _ask(self, reason: RecycleReason) -> None:
-        """The first reason there was is the one that is shown."""
+        """Show a reason, unless one is shown already."""
         if self._life.slot.recycle_reason is RecycleReason.NONE:
             self._life.slot.recycle_reason = reason
             self._life.ring_master()
 
 
 class Step(Enum):
-    """What comes next."""
+    """The next step of the loop."""
 
-    RUN = "run"  # what is claimed
-    CLAIM = "claim"  # by a turn, which settles too
-    SETTLE = "settle"  # by a turn that claims nothing
-    PARK = "park"  # at the doorbells
-    HOLD = "hold"  # still, while nothing may be claimed
-    GIVE_BACK = "give back"  # what was claimed and not started
-    ASK = "ask"  # once, what an unanswered claim has brought
-    LEAVE = "leave"
+    RUN = "run"  # Run the claimed tasks.
+    CLAIM = "claim"  # Make a turn that claims, and settles too.
+    SETTLE = "settle"  # Make a turn that claims nothing.
+    PARK = "park"  # Wait at the doorbells.
+    HOLD = "hold"  # Wait, while nothing may be claimed.
+    GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
+    ASK = "ask"  # Query once which tasks a claim without a reply has brought.
+    LEAVE = "leave"  # Exit.
 
 
 class _Key(Enum):
-    """A key of the table. Enum's own hash is a function of Python's, for which a worker that was woken would wait."""
+    """A key of the table. Enum's own hash is a Python function, which would delay a worker that was just woken."""
 
     __hash__ = object.__hash__
 
 
 class Mode(_Key):
-    """What this worker may do now; of several the first holds."""
+    """What this worker may do now. If several apply, the first one counts."""
 
     LOST = "lost"  # its owner is no longer registered
-    LEAVING = "leaving"  # a stop was asked for
+    LEAVING = "leaving"  # it was asked to stop
     FENCED = "fenced"  # its lease may have run out
     QUIET = "quiet"  # the master asked it to claim nothing
     SPENT = "spent"  # it has made all its attempts
@@ -140,14 +141,14 @@ class Mode(_Key):
 
 
 class Need(_Key):
-    """What is to be seen to first."""
+    """The most urgent need of the loop."""
 
     OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
     CLAIMED = "claimed"  # tasks are claimed and not started
-    UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no answer has named yet
-    UNANSWERED = "unanswered"  # work was asked for, and no answer has come
+    UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no reply has confirmed yet
+    UNANSWERED = "unanswered"  # a claim was sent, and no reply has come
     TURN = "turn"  # the last turn was long ago
-    SLEEP = "sleep"  # the last claim found nothing, and nobody rang since
+    SLEEP = "sleep"  # the last claim found nothing, and no doorbell has rung since
     WORK = "work"  # none of these
 
 
@@ -155,9 +156,9 @@ def _row(*steps: Step) -> dict[Need, Step]:
     return dict(zip(Need, steps, strict=True))
 
 
-# For each need, in their order: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
-# Who claims nothing gives back what it has not started: others may start it, and it is not to be charged with a lease
-# that may be lost.
+# The columns, in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
+# A worker that may not claim gives back the tasks that it has not started. Others may start them, and they must not be
+# charged with a crash if this worker's lease is lost.
 _RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
@@ -170,7 +171,7 @@ STEPS: Final = {
 
 
 def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool) -> Mode:
-    """The first mode that holds."""
+    """Return the first mode that applies."""
     if lost:
         return Mode.LOST
     if leaving:
@@ -183,7 +184,7 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
 
 
 def need_of(*, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool) -> Need:
-    """What is to be seen to first by one that has claimed nothing it has not started."""
+    """Return the most urgent need of a worker that holds no claimed task that has not started."""
     if unconfirmed:
         return Need.UNCONFIRMED
     if unanswered:
@@ -196,9 +197,9 @@ def need_of(*, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_foun
 def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -> bool:
     """Whether the doorbell token that woke this worker need not be passed on to another one.
 
-    A turn that claims from a queue and leaves entries there rings for it, and for its pattern when any queue of that
-    has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
-    another `name` alone may there be entries for which it rang nobody.
+    A turn that claims from a queue and leaves entries there rings that queue's doorbell, and the doorbell of its
+    pattern if any queue of the pattern has entries. A turn that finds nothing need not ring. So `name` may have entries
+    for which no worker was woken only if the turn claimed solely from queues that are served under another name.
     """
     if reply.word is not TurnWord.OK and reply.word is not TurnWord.PLENTY:
         return False
@@ -206,21 +207,22 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
 
 HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
-REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
-LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis to say what it still holds
-# While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
+REST_SECONDS: Final = 5.0  # how long a quiet worker waits, if nothing wakes it
+LAST_ASK_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
+# While a worker claims nothing, it makes a turn at these intervals to learn its state in Redis. It does so more often
+# while it is fenced, as the reply may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # from one to the other many times a second, which is no news
+_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # Workers switch between these many times a second: not reported.
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerLoop:
-    """One life of a worker. `tiers` in wire form."""
+    """The loop of one worker process, from its first turn to its exit code."""
 
     life: Life
     store: Store
-    tiers: Packed
+    tiers: Packed  # in wire form
     signals: StopSignals
     fence: Fence
     bell: Bell
@@ -231,28 +233,28 @@ class WorkerLoop:
     _ready: bool = False
     _lost: bool = False
     _fenced: bool = False
-    _shown: Phase = Phase.BOOTING
-    _idle: bool = False
-    _wait_us: int = 0
-    _attempts: int = 0
-    _last_turn_ns: int = 0
-    _named_ns: int = 0  # when a turn was answered at once last
-    _round_trip_ns: int = 0  # what that took
-    _sent_before: bool = False
-    _told_in_slot: tuple[int, int] = (0, 0)
-    _recalled: int = 0
+    _shown: Phase = Phase.BOOTING  # the phase in the slot
+    _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
+    _wait_us: int = 0  # time until a rate limit or a condition opens, 0 for none
+    _attempts: int = 0  # made by this process
+    _last_turn_ns: int = 0  # when the last reply was received
+    _named_ns: int = 0  # when the last reply was received to a turn that did not wait at the doorbells
+    _round_trip_ns: int = 0  # duration of that turn
+    _sent_before: bool = False  # whether the outcomes were sent before, without a reply
+    _told_in_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
+    _recalled: int = 0  # the slot's count of recalls when the last turn was sent
 
     def __post_init__(self) -> None:
         self._slot = self.life.slot
 
     def _call(self, turn: Turn) -> Command[TurnReply]:
-        """The turn as it is to be sent now; noted is which outcomes in the slot it tells, and what was recalled so
-        far."""
+        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and how many
+        recalls were made so far."""
         self._told_in_slot, self._recalled = self._slot.outcomes_left, self._slot.recalled
         return self.store.turn(self.life.owner, self.tiers, turn)
 
     def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
-        """See what it may do, and show it; `phase`: that of one that may claim."""
+        """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
         fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_asked, self.signals.asked
         if fenced is not self._fenced:
             self._tell_fence(fenced)
@@ -273,20 +275,20 @@ class WorkerLoop:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.life.owner)
 
     def _show(self, phase: Phase) -> None:
-        """Show the master that this worker leaves, or is quiet, or is so no more."""
+        """Show the phase, and notify the master if the worker begins or stops leaving or being quiet."""
         before, self._shown = self._shown, phase
         self._slot.phase = phase
         if not {before, phase} <= _AT_WORK:
             self.life.ring_master()
 
     def _say_ready(self) -> None:
-        """The first answer has come: this worker works."""
+        """Report that this worker works, because the first reply has arrived."""
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.life.owner)
 
     def _answered_at_once(self, reply: TurnReply, sent_ns: int) -> Anchor:
-        """Note that a turn was answered which waited for nothing; returns what is known of Redis time by it."""
+        """Note a reply to a turn that did not wait at the doorbells. Returns its reading of Redis time."""
         if not self._ready:
             self._say_ready()
         received_ns = self._named_ns = boottime_ns()
@@ -295,8 +297,8 @@ class WorkerLoop:
         return self._clock.answered(reply.now_us, sent_ns, received_ns)
 
     def _take_word(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
-        """Note what an answer says of this worker, which held so many tasks. Of outcomes it has named none stays in the
-        slot."""
+        """Note what a reply states about this worker, which held `held` tasks, and remove the confirmed outcomes from
+        the slot."""
         self._slot.drop_outcomes(*self._told_in_slot)
         self._sent_before = False
         self._lost = reply.word is TurnWord.LOST

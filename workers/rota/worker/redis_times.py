@@ -1,12 +1,12 @@
-"""When an attempt started, by Redis time, and what its lag is made of. Pure.
+"""The start of an attempt in Redis time, and the parts of its lag. Pure.
 
-A worker knows Redis time from its last turn: the answer's `now` was read after the turn was sent and before
-the answer came. So `now` plus the time since *sending* is never earlier than the truth, and lag reckoned
-from it is never flattering; `now` plus the time since *receiving* is never later, and shows an early start.
+A worker knows Redis time from its last turn: the script read `now` after the turn was sent and before the reply came.
+So `now` plus the time since *sending* is never too early, and a lag based on it is never too small. `now` plus the time
+since *receiving* is never too late, and reveals an early start.
 
-A turn that waited behind a doorbell was sent long before it was read. For such a one the latest that Redis time can be
-is taken over from a turn of the last minute that was answered at once: two clocks that are kept right do not part by
-more than microseconds in that time.
+A turn that waited behind a doorbell was sent long before the script read the time. For such a turn, the upper bound of
+Redis time is taken from a turn of the last minute that did not wait. Two clocks that are kept synchronised differ by
+only microseconds after that time.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ _GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 
 class Anchor(NamedTuple):
-    """One reading of Redis time between two of this machine's clock (CLOCK_BOOTTIME)."""
+    """A reading of Redis time, between two readings of this machine's clock (CLOCK_BOOTTIME)."""
 
     now_us: int
     sent_ns: int
@@ -29,22 +29,21 @@ class Anchor(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The start of an attempt, by Redis time and (`start_ns`) by CLOCK_BOOTTIME. `promotion_lag_seconds` is None for a
-    task that never waited for a due time, or waited for its rate after it."""
+    """The start of an attempt, and its lag."""
 
-    start_us: int
+    start_us: int  # Redis time
     lag_seconds: float
-    promotion_lag_seconds: float | None
+    promotion_lag_seconds: float | None  # None if the task never waited for a due time, or waited for its rate after it
     wait_seconds: float
     early: bool
-    start_ns: int
+    start_ns: int  # CLOCK_BOOTTIME
 
 
 NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False, 0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
-    """Take the lag of an attempt that starts at `start_ns` apart."""
+    """Return the lag of an attempt that starts at `start_ns`, split into its parts."""
     now_us, sent_ns, received_ns = anchor
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # at the latest
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
@@ -56,33 +55,33 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     return _made((start_us, lag, promotion_lag, wait, earliest_us < due_us, start_ns))
 
 
-_made: Final = partial(tuple.__new__, Times)  # as entries are
+_made: Final = partial(tuple.__new__, Times)  # faster than calling the class, as for `Entry`
 
 
 class RedisClock:
-    """What is known of Redis time from the answers of turns."""
+    """The knowledge of Redis time from the replies to turns."""
 
     def __init__(self) -> None:
-        self._ahead_ns = 0  # Redis time less CLOCK_BOOTTIME is at most this, as seen at
-        self._seen_ns = -_GOOD_FOR_NS
+        self._ahead_ns = 0  # upper bound of Redis time less CLOCK_BOOTTIME
+        self._seen_ns = -_GOOD_FOR_NS  # when that bound was read
 
     def is_good(self, at_ns: int) -> bool:
-        """Whether a turn was answered at once within the last minute."""
+        """Whether a turn of the last minute was replied to without waiting."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def answered(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """A turn was answered at once."""
+        """Note the reply to a turn that did not wait. Returns its reading."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
         most_ns, least_ns = now_ns - sent_ns, now_ns - received_ns
-        # Of two readings the tighter one, as this answer may have been late itself; unless the known one is old, or a
-        # clock was set since.
+        # Keep the tighter of two bounds, as this reply may have been late itself. But take the new one if the known one
+        # is old or a clock was set since.
         if most_ns < self._ahead_ns or self._ahead_ns < least_ns or not self.is_good(received_ns):
             self._ahead_ns, self._seen_ns = most_ns, received_ns
         return Anchor(now_us, sent_ns, received_ns)
 
     def answered_late(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """A turn was answered that had waited since it was sent."""
+        """Return the reading of a turn that waited after it was sent."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._ahead_ns
-        # Outside of what is possible, a clock was set: then only the long way round is safe.
+        # If the result is impossible, a clock was set. Then only the time of sending is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns
         return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

@@ -1,4 +1,4 @@
-"""A worker's life around its loop: log, signals, hooks, and the way out."""
+"""A worker process around its loop: log, signals, hooks and exit."""
 
 import random
 from typing import TYPE_CHECKING, Any
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
-    """Live one life as a worker in this process, in its main thread; returns the exit code.
+    """Run a worker in this process, in its main thread, and return the exit code.
 
-    Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
+    Signals may be blocked when this is called. They are unblocked once their handlers are installed. Raises StartFailed
+    if a start hook fails.
     """
-    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first of all: from the fork on
+    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first, so that it counts from the fork
     _configure_log(settings, life)
     signals = StopSignals()
     signals.install()
@@ -90,7 +91,7 @@ def _configure_log(settings: WorkerSettings, life: Life) -> None:
 
 
 def _fields_of_task() -> dict[str, Any]:
-    """Which task the code that asks runs in, for a line of the log; nothing outside of one."""
+    """Return the log fields of the task that the calling code runs in, or none outside of a task."""
     try:
         task = current_task()
     except NoCurrentTask:

@@ -1,4 +1,22 @@
-"""The worker's loop: looks what it may do and has to see to, takes one step, and looks again. All its I/O is here."""
+"""The loop of a worker that runs one task at a time. All of the worker's I/O is here.
+
+Each iteration determines the worker's mode and its most urgent need, and takes one step. The life of a task:
+
+1. A turn claims the task. A turn is one script call, which settles finished tasks and claims new ones in the same round
+   trip. If tasks of the queue are short, it claims several, and the others wait in this process (`Prefetch`).
+2. The worker writes the task's entry into its slot. If the process dies from here on, the master knows which task ran.
+3. The worker checks whether it may still start the task. The master may have given back a prefetched task that has
+   waited for longer than 5 ms, and some tasks need permission from Redis, for example because of a rate limit. A task
+   that may not start is given back.
+4. The worker calls the function, inside the hooks. `SoftLimit` ends the function at the task's soft time limit. At the
+   hard limit the master kills the worker.
+5. The worker derives the outcome from the return value or the exception: done, retry, dead, cancelled or expired.
+6. The worker writes the outcome into its slot before it removes the task from there. If it is killed after that, the
+   master settles the task with this outcome. If it is killed earlier, the master treats the task as crashed.
+7. The failure hooks run, if the attempt failed.
+8. The next turn sends the outcome. The worker repeats outcomes until a reply confirms them. This is safe because an
+   outcome that arrives twice changes nothing the second time, whereas a lost outcome would run the task twice.
+"""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -29,7 +47,7 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
+CLAIM_LIMIT: Final = 1  # for a queue whose tasks are long, or whose run times are not known yet
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +64,7 @@ class Loop(WorkerLoop):
     _last_run: bytes = b""
 
     def run(self) -> int:
-        """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
+        """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
         while self._slot.is_intact:
             self._slot.beat()
             mode, need = self._mode_and_need()
@@ -69,7 +87,7 @@ class Loop(WorkerLoop):
                     return self._exit_code
         return self._leave_without_slot()
 
-    # Looking
+    # State
 
     def _mode_and_need(self) -> tuple[Mode, Need]:
         now_ns, in_flight = boottime_ns(), self._in_flight
@@ -88,10 +106,11 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """A task wrote over it, so nobody could see any more what runs here: settle and give back from memory."""
+        """Settle and give back tasks from memory. A task has overwritten the slot, so the master cannot see any more
+        what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
-        with contextlib.suppress(ServerError):  # then the master gives back what is held
+        with contextlib.suppress(ServerError):  # If the turn fails, the master gives back the held tasks.
             self.link.connection().run(self._call(self._in_flight.turn(0)))
         return EXIT_OVERWRITTEN
 
@@ -103,7 +122,7 @@ class Loop(WorkerLoop):
             self.waiter.pause(self.link.failed(error))
 
     def _take_pipelined(self, turn: Pipelined[TurnReply], ran_until_ns: int) -> None:
-        """Take the answer of a turn that was sent while the last tasks of a claim were still to be run."""
+        """Take the reply to a turn that was sent before the last tasks of a claim were run."""
         try:
             reply = turn.answer()
         except ServerError as error:
@@ -114,7 +133,8 @@ class Loop(WorkerLoop):
         self._take_answer(reply, CLAIM_LIMIT, anchor, ran_until_ns)
 
     def _ask_what_is_held(self) -> None:
-        """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
+        """Query once which tasks this worker still holds, before it leaves. If there is no reply within
+        `LAST_ASK_SECONDS`, the master gives back the claimed tasks."""
         with self.waiter.within(LAST_ASK_SECONDS):
             error = self._try_turn(0)
         if error is not None:
@@ -122,7 +142,7 @@ class Loop(WorkerLoop):
             self._in_flight.asked = False
 
     def _try_turn(self, limit: int) -> ServerError | None:
-        """Make a turn; returns the error that kept it from being answered."""
+        """Make a turn. Returns the error if there was no reply."""
         call, sent_ns = self._call(self._in_flight.turn(limit, self._prefetch.limits)), boottime_ns()
         try:
             reply = self.link.connection().run(call)
@@ -136,7 +156,7 @@ class Loop(WorkerLoop):
         self.link.worked()
         self._report_stale(reply)
         self._in_flight.answered(reply, anchor, ran_until_ns)
-        # What may have been recalled counts when another answer brings it again.
+        # If a recall may have taken these claims, they are counted when a later reply returns them.
         self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
         self._is_plenty = reply.word is TurnWord.PLENTY
         if len(reply.claims) > 1:
@@ -145,13 +165,13 @@ class Loop(WorkerLoop):
         self._idle = limit > 0 and reply.word is TurnWord.OK and not reply.claims
 
     def _ask_for_watch(self) -> None:
-        """Something waits, or will, behind a task that runs."""
+        """Have the master watch this worker, because prefetched tasks wait, or will wait, for the task that runs."""
         if self._slot.ask_for_watch():
             self.life.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
-        """Outcomes that found nothing, but for those that a recall had settled or given back before."""
-        # What this turn told ended since the one before it was sent.
+        """Report outcomes that found no entry to settle, except those that a recall had settled or given back."""
+        # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
         was_recalled = self._slot.recalled != self._recalled_before and reply.word is not TurnWord.LOST
         self._recalled_before = self._recalled
         for text in reply.stale:
@@ -162,7 +182,7 @@ class Loop(WorkerLoop):
     # Waiting for work
 
     def _park(self) -> None:
-        """Wait at the doorbells until one rings, the time is over, or a signal comes."""
+        """Wait at the doorbells until one rings, the wait times out, or a signal arrives."""
         self.report.log_lines.record()
         self.recycling.look_at_memory(boottime_ns())
         seconds = self.bell.patience(self._wait_us)
@@ -174,7 +194,7 @@ class Loop(WorkerLoop):
 
     def _listen(self, seconds: float) -> None:
         sent_ns = boottime_ns()
-        # One task at most: should this process be stopped meanwhile, no more than that stands still with it.
+        # The turn claims one task at most: if this process is stopped meanwhile, only that task is held up.
         turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
             heard = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
@@ -192,20 +212,21 @@ class Loop(WorkerLoop):
             self._take_turn(0)
 
     def _look_again(self) -> None:
-        """Listen no more on this connection: a token or a claim may have been lost with it, or may still come."""
+        """Close the connection and claim again. A token or a claim may have been lost with the connection, or may still
+        arrive on it."""
         self.link.close()
         self._idle = False
         self._last_turn_ns = 0
 
     def _hold(self, mode: Mode) -> None:
         """Claim nothing for a while, or until a signal comes."""
-        self._idle = False  # what was there, and who rang, is looked for when this is over
+        self._idle = False  # afterwards, claim again: there may be new tasks, or a doorbell may have rung
         self.waiter.pause(HOLD_SECONDS.get(mode, REST_SECONDS))
 
     # Tasks
 
     def _run_claimed(self) -> None:
-        """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
+        """Run the claimed tasks in order, until none is left or there is a reason to check the worker's state."""
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
@@ -219,15 +240,15 @@ class Loop(WorkerLoop):
             self._take_pipelined(next_turn, batch.at_ns)
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
-        """Run them; returns the next turn, if it was sent before the last of them were run."""
+        """Run claimed tasks. Returns the next turn if it was sent before the last of them was run."""
         next_turn, in_flight = None, self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
-        self.report.holds_lines = send_at > 1  # only where tasks are short: they hold up no line for long
+        self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is held up for long.
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._ask_for_watch()
-                log.logger().write_held()  # of what is settled by a turn the lines are written
+                log.logger().write_held()  # The log lines of the tasks that a turn settles are written before it.
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:
@@ -238,9 +259,12 @@ class Loop(WorkerLoop):
         return next_turn
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
-        """How many of so many are left when the next turn is sent; 0 if behind all of them: when these are the last of
-        this life, or one is wanted that names what is held, and is answered at once: Redis time is known from such. Or
-        when the way to the server is so long that a turn would come too late to claim anything."""
+        """Return how many of `tasks` are left when the next turn is sent, or 0 to send it after all of them.
+
+        It is sent after all of them if they are the last tasks of this worker, or if the round trip is so long that an
+        early turn would come too late to claim anything. It is also sent after them if tokens are to be passed on or if
+        a turn is due that lists the held tasks. Such a turn is replied to at once, which gives a reading of Redis time.
+        """
         are_last = tasks == self.recycling.left(self._attempts)
         is_far = self._round_trip_ns > UNRECALLED_NS // 2
         if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
@@ -248,7 +272,7 @@ class Loop(WorkerLoop):
         return self._prefetch.left_at_turn(batch.queue, tasks, is_plenty=self._is_plenty)
 
     def _run_next(self, at_ns: int) -> int:
-        """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""
+        """Run the next entry. Returns the time at which it ended, or 0 if no task may be started without a turn."""
         claimed = self._in_flight.next()
         attempt, slot = self.executor.attempt(claimed, at_ns), self._slot
         if not isinstance(attempt, Attempt):
@@ -256,11 +280,11 @@ class Loop(WorkerLoop):
         packed = self._in_flight.finish(attempt.settlement())
         if slot.is_undisturbed(self._recalled):
             self._last_run = b""
-        elif slot.is_intact:  # a recall made before its outcome is in the slot cannot have settled it; a later one can
+        elif slot.is_intact:  # A recall settles this task only if it was made after the outcome was in the slot.
             self._last_run = attempt.entry.text
         else:
             return 0
-        # Before the task is taken off the slot: from here on a kill loses nothing.
+        # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
         slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
         if attempt.outcome is not DONE:
