@@ -1,1 +1,1 @@
-"""The protocol: what stands in Redis and how it changes. No I/O here."""
+"""The protocol: the data in Redis and the ways it changes. No I/O here."""

@@ -1,7 +1,7 @@
-"""The body of a task: what Redis keeps under its id, and what any language can write.
+"""The body of a task: the JSON text that Redis stores under the task's id. Any language can write it.
 
-`[id, queue, name, args]`, optionally with a fifth element, an object with `kwargs` and `options`; its other
-fields are kept as `extra`. The classic two-element form `[name, args]` is read as well.
+A body is `[id, queue, name, args]`, optionally with a fifth element: an object with `kwargs` and `options`. Other
+fields of that object are kept as `extra`. The classic form with two elements, `[name, args]`, is read as well.
 """
 
 import json
@@ -17,12 +17,12 @@ MAX_DEPTH = 64
 
 
 class BodyError(ValueError):
-    """A body that cannot be read; the message is the reason, fit for an epitaph."""
+    """Raised for a body that cannot be read. The message is the reason and can be stored as an epitaph."""
 
 
-@dataclass(slots=True)  # not frozen: that alone would be a third of what reading a small body takes
+@dataclass(slots=True)  # not frozen: freezing alone would take a third of the time of reading a small body
 class Body:
-    """A task as it was enqueued. `id` and `queue` are None where the producer gave none."""
+    """A task as it was enqueued. `id` and `queue` are None if the producer gave none."""
 
     id: str | None
     queue: str | None
@@ -34,9 +34,9 @@ class Body:
 
 
 def encode_body(body: Body) -> bytes:
-    """Write a body as compact JSON in UTF-8; the fifth element only where there is something in it.
+    """Write a body as compact JSON in UTF-8, with the fifth element only if it is not empty.
 
-    Raises ValueError, TypeError or RecursionError for values that are not JSON: see `arguments`.
+    Raises ValueError, TypeError or RecursionError if a value is not JSON: see `arguments`.
     """
     fields: list[Any] = [body.id, body.queue, body.name, body.args]
     if body.kwargs or body.options or body.extra:
@@ -50,19 +50,19 @@ def encode_body(body: Body) -> bytes:
 
 
 def texts_in(extra: dict[str, Any]) -> dict[str, str]:
-    """What a body carries along for whoever traces, or the like: of its other fields those that are texts."""
+    """Return the extra fields of a body that are texts, for example the trace context of a tracing library."""
     return {name: value for name, value in extra.items() if isinstance(value, str)}
 
 
 def encode_json(value: Any) -> bytes:
-    """Write strict JSON, compact, in UTF-8. Raises as `encode_body`."""
+    """Write strict, compact JSON in UTF-8. Raises the same errors as `encode_body`."""
     return "".join(_write(value, 0)).encode()
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
     """Read a body of the classic or the full form, of at most `max_bytes` (0: any size).
 
-    Raises BodyError with the reason for anything else.
+    Raises BodyError with the reason if the body cannot be read.
     """
     if max_bytes and len(raw) > max_bytes:
         raise BodyError(f"the body has {len(raw)} bytes, more than the {max_bytes} allowed")
@@ -84,13 +84,13 @@ def _parse(raw: bytes) -> Any:
             parsed, end = _scan(text, 0)
         except (ValueError, StopIteration):
             end = -1
-        if end != len(text):  # white space around it, or a fault: this takes twice as long, and names the fault
+        if end != len(text):  # white space around it, or a fault: this parser is half as fast, and names the fault
             parsed = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise BodyError(f"the body is not JSON: {error}") from None
-    # A short body cannot be deep, nor one with few brackets: most bodies are never walked.
+    # A short body cannot be nested deeply, and neither can one with few brackets. So most bodies are not checked.
     may_be_deep = len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
     if may_be_deep and _is_deeper_than(parsed, MAX_DEPTH):
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -98,12 +98,12 @@ def _parse(raw: bytes) -> Any:
 
 
 def refuse_constant(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity, which Python reads and JSON does not have."""
+    """Raise ValueError for NaN and infinity: Python's parser reads them, but JSON does not have them."""
     raise ValueError(f"{constant} is not a JSON number")
 
 
 def _writer() -> Callable[[Any, int], Iterable[str]]:
-    # What a JSONEncoder makes anew in each `encode`, made once, where the interpreter has it: half the time of a body.
+    # A JSONEncoder makes this object again in each call of `encode`. Making it once halves the time of a body.
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -113,7 +113,7 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
     return made
 
 
-# Made once: `json.dumps` and `json.loads` with options make one each call, which takes longer than a small body does.
+# Made once: `json.dumps` and `json.loads` with options make one in each call, which takes longer than a small body.
 _write: Final = _writer()
 _scan: Final = make_scanner(json.JSONDecoder(parse_constant=refuse_constant))  # type: ignore[arg-type]  # wrong stub
 _is_name: Final = lru_cache(maxsize=256)(is_name)  # tasks are few and bodies are many
@@ -130,7 +130,7 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(name, str):
         raise BodyError(f"the task's name is not a string but {_shown(name)}")
-    if len(name) > MOST_CHARACTERS or not _is_name(name):  # in this order: what is long would be kept
+    if len(name) > MOST_CHARACTERS or not _is_name(name):  # the length first: the cache would keep a long name
         raise BodyError(fault_in_name("task name", name))
     if not isinstance(args, list):
         raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")

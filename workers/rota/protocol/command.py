@@ -1,20 +1,21 @@
-"""The Lua files of the protocol, and one call of one of them: bytes to send and a reply to read.
+"""The Lua files of the protocol, and a call of one of them: bytes to send and a reply to parse.
 
-The scripts are loaded from `rota/lua` and named by their SHA1. A script names the shared functions it needs in lines
-such as `-- with: entry doorbell`; their files, from `lua/shared/`, are put between its first line (the flags) and its
-body, each once and behind those that it names itself. So each script carries what it uses and nothing else, and runs as
-one text.
+The scripts are loaded from `rota/lua` and identified by their SHA1. A script lists the shared functions that it needs
+in lines such as `-- with: entry doorbell`. The files of `lua/shared/` with these names are inserted between the
+script's first line (the flags) and its body. Each file is inserted once, after the files that it needs itself. So a
+script carries only what it uses, and runs as one text.
 
-A composed script is two functions: what `_GROUND` names is in the outer one, all else in the inner one. So each has 200
-locals of its own, and a function takes what it needs of the ground from the function around it. That costs less than a
-search among all locals of a script: a turn executes 3 % fewer instructions.
+An assembled script is two functions: the files listed in `_GROUND` are in the outer one, all others in the inner one.
+So each function has its own 200 locals, and a shared function reads the ground as variables of the function around it.
+That is cheaper than a search among all locals of a script: a turn executes 3 % fewer instructions.
 
-Each call of a script makes its functions again. Where such a line is indented, the files are put in its place, unless
-they stand before it already: they are made when that function is called or that branch is taken, and known there alone.
+Each call of a script creates its functions again. If a `-- with:` line is indented, its files are inserted at that
+place, unless the script has them already. Then these functions are created only when that function is called or that
+branch is taken, and are visible only there.
 
-A script that has a line `-- taking along: turn` gets that whole transition too, as a function, behind the shared files
-of both. Where the first of its own is `copy`, the transition changes nothing; where it is `asked`, it gets its
-arguments from the script.
+A script with the line `-- taking along: turn` also gets that whole transition, as a function after the shared files of
+both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `asked`, the
+transition gets its arguments from the script.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -27,14 +28,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from rota.protocol.keys import Keys
 from rota.protocol.wire import Packed, command, pack, text_of
 
-# The interpreter's own SHA1 where it was built with it, as the standard library's `random` takes its SHA512: hashlib
-# would start OpenSSL, 1.3 MB in each process of a fleet, to name a dozen texts.
+# Use the interpreter's own SHA1 if it was built with it, as the standard library's `random` uses its SHA512. hashlib
+# would load OpenSSL, which takes 1.3 MB in each process of a fleet, to digest a dozen texts.
 try:
     from _sha1 import sha1  # type: ignore[import-not-found]  # it has no types
 except ImportError:
     from hashlib import sha1
 
-# Found from this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
+# Found relative to this file: importlib.resources would cost every worker 26 ms of imports for the same path.
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 _ALONG = "-- taking along:"
@@ -43,7 +44,7 @@ _GROUND = frozenset({"copy", "asked", "prefix", "clock", "numbers", "entry", "ba
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One transition's text, and the digest Redis knows it by."""
+    """The text of one transition, and its SHA1 digest for EVALSHA."""
 
     name: str
     text: bytes
@@ -51,19 +52,19 @@ class Script:
 
 
 def read_script(name: str) -> Script:
-    """Read, assemble and digest the script `lua/NAME.lua`. Raises FileNotFoundError for an unknown name."""
+    """Read, assemble and digest the script `lua/NAME.lua`. Raises FileNotFoundError if there is no such script."""
     text = _assemble((_FOLDER / f"{name}.lua").read_text(encoding="utf-8")).encode()
     return Script(name, text, sha1_of(text).encode())
 
 
 @cache
 def load_script(name: str) -> Script:
-    """Return a script, read once in a process."""
+    """Return a script. It is read once in each process."""
     return read_script(name)
 
 
 def sha1_of(text: bytes) -> str:
-    """The SHA1 of a text, in hexadecimal digits: a name for it, no secret."""
+    """Return the SHA1 of a text in hexadecimal digits. It serves as a name, not for security."""
     digits: str = sha1(text, usedforsecurity=False).hexdigest()
     return digits
 
@@ -86,7 +87,7 @@ def _assemble(source: str) -> str:
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
-    """Add what this text needs, by name, in an order in which each file stands behind what it needs."""
+    """Add the files that this text needs to `shared`, by name, each after the files that it needs itself."""
     for need in _named(_WITH, text):
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
@@ -95,7 +96,7 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """A text with what its indented lines name, behind these files."""
+    """Return a text with the files that its indented lines list inserted, except those in `before`."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)
@@ -108,17 +109,17 @@ def _with_inner_needs(text: str, before: dict[str, str]) -> str:
 
 
 def _named(mark: str, text: str) -> list[str]:
-    """Return what the lines that begin with a mark name."""
+    """Return the names listed in the lines that begin with a mark."""
     return [name for line in text.splitlines() if line.startswith(mark) for name in line.removeprefix(mark).split()]
 
 
 def read_sources() -> bytes:
-    """Read every file that scripts are made of, each once."""
+    """Read all Lua files that scripts are assembled from, each once."""
     return b"\n".join(path.read_bytes() for path in _FOLDER.rglob("*.lua"))
 
 
 def script_names() -> list[str]:
-    """The names of all transitions, sorted."""
+    """Return the names of all transitions, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.lua"))
 
 
@@ -129,7 +130,7 @@ Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
 def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
-    """The parser of a list that has one item for each field of a value, read by these in their order."""
+    """Return a parser for a list with one item for each field of a value; `parts` parse the items, in order."""
 
     def parse(raw: Raw) -> T:
         return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
@@ -138,33 +139,33 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
 
 
 def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
-    """A list of names."""
+    """Return a list of names as a tuple of texts."""
     return tuple(map(text_of, raw))
 
 
 def word_of(words: type[Word]) -> Callable[[Raw], Word]:
-    """The parser of one word of an enumeration."""
+    """Return a parser for one word of an enumeration."""
     return lambda raw: words(text_of(raw))
 
 
 def words_of(words: type[Word]) -> Callable[[Raw], list[Word]]:
-    """The parser of a list of words of an enumeration."""
+    """Return a parser for a list of words of an enumeration."""
     return lambda raw: [words(text_of(word)) for word in raw]
 
 
 def time_or_none(raw: Raw) -> int | None:
-    """Microseconds, or "" for no time."""
+    """Return a time in microseconds, or None for ""."""
     return int(raw) if raw else None
 
 
-@lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition
+@lru_cache(maxsize=256)  # a process has one key for each namespace and one script for each transition
 def _opening(sha: bytes, key: str) -> Packed:
     return pack(("EVALSHA", sha, 1, key))
 
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[T]):
-    """One call of one script."""
+    """One call of one script: its arguments and the parser of its reply."""
 
     script: Script
     key: str
@@ -172,16 +173,16 @@ class Command(Generic[T]):
     parse: Callable[[Raw], T]
 
     def by_sha(self) -> bytes:
-        """EVALSHA in wire form. The server answers NOSCRIPT when it does not know the script."""
+        """Return EVALSHA in wire form. The server replies NOSCRIPT if it does not know the script."""
         return command((_opening(self.script.sha, self.key), self.args))
 
     def by_text(self) -> bytes:
-        """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
+        """Return EVAL in wire form, to send after NOSCRIPT. The server then caches the script too."""
         return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
 
 
 class Transitions:
-    """What each part of the typed store is made of: a method a transition. See `rota.protocol.store`."""
+    """The base of each part of the typed store, which has one method for each transition. See `rota.protocol.store`."""
 
     def __init__(self, namespace: str) -> None:
         self.keys = Keys(namespace)
@@ -191,30 +192,31 @@ class Transitions:
 
 
 class RunCommand(Protocol):
-    """Runs a command, once, on some connection; raises as that does. Where it is used says from which threads."""
+    """A function that runs a command once on a connection, and raises the errors of that connection. The place where it
+    is used states which threads may call it."""
 
     def __call__(self, command: Command[T], /) -> T: ...
 
 
 Steps = Generator[Command[Any], Any, T]
-"""Commands of which each may depend on the answers before: it yields one, is sent its answer, and returns what follows
-from all. `follow` takes them where connections block, `AsyncClient` where they do not."""
+"""Commands, each of which may depend on the earlier replies. The generator yields a command, is sent its reply, and
+returns a result in the end. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
 
 
 class FollowSteps(Protocol):
-    """Takes steps one by one, and returns what they return."""
+    """A function that runs the commands of a generator one by one and returns what the generator returns."""
 
     def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 def ask(command: Command[T]) -> Steps[T]:
-    """One step, for `yield from`, which tells type checkers what comes back."""
+    """Yield one command and return its reply, for `yield from`: so type checkers know the type of the reply."""
     answer: T = yield command
     return answer
 
 
 def follow(run: RunCommand, steps: Steps[T]) -> T:
-    """Take the steps one by one. Raises as `run` does."""
+    """Run the commands of a generator one by one. Raises the same errors as `run`."""
     answer: Any = None
     while True:
         try:

@@ -1,8 +1,8 @@
-"""Groups and chains: tasks that follow others, a part of the typed store: see `rota.protocol.store`.
+"""Groups and chains, whose tasks follow others. This is a part of the typed store: see `rota.protocol.store`.
 
-A chain is a task and those that follow it, one after the other: each is enqueued in the transition that ends the one
-before as done. A group is any number of tasks and chains, its members, and what follows when it is closed and the last
-of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
+A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group is any
+number of tasks and chains, its members. Its follow-up is enqueued when the group is closed and its last member has
+ended. Follow-ups are stored as text, which `follow_text` writes and which is not parsed before it is needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from rota.protocol.wire import Arg, pack, text_of
 
 
 class Opening(NamedTuple):
-    """What a group begins with, each by `follow_text`. One of them is enqueued when it ends: `on_dead` if there is any
-    and a member is dead, else `then`; neither if the group was cancelled."""
+    """The follow-ups that a group starts with, each written by `follow_text`. At most one of them is enqueued when the
+    group ends: `on_dead` if there is one and a member is dead, else `then`. If the group was cancelled, neither is."""
 
     then: bytes = NOTHING_FOLLOWS
     on_dead: bytes = NOTHING_FOLLOWS
@@ -25,71 +25,62 @@ class Opening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """Where members go. `group`: "" for chains that are in none. `opening`: the group is opened by this call, unless it
-    is there already, None: it has to be there. `cursor`: how many items were accepted before; given, the call counts
-    only when that is so, and moves it on by its members. `closes`: these are the last."""
+    """The destination of new members."""
 
-    group: str = ""
-    opening: Opening | None = None
-    cursor: int | None = None
-    closes: bool = False
+    group: str = ""  # "" for chains outside of any group
+    opening: Opening | None = None  # opens the group unless it exists; None: the group must exist
+    cursor: int | None = None  # number of items accepted before; the call counts only if it matches, and advances it
+    closes: bool = False  # whether these members are the last
 
 
 class AddWord(StrEnum):
-    """`ok`: they were looked at. `cursor`: the group has accepted another number of items, and nothing was done.
-    `ended`: it has ended, was cancelled or is not known, and nothing was done."""
+    """The reply to new members. After CURSOR and ENDED nothing was changed."""
 
-    OK = "ok"
-    CURSOR = "cursor"
-    ENDED = "ended"
+    OK = "ok"  # the members were processed
+    CURSOR = "cursor"  # the group has accepted another number of items
+    ENDED = "ended"  # the group has ended, was cancelled, or is not known
 
 
 class Added(NamedTuple):
-    """What became of new members. `cursor`: how many items the group has accepted by now. `enqueued`: of each, if any;
-    one that was not accepted is no member."""
+    """The result of adding members."""
 
     word: AddWord
-    cursor: int
-    enqueued: tuple[Enqueued, ...]
+    cursor: int  # number of items that the group has accepted so far
+    enqueued: tuple[Enqueued, ...]  # one for each item, if any; an item that was not accepted is not a member
 
 
 class GroupPhase(StrEnum):
-    """`open`: it takes members, and cannot end. `closed`: it ends with its last member, and takes some until then.
-    `cancelled`: likewise, takes none, and nothing will follow. `ended`."""
+    """The phase of a group."""
 
-    OPEN = "open"
-    CLOSED = "closed"
-    CANCELLED = "cancelled"
+    OPEN = "open"  # it takes members and cannot end
+    CLOSED = "closed"  # it ends with its last member and takes members until then
+    CANCELLED = "cancelled"  # it ends with its last member, takes no members, and enqueues no follow-up
     ENDED = "ended"
 
 
 class GroupState(NamedTuple):
-    """How it is with a group. `total`: members accepted. `left`: those that have not ended; `done` and what stands
-    behind: how the others did. `cursor`: how many items of a long enqueue were accepted. `ended_us`: None before.
-    `followed_by`: the id of the task that was enqueued at its end, "" for none; `is_cancelled` tells why there is none.
-    `then`, `on_dead`: before its end, the ids of what may be enqueued then, "" for nothing.
-    """
+    """The state of a group. Times are Redis time in microseconds."""
 
     id: str
     phase: GroupPhase
     is_cancelled: bool
-    total: int
-    left: int
-    done: int
+    total: int  # number of members accepted
+    left: int  # number of members that have not ended
+    done: int  # number of members that ended as done; the next four likewise
     dead: int
     cancelled: int
     expired: int
     purged: int
-    cursor: int
+    cursor: int  # number of items of a long enqueue that were accepted
     opened_us: int
-    ended_us: int | None
-    followed_by: str
-    then: str = ""
-    on_dead: str = ""
+    ended_us: int | None  # None if the group has not ended
+    followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
+    then: str = ""  # before the end: id of the task that may be enqueued then; "" for none
+    on_dead: str = ""  # likewise
 
 
 class GroupEnd(StrEnum):
-    """What followed when a group ended; or that it was cancelled."""
+    """The follow-up that was enqueued when a group ended, if any; CANCELLED if the group was cancelled."""
 
     THEN = "then"
     ON_DEAD = "on_dead"
@@ -98,54 +89,50 @@ class GroupEnd(StrEnum):
 
 
 class Groups(NamedTuple):
-    """A page of the groups that have not ended, the longest open first. `total`: how many there are. `ended`: how many
-    ever did, by how."""
+    """A page of the groups that have not ended, the oldest first."""
 
-    total: int
+    total: int  # number of groups that have not ended
     page: tuple[GroupState, ...]
-    ended: Mapping[GroupEnd, int]
+    ended: Mapping[GroupEnd, int]  # number of groups that ever ended, by how
 
 
 class CancelledGroup(NamedTuple):
-    """A portion of the members of a cancelled group, each still to be cancelled. `is_known`: false of one that has
-    ended, or never was. `cursor`: what to go on with, "0" behind the last portion."""
+    """A portion of the members of a cancelled group. The caller has to cancel each of them."""
 
-    is_known: bool
-    cursor: str
+    is_known: bool  # False if the group has ended or never existed
+    cursor: str  # where the next portion begins; "0" after the last one
     ids: tuple[str, ...]
 
 
 class Room(NamedTuple):
-    """`left`: how many members have not ended; None when the group has. `has_come`: what was asked for. Else a word
-    `group ID` will come to the reply list."""
+    """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool
-    left: int | None
+    has_come: bool  # whether the condition holds already; if not, `group ID` will be sent to the client's reply list
+    left: int | None  # number of members that have not ended; None if the group has ended
 
 
 class Predecessor(NamedTuple):
-    """What a task follows: `task ID` or `group ID`, "" if this portion has none. `cursor`: what to go on with, ""
-    behind the last portion."""
+    """The task or group that a task follows."""
 
-    name: str
-    cursor: str
+    name: str  # `task ID` or `group ID`; "" if this portion has none
+    cursor: str  # where the next portion begins; "" after the last one
 
 
 class HealedMembers(NamedTuple):
-    """A portion that was looked at. `ended`: how many did not live."""
+    """A portion of members that was checked."""
 
     cursor: str
-    ended: int
+    ended: int  # number of these members that did not live
 
 
 def parse_added(raw: Raw) -> Added:
-    """`[word, cursor, [word...]]`"""
+    """Parse `[word, cursor, [word...]]`."""
     word, cursor, words = raw
     return Added(AddWord(text_of(word)), int(cursor), tuple(parse_enqueued(words)))
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """A row, in the order of the fields of GroupState; empty for a group that is not known."""
+    """Parse a row in the order of the fields of GroupState. An empty row is a group that is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, *numbers, ended_us, followed_by, then, on_dead = raw
@@ -157,14 +144,14 @@ def parse_group(raw: Raw) -> GroupState | None:
 
 
 def parse_groups(raw: Raw) -> Groups:
-    """`[total, [row...], [how many ended so...]]`, these in the order of GroupEnd."""
+    """Parse `[total, [row...], [count...]]`. The counts are in the order of GroupEnd."""
     total, rows, ends = raw
     page = tuple(group for group in map(parse_group, rows) if group)
     return Groups(int(total), page, dict(zip(GroupEnd, map(int, ends), strict=True)))
 
 
 def parse_cancelled_group(raw: Raw) -> CancelledGroup:
-    """`[known 0|1, cursor, [id...]]`"""
+    """Parse `[known 0|1, cursor, [id...]]`."""
     known, cursor, ids = raw
     return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
 
@@ -174,17 +161,19 @@ parse_healed_members = reply(HealedMembers, text_of, int)
 
 
 def parse_room(raw: Raw) -> Room:
-    """`[come 0|1, left or -1]`"""
+    """Parse `[come 0|1, left or -1]`."""
     come, left = map(int, raw)
     return Room(bool(come), left if left >= 0 else None)
 
 
 class Dependents(Transitions):
-    """What is asked and done about groups and chains of one namespace."""
+    """The transitions of groups and chains of one namespace."""
 
     def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> Command[Added]:
-        """Accept up to BATCH tasks as `enqueue` does, with what follows them, and as members of a group. A call
-        repeated with its nonce within 60 s changes nothing and returns the same."""
+        """Accept up to BATCH tasks as `enqueue` does, with their follow-ups, and as members of a group.
+
+        A call repeated with its nonce within 60 s changes nothing and returns the same reply.
+        """
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
@@ -193,37 +182,39 @@ class Dependents(Transitions):
         return self._command("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> Command[bool]:
-        """Say that the last member was added: a group without any that lives ends at once. False when it has ended, or
-        never was."""
+        """State that the last member was added. A group without live members ends at once. False if the group has ended
+        or never existed."""
         return self._command("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> Command[CancelledGroup]:
-        """Have nothing follow a group any more, and take no new members. Begin with cursor "0", cancel each of the ids,
-        and go on with the cursor of each answer until it is "0" again."""
+        """Cancel the follow-up of a group, and accept no new members. Begin with cursor "0", cancel each of the ids,
+        and repeat with the cursor of each reply until it is "0" again."""
         return self._command("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
     def group(self, group: str) -> Command[GroupState | None]:
-        """How it is with a group; None when it is not known: it never was, or ended a minute ago."""
+        """Return the state of a group; None if it is not known: it never existed, or ended over a minute ago."""
         return self._command("group", pack((group,)), parse_group)
 
     def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
-        """A page of the groups that have not ended; `count` up to BATCH."""
+        """Return a page of the groups that have not ended; `count` is at most BATCH."""
         return self._command("groups", pack((offset, count)), parse_groups)
 
     def pending(self, task_id: str, cursor: str) -> Command[Predecessor]:
-        """Find what a task follows that is not enqueued yet. Begin with cursor "" and go on with that of each answer
-        until it is ""."""
+        """Find what a task follows that is not enqueued yet. Begin with cursor "" and repeat with the cursor of each
+        reply until it is ""."""
         return self._command("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> Command[HealedMembers]:
-        """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor ""
-        and go on with that of each answer until it is "0"."""
+        """Remove members that no longer live from their groups, and enqueue what follows. Such members were ended by an
+        older version or deleted by hand. Begin with cursor "" and repeat with the cursor of each reply until it is "0".
+        """
         return self._command("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:
-        """Have the reply list of this client told when at most so many members of a group have not ended, or it has."""
+        """Notify the reply list of this client once at most `most_left` members of a group have not ended, or the group
+        has ended."""
         return self._command("await_group", pack((client, group, most_left)), parse_room)
 
     def await_group_end(self, client: str, group: str) -> Command[Room]:
-        """Have the reply list of this client told when a group has ended."""
+        """Notify the reply list of this client once a group has ended."""
         return self._command("await_group", pack((client, group, "-")), parse_room)

@@ -1,14 +1,14 @@
-"""Names that people choose, and every key of the protocol, as a function: nothing else spells one.
+"""The names that people choose, and all keys of the protocol. No other module spells a key.
 
-Queues, tasks, ids, namespaces and nodes have names. They become parts of keys and fields of space-separated entries, so
-the alphabet leaves out spaces, braces and everything a Lua pattern would have to guess about.
+Queues, tasks, ids, namespaces and nodes have names. Names become parts of keys and fields of space-separated entries,
+so the alphabet has no spaces, braces or characters that are special in Lua patterns.
 
-A pattern, for example `tenant-*`, is every queue that begins with `tenant-`. A queue is served as its own name where
-that is in the tiers, else as the longest pattern that it fits: in one tier, whatever pool asks. The scripts match in
-the same way: rota/lua/shared/matching.lua.
+A pattern, for example `tenant-*`, stands for every queue whose name begins with `tenant-`. A queue is served under its
+own name if that name is in the tiers, else under the longest pattern that it fits. So it is served in one tier,
+whichever pool serves it. The scripts match in the same way: rota/lua/shared/matching.lua.
 
-All keys of a fleet share the hash tag `{namespace}`, so that a script's computed keys are on the
-shard of the one key it is given (KEYS[1], always the `tasks` hash; Lua cuts the prefix from it).
+All keys of a namespace share the hash tag `{namespace}`, so the keys that a script computes are on the same shard as
+the one key that it is given (KEYS[1], always the `tasks` hash; Lua takes the prefix from it).
 """
 
 import re
@@ -23,17 +23,17 @@ MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
 UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 DELAYED_SUFFIX = "-delayed"
-# A URL in the place of a name, however it was mistyped, may hold a password.
+# A mistyped URL in the place of a name may contain a password.
 _MAY_BE_SECRET: Final = re.compile(r"@|//")
 
 
 def is_name(text: str) -> bool:
-    """Whether text may name a task, an id, a namespace or a node."""
+    """Whether text is a valid name of a task, an id, a namespace or a node."""
     return NAME.fullmatch(text) is not None
 
 
 def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | None:
-    """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
+    """Return why a name is not valid, or None if it is; `what` is the kind of name, for example "queue name"."""
     if is_name(text) and len(text) <= most:
         return None
     shown = HIDDEN if _MAY_BE_SECRET.search(text) else repr(text)
@@ -41,7 +41,7 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
 
 
 def fault_in_queue_name(text: str) -> str | None:
-    """Say what is wrong with a queue name, or None."""
+    """Return why a queue name is not valid, or None if it is."""
     if "*" in text:
         return f"queue name {text!r} is a pattern, which only tiers and pools may name: here one queue is meant"
     if text.endswith(DELAYED_SUFFIX):
@@ -58,7 +58,7 @@ def is_pattern(name: str) -> bool:
 
 
 def fault_in_pattern(text: str) -> str | None:
-    """Say what is wrong with a pattern, or None."""
+    """Return why a pattern is not valid, or None if it is."""
     prefix = text.removesuffix(STAR)
     if STAR in prefix:
         return f"pattern {text!r} is not usable: {STAR} may only stand at its end"
@@ -66,12 +66,12 @@ def fault_in_pattern(text: str) -> str | None:
 
 
 def fits(pattern: str, queue: str) -> bool:
-    """Whether a queue, or a longer pattern, is one of those that the pattern stands for."""
+    """Whether the pattern covers this queue, or this longer pattern."""
     return queue != pattern and queue.startswith(pattern.removesuffix(STAR))
 
 
 def served_as(queue: str, names: Iterable[str]) -> str | None:
-    """Of these names and patterns the one as which a queue is served; None when none of them is for it."""
+    """Return the one of these names and patterns under which a queue is served, or None if none of them fits."""
     fitting = [name for name in names if name == queue or (is_pattern(name) and fits(name, queue))]
     return queue if queue in fitting else max(fitting, key=len, default=None)
 
@@ -80,7 +80,7 @@ PROTOCOL_VERSION: Final = 1
 
 
 class _Single:
-    """A key of which a namespace has one: `rest` is what follows the tag."""
+    """A key that exists once in a namespace. `rest` is the part after the hash tag."""
 
     def __init__(self, rest: str) -> None:
         self._rest = rest
@@ -187,18 +187,19 @@ class Keys:
 
 
 def pattern_of_all(keys: Keys) -> str:
-    """What SCAN finds every key of a namespace by."""
+    """Return the SCAN pattern that matches every key of a namespace."""
     return keys._key("*")  # noqa: SLF001 - as above
 
 
 def pattern_of_lists(keys: Keys) -> str:
-    """Return the SCAN pattern of lanes, in-flight lists and keys that look like lanes; few other keys match it. A
-    namespace has no special characters of patterns."""
+    """Return the SCAN pattern of lanes, in-flight lists and keys that look like lanes. It matches few other keys. The
+    name of a namespace has no special characters of patterns."""
     return f"*{keys.namespace}*[iq]*"
 
 
 def fault_of_lane(keys: Keys, key: str) -> str:
-    """Return why a key that looks like a lane of the namespace is not one; "" for a lane and for any other key."""
+    """Return why a key that looks like a lane of the namespace is not a lane, or "" for a lane and for any other
+    key."""
     lane = keys.ready_lane("")
     looks = _lookalike(keys.namespace).fullmatch(key)
     queue = key.removeprefix(lane) if key.startswith(lane) else looks["queue"] if looks else ""

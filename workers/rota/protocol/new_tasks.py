@@ -1,4 +1,4 @@
-"""New tasks as enqueue takes them, with those that follow each of them, and what became of each."""
+"""New tasks as enqueue takes them, with the tasks that follow each of them, and the reply to each."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,25 +7,21 @@ from typing import Final, NamedTuple
 from rota.protocol.command import Raw
 from rota.protocol.wire import text_of
 
-FRONT = "^"  # behind a due: for the head of its lane
+FRONT = "^"  # appended to a due time: puts the task at the head of its lane
 
 
 class NewTask(NamedTuple):
-    """A task as enqueue takes it.
-
-    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds; FRONT behind it for
-    the head of its lane, where of one call the last stands first.
-    `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task. `foreign`: the name of a task that
-    is not declared in this process, or in its main module alone; not sent.
-    """
+    """A task as enqueue takes it."""
 
     id: str
     queue: str
     body: bytes
+    # "" for now, "+N" for N microseconds from now, "@N" for Unix time in microseconds. With FRONT appended the task
+    # goes to the head of its lane; the last such task of a call is first in the lane.
     due: str = ""
-    unique_key: str = ""
-    hold_ms: int = 0
-    foreign: str = ""
+    unique_key: str = ""  # "" for none
+    hold_ms: int = 0  # for how long the unique key is held; 0: until the task has ended
+    foreign: str = ""  # the task's name if it is not declared in this process, or only in its main module; not sent
 
     @property
     def size(self) -> int:
@@ -33,26 +29,21 @@ class NewTask(NamedTuple):
 
     @property
     def how(self) -> str:
-        """When it is due and what it holds, as one argument of a script: "" for nearly every task."""
+        """The due time and the unique key as one argument of a script: "" for nearly every task."""
         return f"{self.due} {self.hold_ms} {self.unique_key}" if self.due or self.unique_key else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of one enqueued item.
+    """The result of enqueueing one item."""
 
-    `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
-    key, else "". `unserved`: accepted, though no running master serves the queue. `unseen`: accepted, though there was
-    never a fleet in this namespace.
-    """
-
-    duplicate: bool = False
-    holder: str = ""
-    unserved: bool = False
-    unseen: bool = False
+    duplicate: bool = False  # whether a live task has the id already; that task stays
+    holder: str = ""  # id of the task that holds the unique key, if that is why the item is a duplicate
+    unserved: bool = False  # accepted, but no running master serves the queue
+    unseen: bool = False  # accepted, but no fleet has ever run in this namespace
 
 
-_ACCEPTED = Enqueued()  # nearly every answer
+_ACCEPTED = Enqueued()  # nearly every reply
 _ENQUEUED = {
     "ok": _ACCEPTED,
     "unserved": Enqueued(unserved=True),
@@ -62,7 +53,7 @@ _ENQUEUED = {
 
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
-    """One word an item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
+    """Parse one word for each item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
     return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
 
 
@@ -75,13 +66,16 @@ def _parse_enqueued_word(text: str) -> Enqueued:
     return _ENQUEUED[word]
 
 
-MOST_FOLLOWING: Final = 500  # tasks of one chain, behind the first
+MOST_FOLLOWING: Final = 500  # tasks of one chain after the first
 NOTHING_FOLLOWS: Final = b""
 
 
 def follow_text(tasks: "Iterable[NewTask]") -> bytes:
-    """What is to follow, in this order, as text. A due of "+N" counts from the end of the one before. Raises ValueError
-    for a unique key, which nobody could be told of, and for more than MOST_FOLLOWING."""
+    """Return tasks that are to follow, in this order, as text. A due of "+N" counts from the end of the task before.
+
+    Raises ValueError if a task has a unique key, because a conflict could not be reported to anybody then, or if there
+    are more tasks than MOST_FOLLOWING.
+    """
     items = []
     for task in tasks:
         if task.unique_key:
@@ -93,7 +87,7 @@ def follow_text(tasks: "Iterable[NewTask]") -> bytes:
 
 
 def followers_of(text: bytes) -> "Iterator[NewTask]":
-    """The tasks that `follow_text` wrote down."""
+    """Yield the tasks that `follow_text` wrote."""
 
     while text:
         header, _, rest = text.partition(b"\n")
@@ -107,7 +101,7 @@ def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
 
 
 class NewMember(NamedTuple):
-    """A task with what follows it, by `follow_text`: a chain, or with nothing behind it one task, of a group."""
+    """A member of a group: a task, and the tasks that follow it if it is a chain, as `follow_text` wrote them."""
 
     task: "NewTask"
     following: bytes = NOTHING_FOLLOWS

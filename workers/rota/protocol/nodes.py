@@ -1,4 +1,4 @@
-"""What each master says of its node in a heartbeat: how it is, for people, and what its pools serve, for `explain`."""
+"""The heartbeat of each master: a report on its node, for people, and the tiers of its pools, for `explain`."""
 
 import json
 import math
@@ -16,41 +16,37 @@ from rota.protocol.tiers import (
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
-MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; of a node with more, they are not known
+MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; a node with more tasks sends none
 
 
 class NodeReport(NamedTuple):
-    """How a node is. `state`: of its master, in one word; `url`: of its status page. `workers` serve, and are to be
-    `desired`; of `concurrency` tasks at once they run `busy`; `quiet` of them claim nothing. The rest is of the last
-    minutes, None where no exporter tells: lags of starts; `late`: the share of those that missed their objective.
-    `last_death`: the last that was not expected, in words."""
+    """A master's report on its node. The values from `done_per_second` to `late` cover the last minutes; they are None
+    if the node has no exporter."""
 
-    state: str = "unknown"
+    state: str = "unknown"  # of the master, one word
     version: str = ""
-    url: str | None = None
-    workers: int = 0
-    desired: int = 0
-    busy: int = 0
-    concurrency: int = 0
-    quiet: int = 0
+    url: str | None = None  # of the status page
+    workers: int = 0  # number of workers that serve
+    desired: int = 0  # number of workers that should serve
+    busy: int = 0  # number of tasks that run
+    concurrency: int = 0  # number of tasks that can run at once
+    quiet: int = 0  # number of workers that claim nothing because they were paused
     done_per_second: float | None = None
-    lag_p50_seconds: float | None = None
+    lag_p50_seconds: float | None = None  # of starts
     lag_p99_seconds: float | None = None
-    late: float | None = None
-    last_death: str | None = None
+    late: float | None = None  # share of the starts that missed their objective
+    last_death: str | None = None  # the last unexpected death, as a sentence
 
 
 class Node(NamedTuple):
-    """A node, the tiers of each of its pools that have workers, packed for a turn, and its report. `left_seconds`: for
-    how long its heartbeat holds; below 0 when its master has said nothing since. `tasks`: the names of the tasks that
-    its modules declare; None if they are not known."""
+    """A node, as its last heartbeat describes it."""
 
     name: str
-    pools: Mapping[str, Packed]
+    pools: Mapping[str, Packed]  # the tiers of each pool that has workers, packed for a turn
     report: NodeReport
     lease_seconds: float
-    left_seconds: float
-    tasks: frozenset[str] | None = None
+    left_seconds: float  # until the heartbeat expires; below 0 if the master has sent none since then
+    tasks: frozenset[str] | None = None  # names of the tasks that the node's modules declare; None if not known
 
     @property
     def is_alive(self) -> bool:
@@ -58,7 +54,7 @@ class Node(NamedTuple):
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago it gave its last heartbeat."""
+        """The time since its last heartbeat."""
         return max(0.0, self.lease_seconds - self.left_seconds)
 
 
@@ -69,8 +65,8 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """What a master says of itself, as JSON: with the kinds of entries that its scripts know. Of a report only what it
-    says is told, and the names of `tasks` if there are not too many."""
+    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. Values of the report
+    that are None are left out, and so are the names of `tasks` if there are too many."""
     words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
     told = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
@@ -81,7 +77,7 @@ def heartbeat_of(
 
 
 def parse_nodes(raw: Raw) -> list[Node]:
-    """`[node, heartbeat, microseconds until it is over, ...]`"""
+    """Parse `[node, heartbeat, microseconds until it expires, ...]`."""
     return [
         _node(shown(text_of(name)), _read_json(said), int(left) / MICROSECONDS)
         for name, said, left in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
@@ -107,7 +103,7 @@ def _read_tasks(names: Any) -> frozenset[str] | None:
 def _read_json(heartbeat: bytes) -> dict[str, Any]:
     try:
         said = json.loads(heartbeat)
-    except (ValueError, RecursionError):  # not of a master
+    except (ValueError, RecursionError):  # not written by a master
         return {}
     return said if isinstance(said, dict) else {}
 
@@ -115,12 +111,12 @@ def _read_json(heartbeat: bytes) -> dict[str, Any]:
 def _read_pools(said: Mapping[str, Any]) -> dict[str, Packed]:
     try:
         return {str(pool): pack(words) for pool, words in said["pools"].items() if _are_tiers(words)}
-    except (ValueError, TypeError, LookupError, AttributeError):  # not of a master of this version
+    except (ValueError, TypeError, LookupError, AttributeError):  # not written by a master of this version
         return {}
 
 
 def _are_tiers(words: Any) -> bool:
-    """Whether these are what `tier_words` makes: the script takes nothing else."""
+    """Whether these are words as `tier_words` makes them. The script accepts nothing else."""
     if not isinstance(words, list) or not all(isinstance(word, str | int) for word in words):
         return False
     domains, at = int(words[0]), 1
@@ -130,7 +126,7 @@ def _are_tiers(words: Any) -> bool:
     return at == len(words)
 
 
-# What a report of another version says in another way is as if it was not said.
+# A value in a report of another version that has another type counts as missing.
 
 
 def _text(value: Any) -> str | None:
@@ -161,24 +157,22 @@ def _read_report(said: Any) -> NodeReport:
 
 
 class Announced(NamedTuple):
-    """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
-    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
-    that have patterns: by these is found whom a queue of a pattern wakes."""
+    """The settings of the fleet that a master publishes with its heartbeat."""
 
-    ends: int = DEFAULT_ENDED_KEEP
-    events: int = 0
-    shares: tuple[QueueShare, ...] = ()
-    domains: tuple[Domain, ...] = ()
+    ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
+    events: int = 0  # approximate number of task events to keep; 0: none are written
+    shares: tuple[QueueShare, ...] = ()  # of queues, for consumers
+    domains: tuple[Domain, ...] = ()  # those with patterns: scripts find in them which workers a new queue wakes
 
 
 NOTHING_SAID = Announced()
 
 
 class AnnounceReply(NamedTuple):
-    """What a master learns at its heartbeat: how many `nodes` are alive, and whether queues may be closed to claims."""
+    """The reply to a master's heartbeat."""
 
-    nodes: int
-    any_closed: bool
+    nodes: int  # number of nodes that are alive
+    any_closed: bool  # whether some queue may be closed to claims
 
 
 parse_announce = reply(AnnounceReply, int, bool)

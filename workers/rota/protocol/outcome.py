@@ -1,17 +1,24 @@
-"""What became of one attempt, as values, how each is sent to Redis, and the accounts that are kept for people. Pure.
+"""The outcome of one attempt: the values, their form in Redis, and the accounts that are kept for people. No I/O.
 
-A settlement is an entry with its outcome. On the wire it is four arguments, `entry verb first second`,
-which the scripts `turn` and `retire` take alike, so the bytes a worker leaves in its slot are the bytes
-the master settles with when the worker was killed before its answer came.
+A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
+`turn` and `retire` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
+with if the worker is killed before the reply arrives.
 
-Of an attempt that did not end well a JSON object a line is kept; the last one of a dead task is its epitaph. `reason`
-is one of a few words: `failed`, `crashed`, `lost`, and of an epitaph the label of `rota_tasks_dead_total`; `error` a
-sentence, `traceback` the end of one, `attempt` the number of the start where it is known, `at` the wall clock's time,
-`owner` and `pid` who ran it, `elapsed_seconds` for how long, `lag_seconds` how late it had begun.
+An account is kept of each attempt that failed: a JSON object on one line. The last account of a dead task is its
+epitaph. Its fields:
 
-The record of an end is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that the accounts of the attempts before. Its
-account is ` START RUN PID NAME`, and behind a space why the result was not kept, if it was not. Times are whole
-microseconds, START and AT of Redis time.
+* `reason`: `failed`, `crashed` or `lost`; in an epitaph, the label of `rota_tasks_dead_total`.
+* `error`: a sentence.
+* `traceback`: the end of the traceback.
+* `attempt`: the number of the start, if known.
+* `at`: the time by the wall clock.
+* `owner`, `pid`: the worker that ran the attempt.
+* `elapsed_seconds`: how long the attempt ran.
+* `lag_seconds`: how late the attempt started.
+
+The record of an ended task is `HOW AT OWNER ENTRY ACCOUNT`, followed by the accounts of the earlier attempts, one on
+each line. Here ACCOUNT is ` START RUN PID NAME`; if the result was not kept although it should have been, the reason
+follows after a space. Times are whole microseconds. START and AT are Redis time.
 """
 
 import json
@@ -31,62 +38,59 @@ _NO_FLAG: Final = b" -"
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not,
-    though it was to be."""
+    """The function returned."""
 
     result: bytes = b""
-    result_ttl_ms: int = 0
-    refused: str = ""
+    result_ttl_ms: int = 0  # how long to keep the result; 0: not at all
+    refused: str = ""  # why the result is not kept although it should be
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The attempt failed and another is due `delay_us` microseconds after it is settled. `account`: what is kept of it,
-    a JSON object on one line."""
+    """The attempt failed, and another attempt is due."""
 
-    delay_us: int
-    account: bytes = b""
+    delay_us: int  # microseconds from the settlement to the next attempt
+    account: bytes = b""  # of this attempt, a JSON object on one line
 
 
 @dataclass(frozen=True, slots=True)
 class DeadOutcome:
-    """The last attempt failed; the task is set aside with `epitaph`, a JSON object, for people to read."""
+    """The last attempt failed. The task is set aside with `epitaph`, a JSON object, for people to read."""
 
     epitaph: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Not run, or not to its end, through no fault of the task: back to the head of its lane."""
+    """The task did not run, or not to its end, for a reason outside of it. It goes back to the head of its lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelledOutcome:
-    """Ended because somebody asked."""
+    """The task ended because it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Ended without being started: its `expires` had passed."""
+    """The task ended without starting because its `expires` had passed."""
 
 
 DONE: Final = Done()
-"""What nearly all outcomes are: without a result to keep."""
+"""Nearly all outcomes: done, without a result to keep."""
 
 Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expired
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome. `account`: of the run that ended the task (see `Ended`), empty when its end is not to
-    be remembered."""
+    """An entry and its outcome."""
 
     entry: Entry
     outcome: Outcome
-    account: bytes = b""
+    account: bytes = b""  # of the run that ended the task (see `Ended`); empty if its end is not to be remembered
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
-    """The four arguments a script takes for a settlement."""
+    """Return the four arguments that a script takes for a settlement."""
     text, account = settlement.entry.text, settlement.account
     match settlement.outcome:
         case Done(result, ttl_ms, refused):
@@ -106,7 +110,7 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
 
 
 def pack_settlement(settlement: Settlement) -> bytes:
-    """The wire form of one settlement's arguments, for `turn` and `retire`, and for the slot."""
+    """Return a settlement in wire form, for `turn`, `retire` and the slot."""
     entry, outcome, account = settlement
     if outcome is DONE:
         text = entry.text
@@ -115,39 +119,40 @@ def pack_settlement(settlement: Settlement) -> bytes:
 
 
 def plain_lines(settlement: Settlement) -> bytes:
-    """What is told by a turn of a task that is done and of which there is no more to say: its entry and its account, as
-    the memory of ends has them (lua/shared/ends.lua). b"" for one that is settled by four arguments."""
+    """Return the short form of a settlement, if a turn may send that: the entry and the account, as the memory of ends
+    stores them (lua/shared/ends.lua). It covers tasks that are done and have neither a result nor a flag. Return b"" if
+    the settlement needs four arguments."""
     entry, outcome, account = settlement
     is_plain = outcome is DONE and account and entry.text.endswith(_NO_FLAG)
     return b"\n%b\n%b" % (entry.text, account) if is_plain else b""
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
-    """Settlements, packed one by one, as arguments."""
+    """Return settlements that were packed one by one as arguments."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
 
 
 def settlements_in(count: int, data: bytes) -> Packed:
-    """The settlements that a worker left in its slot; none when what stands there is nonsense."""
+    """Return the settlements that a worker left in its slot, or none if the bytes there are not valid."""
     return packed_in(count, data, ARGS_PER_SETTLEMENT)
 
 
-FAILED: Final = "failed"  # and is tried again
+FAILED: Final = "failed"  # and will be retried
 CRASHED: Final = "crashed"
 LOST: Final = "lost"
 TIME_LIMIT: Final = "time_limit"  # the hard one
-AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may not be again, and did not end
+AT_MOST_ONCE: Final = "at_most_once"  # the task was started, did not end, and must not be started again
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
-_OURS: Final = (  # what called the function, which says nothing of what went wrong in it
+_OURS: Final = (  # code that called the task's function: its lines do not help to find the error
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: half the time of an account
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # once: half the time of an account
 
 
 class NotRunnable(StrEnum):
-    """Why a body can never be called: reasons of its death."""
+    """Why a body can never be called. These are reasons of death."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
@@ -157,7 +162,7 @@ class NotRunnable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How an attempt came to nothing."""
+    """An account of a failed attempt."""
 
     reason: str
     error: str
@@ -169,7 +174,7 @@ class Account:
     lag_seconds: float = 0.0
 
     def to_json(self, at: datetime) -> bytes:
-        """Write it on one line; what is too long is cut: an error at its end, a traceback at its beginning."""
+        """Write the account on one line. A long error is cut at its end, a long traceback at its beginning."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
@@ -183,22 +188,23 @@ class Account:
 
 
 def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
-    """All that was written down, latest last, each as `read_epitaph` has it."""
+    """Return all accounts, the latest last, each as `read_epitaph` returns it."""
     return [read_epitaph(line, otherwise) for line in raw.split(b"\n") if line]
 
 
 def read_epitaph(raw: bytes, otherwise: str) -> dict[str, Any]:
-    """What was written down. What is no JSON object, or could not be written again, stands whole under `otherwise`."""
+    """Return an account. If it is not a JSON object, or cannot be encoded again, return its whole text under the key
+    `otherwise`."""
     try:
         parsed = json.loads(raw.decode())
-        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair can be read, and not be written
+        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair can be read but not written
     except (ValueError, RecursionError):
         parsed = None
     return parsed if isinstance(parsed, dict) else {otherwise: raw.decode(errors="backslashreplace")}
 
 
 def error_line(error: BaseException) -> str:
-    """`Name: text` of an exception. Never raises, whatever its `__str__` does."""
+    """Return `Name: text` of an exception. Never raises, even if its `__str__` does."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -208,7 +214,7 @@ def error_line(error: BaseException) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback of an exception, as Python prints it, from the first line that is not ours. Never raises."""
+    """Return the traceback of an exception as Python prints it, from the first line outside of Rota. Never raises."""
     try:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -225,42 +231,41 @@ _LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
 
 
 class RunAccount(NamedTuple):
-    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the
-    function returned is not kept though that was asked for."""
+    """One run of a task."""
 
-    start_us: int = 0
+    start_us: int = 0  # 0 if it did not start, or the start was not reported
     run_us: int = 0
     pid: int = 0
     name: str = ""
-    refused: str = ""
+    refused: str = ""  # why the function's result is not kept although it should be
 
 
 def ran_by(pid: int, name: str) -> bytes:
-    """The part of an account that is the same for all runs of a task in a process."""
+    """Return the part of an account that is the same for all runs of a task in a process."""
     return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
 
 
 def account_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """The account of a run, as a settlement tells it; `who` is from `ran_by`. Each task that ends has one."""
+    """Return the account of a run for a settlement; `who` is the value of `ran_by`. Each task that ends has an
+    account."""
     account = b" %d %d%b" % (start_us, run_us, who)
     return account if not refused else b"%b %b" % (account, " ".join(refused.split()).encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of
-    the attempts before the last, each a JSON object."""
+    """The record of a task that has ended."""
 
-    how: str
+    how: str  # done, cancelled, expired or purged
     at_us: int
-    owner: str
+    owner: str  # "" if the task was not claimed
     entry: Entry
     run: RunAccount
-    earlier: tuple[bytes, ...] = ()
+    earlier: tuple[bytes, ...] = ()  # accounts of the attempts before the last, each a JSON object
 
 
 def parse_ended(record: bytes) -> Ended:
-    """Read a record as a script wrote it. Raises ValueError for anything else."""
+    """Read a record that a script wrote. Raises ValueError if the record is not valid."""
     first, *earlier = record.split(b"\n")
     how, at_us, owner, *fields = first.split(b" ", 3 + FIELDS)
     entry = parse_entry(b" ".join(fields[:FIELDS]))

@@ -1,7 +1,7 @@
-"""Progress: how far a running task says it is, as one text, `DONE TOTAL AT_US NOTE`, from its slot to Redis.
+"""Progress that a running task reports: one text, `DONE TOTAL AT_US NOTE`, from the worker's slot to Redis.
 
-Numbers in decimal digits, TOTAL `-` where there is none, AT_US microseconds of the wall clock. Whoever reads it takes
-it for what a task wrote that may write anything: bounded, and of this form or none.
+Numbers are decimal; TOTAL is `-` if there is none; AT_US is the wall clock's time in microseconds. The text is not
+trusted, because a task can write anything into its slot: a reader accepts only a text of bounded length in this form.
 """
 
 import math
@@ -13,16 +13,20 @@ from typing import Any, Final
 from rota.durations import utc_datetime
 
 NOTE_BYTES: Final = 100
-LONGEST: Final = 192  # two numbers of 24 characters, a time of 16, a note
-_MOST: Final = 9e15  # a double is exact up to there
+LONGEST: Final = 192  # two numbers of 24 characters, a time of 16, and a note
+_MOST: Final = 9e15  # a double is exact up to this number
 _NO_TOTAL: Final = b"-"
 _PARTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a task is: `done` of `total` (None where it did not say), and what it says of that. `at`: when it said
-    so, by its node's clock."""
+    """The progress of a task.
+
+    * `done`, `total`: the task is at `done` of `total`; `total` is None if the task did not report one.
+    * `note`: the task's text on it.
+    * `at`: when the task reported it, by its node's clock.
+    """
 
     done: float
     total: float | None
@@ -31,14 +35,14 @@ class Progress:
 
 
 def progress_row(progress: Progress | None) -> dict[str, Any] | None:
-    """The same as JSON has it."""
+    """Return the progress as a JSON object, or None if there is none."""
     if progress is None:
         return None
     return {"done": progress.done, "total": progress.total, "note": progress.note, "at": progress.at.isoformat()}
 
 
 def progress_words(row: Mapping[str, Any] | None) -> str:
-    """How far, for people: `40/100 (40 %)`, or `40` of nobody knows how many; and what the task says of that."""
+    """Return the progress as text for people, with its note: `40/100 (40 %)`, or `40` if the total is not known."""
     if row is None:
         return ""
     done, total, note = row["done"], row["total"], row["note"]
@@ -48,7 +52,7 @@ def progress_words(row: Mapping[str, Any] | None) -> str:
 
 
 def progress_text(done: float, total: float | None, note: str, at_us: int) -> bytes:
-    """Write it down, the note cut at 100 bytes. Raises ValueError for what is no number from 0 on."""
+    """Write progress as text, with the note cut at 100 bytes. Raises ValueError if a number is not from 0 to 9e15."""
     whole = str(note).encode("utf-8", "replace")
     cut = whole if len(whole) <= NOTE_BYTES else whole[:NOTE_BYTES].decode("utf-8", "ignore").encode()
     total_text = _NO_TOTAL if total is None else _written(total, "total")
@@ -56,7 +60,7 @@ def progress_text(done: float, total: float | None, note: str, at_us: int) -> by
 
 
 def read_progress(raw: bytes) -> Progress | None:
-    """What was written down; None for anything else."""
+    """Read the text that `progress_text` wrote. Return None for any other text."""
     parts = raw.decode("utf-8", "replace").split(" ", _PARTS - 1)
     if len(raw) > LONGEST or len(parts) < _PARTS:
         return None
@@ -79,7 +83,7 @@ def _read(text: str) -> float:
 
 
 def _checked(number: float) -> float:
-    """The number, as an int where it is whole. Raises ValueError when it is none that can be shown."""
+    """Return the number, as an int if it is whole. Raises ValueError if it is not a number from 0 to 9e15."""
     if not (math.isfinite(number) and 0 <= number <= _MOST):
         raise ValueError(number)
     return int(number) if number.is_integer() else number

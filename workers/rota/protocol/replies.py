@@ -1,7 +1,7 @@
-"""What the transitions return, as values: the reply side of the store. `views` has that of the read-only scripts.
+"""The replies of the transitions, as values. Those of the scripts that only read are in `views`.
 
-Scripts return words, numbers and lists of bytes, most in the order of the fields that they become. A reply of another
-shape is a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of
+Scripts return words, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of another
+shape is a bug of Rota, or does not come from our scripts. Its parser raises an error, which callers see as an error of
 the server: see `rota.server.server_errors.read_reply`.
 """
 
@@ -26,20 +26,18 @@ def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """`moved`: how many a queue. `next_due_us`: the earliest due time still waiting, or None.
-    `buried`: garbage set aside. `more`: the limit was reached, call again. `left_out`: the schedule of each occurrence
-    that was left out, as one before it had not ended."""
+    """The result of promoting tasks that are due."""
 
-    moved: Mapping[str, int]
-    buried: int
-    next_due_us: int | None
+    moved: Mapping[str, int]  # number of tasks moved, by queue
+    buried: int  # number of unreadable items that were set aside as dead
+    next_due_us: int | None  # earliest due time of those that still wait, or None
     now_us: int
-    more: bool
-    left_out: tuple[str, ...] = ()
+    more: bool  # whether the limit was reached, so that the caller should call again
+    left_out: tuple[str, ...] = ()  # the schedule of each occurrence skipped because the one before had not ended
 
 
 def parse_promoted(raw: Raw) -> Promoted:
-    """`[now, next due or "", more 0|1, buried, [queue, count, ...], [schedule, ...]]`"""
+    """Parse `[now, next due or "", more 0|1, buried, [queue, count, ...], [schedule, ...]]`."""
     now, next_due, more, buried, pairs, left_out = raw
     moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
     return Promoted(moved, int(buried), time_or_none(next_due), int(now), bool(more), names_of(left_out))
@@ -47,43 +45,39 @@ def parse_promoted(raw: Raw) -> Promoted:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """`lost`: owners no longer registered. `cancelled`: texts of entries in flight that somebody asked to cancel."""
+    """The result of renewing leases."""
 
-    lost: tuple[str, ...]
-    cancelled: frozenset[bytes]
+    lost: tuple[str, ...]  # owners that are no longer registered
+    cancelled: frozenset[bytes]  # texts of entries in flight whose cancellation was requested
 
 
 parse_renewed = reply(Renewed, names_of, frozenset)
 
 
 class CancelOrder(NamedTuple):
-    """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `ready_us` is its
-    entry's: another task of the same id is not meant. `kill_after_seconds`: after that its process is killed, None for
-    never."""
+    """A running task to cancel, as the script `cancel` leaves it for the node of the task's owner."""
 
     owner: str
     task_id: str
-    ready_us: int
-    kill_after_seconds: float | None
+    ready_us: int  # of the task's entry: a later task with the same id is not meant
+    kill_after_seconds: float | None  # when to kill its process if it still runs; None: never
 
 
 def parse_cancel_order(raw: bytes) -> CancelOrder:
-    """`MILLISECONDS-or-- ID READY OWNER`. Raises ValueError for anything else."""
+    """Parse `MILLISECONDS-or-- ID READY OWNER`. Raises ValueError if the text has another form."""
     kill_after, task_id, ready, owner = text_of(raw).split(" ", 3)
     return CancelOrder(owner, task_id, int(ready), None if kill_after == "-" else int(kill_after) / 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """`alive`: the lease had not run out after all, nothing was done. `settled`: how many of the given
-    outcomes counted. `requeued`: entries as they now stand in their lanes. `dead`: entries set aside. `stale`: texts of
-    outcomes that did not count."""
+    """The result of retiring an owner."""
 
-    alive: bool
-    settled: int
-    requeued: tuple[Entry, ...]
-    dead: tuple[Entry, ...]
-    stale: tuple[bytes, ...] = ()
+    alive: bool  # whether the lease had not run out after all; then nothing was done
+    settled: int  # number of the given outcomes that counted
+    requeued: tuple[Entry, ...]  # entries as they are now in their lanes
+    dead: tuple[Entry, ...]  # entries that were set aside as dead
+    stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes did not count
 
 
 parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries, tuple)
@@ -91,26 +85,20 @@ parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _en
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """`rescues`: doorbells rung for entries for which nobody had rung. `expired`: owners whose lease ran
-    out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
-    earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
-    fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
-    looked at, or None. `undeclared`: schedules that no node declares any more. `watched`: the keys in which new
-    work appears; empty if there are too many. `is_quiet`: none of these keys exists, and there is nothing else to do
-    until one of them does, or until `lease_ends_us`, when the first lease may expire, or None."""
+    """The result of a poller's sweep. Times are Redis time in microseconds."""
 
     now_us: int
-    rescues: int
-    grace_until_us: int
-    expired: tuple[str, ...]
-    next_due_us: int | None
-    walks: bool = False
-    untold: int = 0
-    next_schedule_us: int | None = None
-    undeclared: tuple[str, ...] = ()
-    watched: tuple[str, ...] = ()
-    is_quiet: bool = False
-    lease_ends_us: int | None = None
+    rescues: int  # number of doorbells rung for entries that no producer had rung for
+    grace_until_us: int  # before this time no owner may be retired as expired
+    expired: tuple[str, ...]  # owners whose lease ran out
+    next_due_us: int | None  # earliest due time of the delayed set, or None
+    walks: bool = False  # whether this poller is the one of the fleet that walks
+    untold: int = 0  # number of items of the delayed set that were not adopted yet
+    next_schedule_us: int | None = None  # when the next schedule must be checked, or None
+    undeclared: tuple[str, ...] = ()  # schedules that no node declares any more
+    watched: tuple[str, ...] = ()  # the keys in which new work appears; empty if there are too many
+    is_quiet: bool = False  # no `watched` key exists: there is nothing to do until one does, or until `lease_ends_us`
+    lease_ends_us: int | None = None  # when the first lease may expire, or None
 
 
 parse_swept = reply(
@@ -120,14 +108,14 @@ parse_swept = reply(
 
 @dataclass(frozen=True, slots=True)
 class AdoptedScheduled:
-    """How many items became tasks; queue and reason of each that is dead at once."""
+    """The number of items that became tasks, and queue and reason of each item that is dead at once."""
 
     adopted: int
     dead: tuple[tuple[str, str], ...]
 
 
 def pairs_of_texts(raw: Raw) -> tuple[tuple[str, str], ...]:
-    """A list of texts as pairs."""
+    """Return a list of texts as pairs."""
     return tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
 
 
@@ -135,23 +123,22 @@ parse_adopted_scheduled = reply(AdoptedScheduled, int, pairs_of_texts)
 
 
 class RestoreWord(StrEnum):
-    """What became of a task that stood nowhere: it is back in its lane, it had been cancelled and is ended, it is dead
-    as nothing says which lane is its own; or it is not there, or stands somewhere after all."""
+    """The result of restoring a live task that was in no lane, list or set."""
 
-    RESTORED = "restored"
-    ENDED = "ended"
-    DEAD = "dead"
-    PLACED = "placed"
+    RESTORED = "restored"  # it is back in its lane
+    ENDED = "ended"  # it had been cancelled, and has ended
+    DEAD = "dead"  # it is dead, because its queue is not known
+    PLACED = "placed"  # nothing was done: the task does not live, or is in a lane, list or set after all
 
 
 parse_restored = words_of(RestoreWord)
 
 
 class CancelWord(StrEnum):
-    """What a cancel found: it waited and is ended, it runs and will be told, it is dead, or it is unknown."""
+    """The state in which a cancel found the task."""
 
-    CANCELLED = "cancelled"
-    RUNNING = "running"
+    CANCELLED = "cancelled"  # it waited, and has ended
+    RUNNING = "running"  # it runs, and its worker will be notified
     DEAD = "dead"
     UNKNOWN = "unknown"
 
@@ -161,7 +148,8 @@ parse_cancel = word_of(CancelWord)
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """How many things a bounded call dealt with, and whether there are more: then call again."""
+    """The number of things that a bounded call processed, and whether there are more, so that the caller should call
+    again."""
 
     count: int
     more: bool
@@ -172,26 +160,24 @@ parse_bounded = reply(Bounded, int, bool)
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: texts
-    of entries it holds that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones
-    where none does."""
+    """The reply to a consumer that extends its lease."""
 
-    registered: bool
-    cancelled: frozenset[bytes]
-    shares: tuple[QueueShare, ...]
+    registered: bool  # whether the consumer is still registered; if not, the rest is empty
+    cancelled: frozenset[bytes]  # texts of entries that it holds whose cancellation was requested
+    shares: tuple[QueueShare, ...]  # how the fleet's masters serve its queues; plain ones if no master does
 
 
 class ClassicSource(NamedTuple):
-    """A key to take from. `queue`: where its items go, "" where each says itself. `task`: what each item is the one
-    argument of, "" where each says itself."""
+    """A key from which items are taken."""
 
     key: str
-    queue: str = ""
-    task: str = ""
+    queue: str = ""  # where its items go; "" if each item states its queue
+    task: str = ""  # the task whose one argument each item is; "" if each item states its task
 
 
 class FromSource(NamedTuple):
-    """What one call took from a source, what it left there, and what is wrong with the source ("": nothing)."""
+    """The number of items that a call took from a source and left there, and what is wrong with the source ("":
+    nothing)."""
 
     taken: int
     left: int
@@ -200,16 +186,14 @@ class FromSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdoptedClassic:
-    """What was taken from sources, in their order. `on_duty`: whether this poller is the one that listens for the
-    fleet. `next_due_us`: of what waits in sorted sets. `more`: there is more to take now. `dead`: queue and reason of
-    each item that is dead at once."""
+    """The result of adopting items from classic sources."""
 
     now_us: int
-    on_duty: bool
-    next_due_us: int | None
-    more: bool
-    sources: tuple[FromSource, ...]
-    dead: tuple[tuple[str, str], ...]
+    on_duty: bool  # whether this poller is the one that listens for the fleet
+    next_due_us: int | None  # of the items that wait in sorted sets
+    more: bool  # whether there are more items to take now
+    sources: tuple[FromSource, ...]  # in the order of the call
+    dead: tuple[tuple[str, str], ...]  # queue and reason of each item that is dead at once
 
 
 def _of_sources(raw: Raw) -> tuple[FromSource, ...]:
