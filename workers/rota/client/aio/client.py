@@ -1,4 +1,4 @@
-"""The application's client: enqueues tasks and asks about them."""
+"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -55,11 +55,15 @@ R = TypeVar("R")
 
 
 class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
-    """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
+    """A client for asyncio, for one namespace of one server.
 
-    The arguments are those of `Client`; `redis` is a client of asyncio, such as `redis.asyncio.Redis`. It belongs to
-    the event loop that uses it first, and to another one only when that was closed. `await aclose()`, or use it as an
-    async context manager, when it is not needed any more.
+    The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
+    tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
+    event loop that uses it first, and another loop may use it only after that loop was closed. Close it with `aclose`,
+    or use it as an async context manager:
+
+        async with rota.AsyncClient("redis://localhost:6379/0") as client:
+            handle = await client.enqueue(resize.call(7))
     """
 
     def __init__(
@@ -77,9 +81,14 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         redis_credentials: CredentialProvider | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
-        namespace that is not, TypeError for an `on_commit` that takes no callback, a `redis` that cannot be used, or
-        both `redis` and `redis_url`."""
+        """Check the arguments. The first call connects.
+
+        Raises:
+            ValueError: If the URL, the durability or the timeout is not valid.
+            InvalidName: If the namespace is not valid.
+            TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both
+                `redis` and `redis_url` are given.
+        """
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
@@ -91,7 +100,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         self._sender = Sender(self._command, self._handles, self._driver.doubt, seconds, confirmed, repeats=REPEATS)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
-    # Producing
+    # Enqueueing
 
     @overload
     async def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> AsyncHandle[R]: ...
@@ -120,18 +129,33 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> "AsyncHandle[Any] | AsyncChainHandle | AsyncGroupHandle":
-        """Enqueue one call, a chain or a group; or a task by its name: `queue` is required for one not declared in this
-        process.
+        """Enqueue one call, a chain, a group, or a task by its name, and return its handle.
 
-        Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
-        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
-        it was accepted and its durability was not confirmed.
+        A task that is named needs `queue`, unless this process declares it. For example:
 
-        It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends
-        nothing and raises RuntimeError.
+            handle = await client.enqueue(resize.call(7))
+            handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
 
-        Cancelled, it goes on as CancelledError, whose cause is Uncertain when it was sent (`Uncertain.behind` finds it,
-        and it can be repeated exactly), and Unavailable when it was not.
+        The call is sent before this method returns, so it cannot wait for a commit: if `on_commit` does not call back
+        at once, because a transaction is open, nothing is sent and RuntimeError is raised.
+
+        If the await is cancelled, CancelledError has Uncertain as its cause if the call was sent (`Uncertain.behind`
+        finds it, and can repeat the call exactly), and Unavailable if it was not.
+
+        Raises:
+            InvalidArguments: If the arguments are not JSON, or do not fit the signature. Nothing was sent.
+            InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing. Nothing was
+                sent.
+            PayloadTooLarge: If the body is larger than `max_payload_kb`. Nothing was sent.
+            TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type. Nothing was
+                sent.
+            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`. Nothing was
+                sent.
+            Unavailable: If the server cannot be reached or refused. The call was not accepted.
+            ServerFull: If the server has no memory left. The call was not accepted.
+            Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
+                not confirmed in time. The error can repeat the call exactly.
+            GroupEnded: If a group of this id ended or was cancelled before all its members were accepted.
         """
         if positional:
             raise TypeError(why_not_positional(what, positional))
@@ -143,58 +167,86 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
     ) -> list[AsyncHandle[R]]:
-        """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
+        """Enqueue many calls in order, some hundreds per round trip, and return their handles in the same order.
 
-        Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
-        `progress` is given how many were accepted, and of how many, after each 4,000; True draws a bar.
+        All calls are checked before any is sent. Those with `front=True` are sent after the others, the last one first,
+        so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
+        and their total after every 4,000 calls at most; True draws a bar in the terminal.
 
-        Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
+        Raises:
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `enqueue` does, with the number of
+                the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
+                were accepted before; the calls after the failed ones were not sent.
         """
         tasks = await in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(await self._send(there, on_commit, progress))
 
     async def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
-        """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
+        """Enqueue a task by its name, due `delay` seconds from now, and return its id.
+
+        The signature is that of the classic producers; new code calls `enqueue`. Raises the errors of `enqueue`.
+        """
         return (await self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "AsyncGroupHandle":
-        """The handle of a group, to look at it, add to it, wait for it, cancel it. Asks nothing. Raises InvalidName."""
+        """Return the handle of a group, to inspect it, add to it, wait for it or cancel it. Sends nothing.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+        """
         return self._flows.group(group_id)
 
     async def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "AsyncGroupHandle":
-        """Enqueue a task for each item, as a group, as room comes: see `rota.map`, which takes and raises the same."""
+        """Enqueue a task for each item, as a group, a limited number at a time.
+
+        See `rota.map`, which has the same options and raises the same errors.
+        """
         return await self._flows.map(task, items, options)
 
-    # Consuming
+    # Taking tasks
 
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "AsyncConsumer":
-        """Take tasks of these queues with `async with` and `async for`, at most `limit` (up to 500) at a time: see
-        `AsyncConsumer`. It is registered when it is entered.
+        """Return a consumer, which takes tasks of these queues in this process, at most `limit` (1 to 500) at a time.
 
-        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
-        Raises InvalidName, TypeError or ValueError.
+        See `AsyncConsumer`. It is registered when it is entered with `async with`:
+
+            async with client.consumer("mail", limit=10) as tasks:
+                async for task in tasks:
+                    async with task:
+                        send(*task.args)
+
+        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), other workers get its
+        tasks.
+
+        Raises:
+            InvalidName: If a queue is not a valid name.
+            TypeError: If `limit` or `lease_seconds` has a wrong type.
+            ValueError: If `limit` or `lease_seconds` is out of range.
         """
-        # Imported only here: it brings what a program that only enqueues does without.
+        # Imported only here: a program that only enqueues does not need it.
         from rota.client.consumer.lease import terms_of  # noqa: PLC0415
 
         return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb))
 
     @property
     def schedules(self) -> "AsyncSchedules":
-        """What is enqueued periodically, to be looked at and steered: see `AsyncSchedules`."""
-        from rota.client.aio.schedules import AsyncSchedules  # noqa: PLC0415 - as above
+        """The schedules of the fleet, to list, change and run: see `AsyncSchedules`."""
+        from rota.client.aio.schedules import AsyncSchedules  # noqa: PLC0415 - only those who use it load it
         from rota.client.schedule_steps import ScheduleSteps  # noqa: PLC0415
 
         return AsyncSchedules(self, self._driver, ScheduleSteps(self.namespace, self._max_payload_kb))
 
-    # Looking
+    # Inspecting
 
     async def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
-        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
-        `unknown`, with the reason in `error`."""
+        """Return the status of a task, with its arguments if `args` is true.
+
+        Raises nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        """
         try:
             return await self._driver.follow(looking_at(self._driver.store, task_id, args=args))
         except RotaError as error:
@@ -203,26 +255,46 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     async def peek(
         self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
-        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+        """Return the first tasks in one state, of a queue or of all queues, at most `limit` of them.
 
-        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
-        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
+        `state` is `ready` (in the order of their lanes), `scheduled` (next due first), `running` or `dead` (latest
+        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. Nothing
+        beyond these tasks is read; if some are filtered out, the search ends after 10,000.
+
+        Raises:
+            ValueError: If the state or the limit is not valid.
+            TypeError: If the limit is not a whole number.
+            InvalidName: If the queue or the task name is not valid.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
         """
         return await self._driver.follow(peeking(self._driver.store, queue, state, task, limit))
 
     async def queues(self) -> list[QueueCounts]:
-        """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
+        """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return await self._driver.follow(find_queues(self._driver.store))
 
     async def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
     ) -> "Explanation":
-        """The next `n` claims in order, up to 1,000, of each pool or of the one named, and why it is these; of a queue
-        or a task why it is not among them, and when it could be.
+        """Return the next `n` claims (1 to 1,000) of each pool, or of the pool that is named, in order and with their
+        reasons.
 
-        The claim itself is run over a copy: nothing is changed. Raises InvalidName, TypeError, ValueError for a number
-        that is none or a pool that no master has, else as `cancel`.
+        For a `queue` or a `task_id`, it also explains why they are not among these claims, and when they could be. The
+        script that claims runs on a copy of the data, so nothing changes.
+
+        Raises:
+            InvalidName: If the queue, the pool or the id is not a valid name.
+            TypeError: If `n` is not a whole number.
+            ValueError: If `n` is out of range, if both a queue and a task are named, or if no running master has this
+                pool.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
         """
         return await self._driver.follow(explaining(self._driver.store, n, queue, task_id, pool))
 
@@ -234,81 +306,133 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         task: str | None = None,
         timeout: Duration | None = None,
     ) -> AsyncTaskEvents:
-        """Follow task events on a connection of its own, with `async for`, of one queue or one task if that is named.
+        """Follow task events with `async for`, over a connection of its own, optionally of one queue or of one task
+        name.
 
-        It begins at its place, or raises why it cannot, when it is entered with `async with`, else at the first event.
+        The reader takes its position, or raises, when it is entered with `async with`, and otherwise at the first
+        event:
 
-        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
-        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as
-        `AsyncTaskEvents` says.
+            async with client.events(queue="mail", timeout=60) as events:
+                async for event in events:
+                    print(event)
+
+        `after` is the `id` of the last event that was processed, to continue behind it; "0" for all events that are
+        kept; None for those that happen from now on. `timeout` limits the wait for the next event, in seconds or as a
+        timedelta: None waits forever, and 0 returns only events that are there already.
+
+        Raises:
+            InvalidName: If the queue or the task name is not valid.
+            ValueError: If `after` is not the id of an event.
+            EventsOff: If no fleet of the namespace writes task events.
+            Unavailable: If the server cannot be reached or refused. For the errors of iteration, see `AsyncTaskEvents`.
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
             interceptor.run(
                 self.namespace, self._driver.store.events("$", BATCH)
-            )  # raises: it answers no such question
+            )  # This raises, since a stand-in has no events.
         return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
-    # Steering
+    # Waiting and changing
 
     async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
-        it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
+        """Wait until a task has ended, whether it succeeded or not, and return its status.
 
-        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
-        server does not let this user ask.
+        The state is `unknown` if nothing is known of the task (any more). The wait goes on while the server is away.
+        `timeout` is in seconds or a timedelta; None waits as long as it takes.
+
+        Raises:
+            WaitTimeout: If the task has not ended in time. This is a TimeoutError; the task goes on.
+            InvalidName: If the id is not a valid name.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
         """
         return status_of(task_id, await self._state(Goal.END, task_id, timeout))
 
     async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended, and return its status; it may be claimed a little
-        before its function is called, and given back without. Waits and raises as `wait`."""
+        """Wait until a worker has claimed the task, or the task has ended, and return its status.
+
+        The task may be claimed shortly before its function is called, and returned to its queue without that.
+
+        Raises:
+            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+        """
         return status_of(task_id, await self._state(Goal.START, task_id, timeout))
 
     async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
-        """Wait until a task has ended, and return what its function returned. Waits as `wait`.
+        """Wait until a task has ended, and return what its function returned. The wait goes on while the server is
+        away.
 
-        Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
-        and there is no result; and as `wait`.
+        Raises:
+            TaskDead: If the task is dead. Its `epitaph` describes how it died.
+            TaskCancelled: If the task was cancelled, or purged with its queue.
+            TaskExpired: If no worker started the task before it expired.
+            ResultNotStored: If the task is done without a stored result, or nothing is known of it. The message has the
+                reason.
+            WaitTimeout, InvalidName, Unavailable: As `wait` does.
         """
         found = await self._state(Goal.RESULT, task_id, timeout)
         return result_of(status_of(task_id, found), found.result)
 
     async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
-        """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that
-        it is dead or unknown.
+        """Cancel a task, and return what it was doing.
 
-        `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
-        for a time that is none, Unavailable or Uncertain.
+        A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A
+        task that is `dead` or `unknown` stays so. If `kill_after` is given, in seconds or as a timedelta, the worker is
+        killed if the task still runs so long after the worker was notified.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
         return await self._driver.run(cancelling(self._driver.store, task_id, kill_after), [task_id])
 
     async def pause(self, queue: str) -> bool:
-        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        """Pause a queue, so that no worker claims from it, and return False if it was paused already.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         check_queue(queue)
         return await self._driver.run(self._driver.store.pause(queue)) > 0
 
     async def resume(self, queue: str) -> bool:
-        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        """Resume a queue, so that workers claim from it again, and return False if it was not paused.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         check_queue(queue)
         return await self._driver.run(self._driver.store.resume(queue)) > 0
 
     async def revive(self, task_id: str) -> bool:
-        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        """Put a dead task back in its lane with its failures reset, and return False if it is not dead.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         require_name("id", task_id)
         return await self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
 
     async def purge_dead(self, task_id: str) -> bool:
-        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        """Delete a dead task permanently, and return False if it is not dead.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         require_name("id", task_id)
         return await self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
 
-    # What the methods above have in common
+    # Helpers of the methods above
 
     @cached_property
     def _flows(self) -> "AsyncFlows":
-        from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - as above
+        from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - only those who use it load it
         from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
@@ -316,7 +440,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         return AsyncFlows(self, self._driver, terms, self._on_commit)
 
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for a task, and for those that it follows."""
+        """Wait for a task, and before that for the tasks that it follows."""
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)

@@ -1,4 +1,4 @@
-"""What a client does with chains and groups."""
+"""The methods of a client for chains and groups."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -38,7 +38,7 @@ from rota.tasks.options import require_name
 
 
 class AsyncFlows:
-    """Chains and groups through one client, which says what it raises."""
+    """Chains and groups through one client, whose docstrings name the errors."""
 
     def __init__(
         self, client: AsyncTaskAccess, driver: AsyncDriver, terms: FlowTerms, on_commit: OnCommit | None
@@ -49,7 +49,7 @@ class AsyncFlows:
         self._on_commit = on_commit
 
     async def enqueue(self, what: Any, on_commit: OnCommitOption) -> AsyncChainHandle | AsyncGroupHandle:
-        """Enqueue a chain or a group. Raises TypeError for what is neither."""
+        """Enqueue a chain or a group. Raises TypeError if `what` is neither."""
         members = await in_portions(self._terms.checks.all_of(what))
         flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
         on_commit = self._on_commit if on_commit is ... else on_commit
@@ -60,11 +60,11 @@ class AsyncFlows:
         return handle
 
     def group(self, group_id: str) -> AsyncGroupHandle:
-        """See `AsyncClient.group`."""
+        """Return the handle of a group: see `AsyncClient.group`."""
         return AsyncGroupHandle(require_name("id", group_id), duplicate=False, flows=self)
 
     async def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> AsyncGroupHandle:
-        """See `rota.map`."""
+        """Enqueue a task for each item: see `rota.map`."""
         plan, count = plan_of(options), count_of(items)
         if self._on_commit is not None:
             check_nothing_waits(self._on_commit, MAP_AT_ONCE)
@@ -79,24 +79,24 @@ class AsyncFlows:
     async def add(
         self, group_id: str, members: Iterable[Call[Any] | CallChain]
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """See `AsyncGroupHandle.add`."""
+        """Add members to a group: see `AsyncGroupHandle.add`."""
         prepared = await in_portions(self._terms.checks.members(members_of(members)))
         return await self._driver.send(MembersSending(self._terms, prepared, self._member_handle, group_id).send())
 
     async def status(self, group_id: str) -> GroupStatus:
-        """See `AsyncGroupHandle.status`."""
+        """Return the status of a group: see `AsyncGroupHandle.status`."""
         return await self._driver.follow(looking_at_group(self._terms.store, group_id))
 
     async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
-        """See `AsyncGroupHandle.wait`."""
+        """Wait until a group has ended: see `AsyncGroupHandle.wait`."""
         await self._driver.wait_for_group(GroupQuestion(group_id), timeout)
         return await self.status(group_id)
 
     async def cancel(self, group_id: str) -> bool:
-        """See `AsyncGroupHandle.cancel`."""
+        """Cancel a group: see `AsyncGroupHandle.cancel`."""
         steps, answer = cancelling_group(self._terms.store, group_id), None
         try:
-            while True:  # each of its commands has all the time of a call: they may be many
+            while True:  # Each command has the full timeout of a call, since a large group takes many commands.
                 answer = await self._driver.run(steps.send(answer))
         except StopIteration as end:
             is_known: bool = end.value

@@ -15,7 +15,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AsyncTaskAccess(Protocol):
-    """A client, as far as the handle of a task needs it."""
+    """The part of a client that the handle of a task uses."""
 
     async def status(self, task_id: str, *, args: bool = False) -> TaskStatus: ...
     async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
@@ -26,10 +26,10 @@ class AsyncTaskAccess(Protocol):
 
 @dataclass(frozen=True, init=False)
 class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
-    """An enqueued task; `R_co` is what its function returns.
+    """An enqueued task. `R_co` is the type that its function returns.
 
-    `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
-    id, and this call added nothing.
+    The call added nothing if `duplicate` is true: a task with this id existed, or another one held the unique key. Then
+    `id` is the id of that task.
     """
 
     id: str
@@ -37,45 +37,67 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
     client: AsyncTaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
-        # By hand, in half the time: frozen dataclasses set each field through a call.
+        # Setting the fields here takes half the time: a frozen dataclass sets each field through a call.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate
         fields["client"] = client
 
     async def status(self) -> TaskStatus:
-        """Where the task stands now. Never raises: see `AsyncClient.status`."""
+        """Return the current status of the task. Raises nothing: see `AsyncClient.status`."""
         return await self.client.status(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the task has ended, however that may be; returns its status. Raises as `AsyncClient.wait`."""
+        """Wait until the task has ended, whether it succeeded or not, and return its status.
+
+        Raises:
+            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+        """
         return await self.client.wait(self.id, timeout)
 
     async def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended; returns its status. Raises as
-        `AsyncClient.wait`."""
+        """Wait until a worker has claimed the task, or the task has ended, and return its status.
+
+        Raises:
+            WaitTimeout, Unavailable: As `wait` does.
+        """
         return await self.client.wait_started(self.id, timeout)
 
     async def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait until the task has ended, and return what its function returned. Raises as `AsyncClient.result`."""
+        """Wait until the task has ended, and return what its function returned.
+
+        Raises:
+            TaskDead: If the task is dead. Its `epitaph` describes how it died.
+            TaskCancelled: If the task was cancelled, or purged with its queue.
+            TaskExpired: If no worker started the task before it expired.
+            ResultNotStored: If the task is done without a stored result, or nothing is known of it.
+            WaitTimeout, Unavailable: As `wait` does.
+        """
         returned: R_co = await self.client.result(self.id, timeout)
         return returned
 
     async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `AsyncClient.cancel`."""
+        """Cancel the task, and return what it was doing: see `AsyncClient.cancel`.
+
+        Raises:
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call may be repeated.
+        """
         return await self.client.cancel(self.id, kill_after)
 
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
-"""A task of a chain that stands so has the next one behind it, or had: `unknown` is one that is not remembered."""
+"""The states of a task after which the chain has gone on. A task that the server no longer remembers is `unknown`."""
 
 
 @dataclass(frozen=True)
 class AsyncChainHandle(KnowsForeignNames, place="handle"):
-    """An enqueued chain: the `ids` of its tasks, in order.
+    """An enqueued chain. `ids` are the ids of its tasks, in order.
 
-    `duplicate`: the first one's id was live already, or its unique key was held: then nothing of the chain was added,
-    and `ids` has the one that stays.
+    The call added nothing if `duplicate` is true: a task with the first id existed, or another one held its unique key.
+    Then `ids` has only the id of that task.
     """
 
     ids: tuple[str, ...]
@@ -84,11 +106,11 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
 
     @property
     def id(self) -> str:
-        """The id of its first task."""
+        """The id of the first task."""
         return self.ids[0]
 
     async def status(self) -> TaskStatus:
-        """The status of the task at which the chain stands, or with which it ended. Never raises."""
+        """Return the status of the task that the chain has reached, or with which it ended. Raises nothing."""
         for task_id in self.ids:
             found = await self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -96,8 +118,13 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended; returns the status of the task with which it did: the last one, or the first
-        that was not done. Waits and raises as `AsyncClient.wait`."""
+        """Wait until the chain has ended, and return the status of the last task, or of the first one that was not
+        done.
+
+        Raises:
+            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+        """
         left = TimeLeft(timeout)
         for task_id in self.ids:
             found = await self.client.wait(task_id, left.seconds())
@@ -106,9 +133,16 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """Cancel the task at which the chain stands, which drops the rest, unless it `running` is done before it hears
-        of it: see `AsyncClient.cancel`."""
-        for task_id in self.ids:  # in order: one that is not there any more has the next one behind it
+        """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
+
+        If it was `running` and is done before it is notified, the chain goes on: see `AsyncClient.cancel`.
+
+        Raises:
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time. The call may be repeated.
+        """
+        for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
             word = await self.client.cancel(task_id, kill_after)
             if word is not CancelWord.UNKNOWN:
                 break
@@ -116,7 +150,7 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
 
 
 class AsyncGroupAccess(Protocol):
-    """The groups of a client, as far as the handle of one needs them."""
+    """The part of a client that the handle of a group uses."""
 
     client: AsyncTaskAccess
 
@@ -130,7 +164,10 @@ class AsyncGroupAccess(Protocol):
 
 @dataclass(frozen=True)
 class AsyncGroupHandle(KnowsForeignNames, place="handle"):
-    """A group. `duplicate`: a group of this id had all its members already, or has ended: nothing was added."""
+    """A group of tasks and chains.
+
+    The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.
+    """
 
     id: str
     duplicate: bool
@@ -138,25 +175,48 @@ class AsyncGroupHandle(KnowsForeignNames, place="handle"):
 
     @property
     def client(self) -> AsyncTaskAccess:
-        """The client that it goes through."""
+        """The client through which the handle works."""
         return self.flows.client
 
     async def status(self) -> GroupStatus:
-        """Where the group stands; `unknown` when it ended a minute ago, or never was. Raises as
-        `AsyncClient.cancel`."""
+        """Return the status of the group: `unknown` if it ended more than a minute ago, or never existed.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return await self.flows.status(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> GroupStatus:
-        """Wait until the group has ended: all its members, and what follows is enqueued; `unknown` as of `status`.
-        Waits and raises as `AsyncClient.wait`."""
+        """Wait until all members have ended and the task that follows is enqueued, and return the status of the group.
+
+        Raises:
+            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            Uncertain: If the server did not send the final status in time.
+        """
         return await self.flows.wait(self.id, timeout)
 
     async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded,
-        else as `AsyncClient.enqueue_many`."""
+        """Add members to a group that has not ended, and return a handle of each. A member of the group may do this
+        too.
+
+        Raises:
+            GroupEnded: If the group has ended, was cancelled, or is not known.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `AsyncClient.enqueue_many` does,
+                with the number of the member. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: As `AsyncClient.enqueue_many` does.
+        """
         return await self.flows.add(self.id, members)
 
     async def cancel(self) -> bool:
-        """Cancel all members that have not ended, those that run too; neither `then` nor `on_dead` is enqueued. False
-        when it has ended, or never was. Raises as `AsyncClient.cancel`; it may be repeated."""
+        """Cancel all members that have not ended, including those that run, and return False if the group has ended or
+        is unknown.
+
+        Neither `then` nor `on_dead` is enqueued. The call may be repeated.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return await self.flows.cancel(self.id)
