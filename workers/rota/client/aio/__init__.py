@@ -1,4 +1,4 @@
-"""The client for asyncio: the decisions are those of the one that blocks, the connections are its own."""
+"""The client for asyncio. It shares its decisions with the blocking client, and has its own connections."""
 
 from rota.client.aio.client import AsyncClient
 from rota.client.aio.event_stream import AsyncTaskEvents

@@ -1,5 +1,7 @@
-"""The consumer for asyncio. What it does is done by the one that blocks, in threads: so a lease is renewed on time, and
-no task runs twice, also when the program's event loop is held up."""
+"""The consumer for asyncio, which runs a blocking consumer in threads.
+
+So the lease is renewed in time, and no task runs twice, even when the program's event loop is blocked.
+"""
 
 import asyncio
 import threading
@@ -22,28 +24,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncLeasedTask(ClaimedTask):
-    """A task that this process holds, until it is settled or the lease is lost: as LeasedTask, but that it is settled
-    by awaiting, and a context by `async with`. A settlement whose await is cancelled goes on by itself."""
+    """A task that this process holds until it is settled or the lease is lost.
+
+    It is like LeasedTask, except that its methods are awaited and that it is a context manager for `async with`. A
+    settlement goes on in its thread if the await is cancelled.
+    """
 
     @classmethod
     def of(cls, task: LeasedTask) -> Self:
-        """The same task."""
+        """Return this task for asyncio."""
         return cls(*(getattr(task, each.name) for each in fields(task)))
 
     async def done(self, result: object = None) -> None:
-        """End it: it is done. Raises as `LeasedTask.done`."""
+        """Report the task as done, with its result. Raises as `LeasedTask.done`."""
         await self._settle(self._when_done(result))
 
     async def retry(self, delay: Duration | None = None) -> None:
-        """End this attempt as failed. Raises as `LeasedTask.retry`."""
+        """Report the attempt as failed, so that the task is retried. Raises as `LeasedTask.retry`."""
         await self._settle(self._when_retried(delay))
 
     async def dead(self, why: str = "") -> None:
-        """End it as dead, without another attempt. Raises as `done`."""
+        """Report the task as dead, without another attempt. Raises as `LeasedTask.done`."""
         await self._settle(self._when_failed(Dead(why)))
 
     async def release(self) -> None:
-        """Give it back to the head of its lane; that counts as no failure. Raises as `done`."""
+        """Return the task to the head of its lane, which does not count as a failure. Raises as `LeasedTask.done`."""
         await self._settle(Release())
 
     async def __aenter__(self) -> Self:
@@ -52,8 +57,10 @@ class AsyncLeasedTask(ClaimedTask):
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> bool:
-        """Settle the task, unless the block has done so: as `LeasedTask.__exit__`. `asyncio.CancelledError` releases
-        it, and goes on its way."""
+        """Settle the task, unless the block has done so, by the rules of `LeasedTask.__exit__`.
+
+        `asyncio.CancelledError` releases the task, and leaves the block.
+        """
         outcome = self._at_exit(error)
         if outcome is None:
             return False
@@ -66,10 +73,10 @@ class AsyncLeasedTask(ClaimedTask):
 
 
 class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
-    """Leased tasks of one queue or several: `AsyncClient.consumer` makes it. See `Consumer`.
+    """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
-    `async with` registers it, and gives back at its end what is held. Iterating waits until there is a task, and ends
-    after `stop`. A task that came when nobody waited any more is the first that the next one gets.
+    `async with` registers the consumer, and at its end returns the tasks that it holds. Iteration waits for a task, and
+    ends after `stop`. If an await is cancelled, the task that it would have received goes to the next one.
     """
 
     def __init__(self, driver: Driver, terms: Terms) -> None:
@@ -79,11 +86,11 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._coming: asyncio.Future[LeasedTask | None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Registers. Raises Unavailable or Uncertain."""
+        """Register the consumer. Raises Unavailable or Uncertain."""
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        except asyncio.CancelledError:  # nobody will leave what was entered meanwhile: its lease would be renewed on
+        except asyncio.CancelledError:  # The block never runs, so nothing else would end the renewal of the lease.
             registering.add_done_callback(self._leave)
             raise
         return self
@@ -93,11 +100,12 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
     @property
     def owner(self) -> str:
-        """Under which name it holds tasks now: see `Consumer.owner`."""
+        """The name under which the consumer holds tasks now: see `Consumer.owner`."""
         return self._entered.owner
 
     async def __anext__(self) -> AsyncLeasedTask:
-        """Wait for a task. Raises as `Consumer`, and StopAsyncIteration after `stop` or `aclose`."""
+        """Wait for a task and return it. Raises as `Consumer.__next__`, and StopAsyncIteration after `stop` or
+        `aclose`."""
         consumer = self._entered
         if self._coming is None:
             self._coming = _in_thread(lambda: next(consumer, None))
@@ -111,18 +119,18 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         return AsyncLeasedTask.of(task)
 
     def stop(self) -> None:
-        """Have iteration end. What is held stays so, and may be settled."""
+        """End iteration. Tasks that are held stay held, and may be settled."""
         self._entered.stop()
 
     async def aclose(self) -> None:
-        """Stop, and give back what is held. May be repeated."""
+        """Stop, and return the tasks that are held to their lanes. The call may be repeated."""
         await _in_thread(self._close)
 
     def _register(self) -> None:
         self._consumer = self._driver.consumer(self._terms)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
-        registering.exception()  # that nobody asks for it is no fault
+        registering.exception()  # Retrieve the exception, or asyncio would log that nobody did.
         _in_thread(self._close)
 
     def _close(self) -> None:
@@ -138,10 +146,12 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
 
 def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
-    """Return the future of what the function returns or raises in a thread of its own. Nobody waits for the thread when
-    the program ends, as is done for the threads of asyncio."""
+    """Call the function in a thread of its own, and return a future of its result.
+
+    The program does not wait for the thread when it ends, as it would for the threads of asyncio.
+    """
     ended: Future[T] = Future()
-    ended.set_running_or_notify_cancel()  # from here on a cancelled await leaves the thread to its work
+    ended.set_running_or_notify_cancel()  # From here on the thread goes on even if the await is cancelled.
 
     def run() -> None:
         try:

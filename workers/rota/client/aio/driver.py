@@ -1,5 +1,7 @@
-"""What an asyncio client sends, asks and waits by, in one event loop. Long work is done in portions, between which
-others run."""
+"""The connections of an asyncio client, and its calls on them, in one event loop.
+
+Long work yields to the event loop from time to time.
+"""
 
 import asyncio
 import os
@@ -31,46 +33,49 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-REPEATS: Final = "await arepeat()"  # what callers write to repeat an enqueue that is in doubt
+REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue of which they do not know whether it was accepted.
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
     "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # calls that are prepared: some milliseconds
+_AT_ONCE: Final = 100  # Calls that are prepared before the loop goes on; this takes some milliseconds.
 
 
 class Connections:
-    """Those of one client, made in the loop that runs."""
+    """The connections of one client in the event loop that is running."""
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store) -> None:
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()
         self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
-        self.confirming = AioPool(endpoint, seconds)  # WAIT holds up what comes behind it
+        self.confirming = AioPool(endpoint, seconds)  # A separate connection, as WAIT blocks all later commands.
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
     @property
     def is_over(self) -> bool:
-        """Whether they are of no use any more: their loop was closed, or they are the parent's of a fork."""
+        """Whether the connections can no longer be used: their loop was closed, or they belong to the parent of a
+        fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
     async def settle(self) -> None:
-        """Wait until all that was closed has ended."""
+        """Wait until all connections that were closed have ended."""
         await self.waiting.settle()
         await self._endpoint.settle()
 
     def close(self) -> None:
-        """Close all of them, in their own loop."""
+        """Close all connections. Must be called in their own loop."""
         self.waiting.close()
         self.pool.close()
         self.confirming.close()
 
 
 class AsyncDriver:
-    """The connections of a client to one namespace of one server, as `Driver`. They belong to the event loop that uses
-    them first, and to another one only when that was closed."""
+    """The connections of a client to one namespace of one server, like `Driver`.
+
+    They belong to the event loop that uses them first, and to another loop only after that one was closed.
+    """
 
     def __init__(
         self,
@@ -80,7 +85,7 @@ class AsyncDriver:
         namespace: str,
         timeout_seconds: float,
     ) -> None:
-        """Connects at the first call. Raises as `Driver`."""
+        """Check the arguments; the first call connects. Raises as `Driver`."""
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
@@ -95,21 +100,21 @@ class AsyncDriver:
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
-            await asyncio.sleep(0)  # it closes in this step
+            await asyncio.sleep(0)  # The callback that closes them runs in this step of the loop.
             await there.settle()
 
     def close(self) -> None:
-        """Close the connections, from whichever thread. May be repeated; a later call connects again."""
+        """Close the connections, from any thread. May be repeated; a later call connects again."""
         there, self._connections = self._connections, None
         if there is not None and not there.is_over:
             there.loop.call_soon_threadsafe(there.close)
 
     def interceptor(self) -> Interceptor | None:
-        """Return the stand-in of the server, if there is one."""
+        """Return the stand-in for the server, if there is one."""
         return interception.interceptor
 
     async def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command, which is about these tasks, and return its answer."""
+        """Send a command about the tasks `ids`, and return its reply."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -123,7 +128,7 @@ class AsyncDriver:
         return value_of(answer, ids)
 
     async def follow(self, steps: Steps[T], /) -> T:
-        """Send the commands of the steps, all by one deadline, and return what the steps return."""
+        """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
         deadline = time.monotonic() + self.timeout_seconds
         answer: Any = None
         try:
@@ -140,7 +145,7 @@ class AsyncDriver:
         return await self.drive(sending)
 
     async def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check the names of tasks that this process does not declare, each once."""
+        """Send an enqueue, and check task names that this process does not declare, each name once."""
         handles = await self._driven(sending)
         if self.warned.to_check:
             names = self.warned.names_to_check()
@@ -156,7 +161,7 @@ class AsyncDriver:
                 pool, line = here.pool if exchange.confirmation is None else here.confirming, None
                 try:
                     line = await pool.ready(exchange)
-                    answers = await pool.exchange(line, exchange)  # sends by its first step
+                    answers = await pool.exchange(line, exchange)  # Sends before it first yields to the loop.
                 except Unavailable as error:
                     exchange = sending.throw(error)
                 except asyncio.CancelledError as cancelled:
@@ -168,15 +173,16 @@ class AsyncDriver:
             return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error of an enqueue that is in doubt."""
+        """Return the error of an enqueue that may have been accepted."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed."""
+        """Wait until the event of the question has happened. Raises WaitTimeout, or Unavailable if the client is
+        closed."""
         return await self._here().waiting.wait(question, timeout)
 
     async def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
-        """Wait for room in a group, or for its end."""
+        """Wait until the group has room, or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, question)
         found = await self.wait(question, timeout)
@@ -184,7 +190,7 @@ class AsyncDriver:
         return found
 
     def consumer(self, terms: "Terms") -> "AsyncConsumer":
-        """Return a consumer of these terms, which were checked. Raises TypeError without a URL."""
+        """Return a consumer of these terms, which were checked. Raises TypeError if the client has no URL."""
         from rota.client.aio.consumer import AsyncConsumer  # noqa: PLC0415 - as in Driver
 
         if self._url is None:
@@ -213,17 +219,16 @@ class AsyncLifecycle:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
-        anew."""
+        """Close the connections. Waiting calls raise Unavailable. May be repeated; a later call connects again."""
         await self._driver.aclose()
 
     def close_soon(self) -> None:
-        """Close the connections, from whichever thread."""
+        """Close the connections soon, from any thread."""
         self._driver.close()
 
 
 async def in_portions(things: Iterable[T]) -> list[T]:
-    """Return all of them; the loop goes on after each hundred."""
+    """Return all items of the iterable, and yield to the event loop after each hundred."""
     made: list[T] = []
     for thing in things:
         made.append(thing)
@@ -235,14 +240,14 @@ async def in_portions(things: Iterable[T]) -> list[T]:
 async def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], Awaitable[list[H]]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send what is awaited now. Raises RuntimeError where `on_commit` would have it wait."""
-    del expected  # of a client that blocks: its callers go on before the commit
+    """Send at once. Raises RuntimeError if `on_commit` would delay the enqueue until a commit."""
+    del expected  # Only a blocking client returns handles before the commit.
     check_nothing_waits(on_commit)
     return await send(waiting)
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """Return what an enqueue raises for which nobody waits any more."""
+    """Return the error of an enqueue whose await was cancelled."""
     try:
         sending.throw(Cut(is_sent=is_sent))
     except (Unavailable, Uncertain) as cause:

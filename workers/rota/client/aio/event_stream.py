@@ -1,4 +1,4 @@
-"""Task events for asyncio: what is read, and what follows from it, is that of the reader that blocks."""
+"""Task events for asyncio. The pages, and the decisions based on them, are shared with the blocking reader."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,13 +14,14 @@ from rota.server.server_errors import ServerError
 
 
 class AsyncTaskEvents(AsyncIterator[TaskEvent]):
-    """Task events in their order, for one task of asyncio. Ends and raises as `TaskEvents` does.
+    """An asynchronous iterator over task events, in their order, for one asyncio task. Ends and raises as `TaskEvents`
+    does.
 
-    `async with` has it stand at its place at once; without that it does so at the first event.
+    `async with` takes the position of the reader at once; otherwise the first event does.
     """
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
-        """Raises ValueError for a place that is none."""
+        """Check the wanted events. Raises ValueError if `after` is not the id of an event."""
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
         self._connection = AioConnection(endpoint.opener("rota:events"), lambda: seconds + PARK_SECONDS)
@@ -39,7 +40,7 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
 
     @property
     def place(self) -> str:
-        """Where to go on: see `TaskEvents.place`."""
+        """The position from which another reader can go on: see `TaskEvents.place`."""
         return self._reading.place
 
     async def __anext__(self) -> TaskEvent:

@@ -1,4 +1,4 @@
-"""The connection of an asyncio client, made anew when it is lost, and exchanges over it."""
+"""The connection of an asyncio client, which is replaced when it is lost, and exchanges over it."""
 
 import asyncio
 import time
@@ -20,10 +20,10 @@ _CLOSED: Final = ConnectionLost(CLOSED, REASON_NETWORK)
 
 
 class AioPool:
-    """One connection to a server, or a primary, for one event loop."""
+    """One connection to a server, or to a primary, for one event loop."""
 
     def __init__(self, endpoint: AioEndpoint, timeout_seconds: float) -> None:
-        """Connects at the first use."""
+        """Keep the settings. The first use connects."""
         self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
         self._judge = Judge(endpoint.shown, endpoint.credentials_in)
@@ -33,8 +33,10 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, asked: Exchange[Any]) -> AioStream:
-        """The connection, on which nothing of this was sent yet. Raises Unavailable when there is none, or the server
-        can never confirm."""
+        """Return the connection before anything of this exchange is sent.
+
+        Raises Unavailable if there is no connection, or if the server can never confirm.
+        """
         line = self._line
         if line is not None and line.is_to_renew:
             line.retire()
@@ -45,7 +47,7 @@ class AioPool:
         return line
 
     async def exchange(self, line: AioStream, asked: Exchange[T]) -> list[Answer[T]]:
-        """Send all commands, the first one at once, and collect an answer for each."""
+        """Send all commands, the first one at once, and return one answer for each."""
         seconds = asked.deadline - time.monotonic()
         give_up_at = time.monotonic() + seconds * asked.share
         confirmation = None if asked.confirmation is None else asked.confirmation.within(seconds)
@@ -69,8 +71,10 @@ class AioPool:
         return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close the connection, for good: what is repeated meanwhile would open one that nobody closes. May be
-        repeated."""
+        """Close the connection permanently, so that no call in progress opens one that nothing would close.
+
+        The call may be repeated.
+        """
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -88,7 +92,8 @@ class AioPool:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
         opening = self._opening
-        await asyncio.wait([opening], timeout=deadline - time.monotonic())  # who gives up leaves it to the others
+        # If this call gives up, the opening goes on for the other calls.
+        await asyncio.wait([opening], timeout=deadline - time.monotonic())
         if not opening.done():
             return too_slow(self._seconds)
         return _CLOSED if opening.cancelled() else opening.result()
@@ -113,22 +118,22 @@ class AioPool:
 
 
 async def _replies(line: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
-    """A reply, or the error in its place, for each command."""
+    """Return one reply, or the error in its place, for each command."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                replies.append(line.send(data))  # before anything is awaited: what is taken here has a reply
+                replies.append(line.send(data))  # Before any await, so that each command that was taken has a reply.
                 await line.drain()
                 if len(replies) > 1:
-                    await asyncio.sleep(0)  # packing many takes a while, in which nothing else runs
+                    await asyncio.sleep(0)  # Packing many commands takes a while, so let other tasks run.
             await asyncio.wait(replies)
     except TimeoutError:
-        pass  # told below
+        pass  # The missing replies become errors below.
     finally:
         for reply in replies:
-            reply.cancel()  # what was answered stays so; the rest nobody waits for
+            reply.cancel()  # This changes only those without a reply, for which nothing waits any more.
     if any(reply.cancelled() for reply in replies):
         line.retire()
     silent = ConnectionLost("nothing came in time", REASON_SILENT)

@@ -1,4 +1,4 @@
-"""Waiting for tasks in an event loop: however many wait, one task asks for them, over one connection that blocks."""
+"""Waiting for tasks in an event loop: one asyncio task, with one blocking connection, serves all waits of a client."""
 
 import asyncio
 import math
@@ -22,7 +22,7 @@ _NAME: Final = "rota:waiting"
 
 
 class AioWait(OpenWait):
-    """One await."""
+    """One call that waits."""
 
     __slots__ = ("_told",)
 
@@ -34,7 +34,7 @@ class AioWait(OpenWait):
         self._told.set()
 
     async def sleep(self, seconds: float | None) -> bool:
-        """Sleep until the wait is told its end; False when the time was over before."""
+        """Sleep until the wait has ended. Return False if the time expired first."""
         try:
             async with asyncio.timeout(seconds):
                 await self._told.wait()
@@ -58,8 +58,10 @@ class AioWaiting:
         self._serving: asyncio.Task[None] | None = None
 
     async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
-        the server does not let it ask."""
+        """Wait until the event of the question has happened.
+
+        Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
+        """
         limit = limit_of(timeout)
         wait = AioWait(question)
         self._rounds.open.add(wait)
@@ -71,12 +73,12 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. May be repeated."""
-        self._rounds.open.give_up(CLOSED)  # a task that is cancelled before its first step does nothing
+        self._rounds.open.give_up(CLOSED)  # Here, since a task that is cancelled before its first step does nothing.
         if self._serving is not None:
             self._serving.cancel()
 
     async def settle(self) -> None:
-        """Wait until a wait that was closed has left its connection."""
+        """Wait until the task that serves the waits has closed its connection."""
         if self._serving is not None:
             await asyncio.wait([self._serving])
 
@@ -86,7 +88,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # also by a fault of ours: nobody may wait for a task that is gone
+        finally:  # Even after a fault of ours, no call may wait for a task that has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
@@ -104,14 +106,17 @@ class AioWaiting:
             if self._rounds.open and self._parked is None:
                 self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
                 self._parked.add_done_callback(lambda _: self._bell.set())
-        except Denied as error:  # by no fault of the network: it would be so for ever
+        except Denied as error:  # Not a fault of the network, so trying again would not help.
             self._rounds.open.give_up(str(error))
         except Unavailable as error:
             await self._leave()
             self._rounds.fail(str(error))
 
     async def _listen(self) -> list[str] | Unavailable:
-        """What is pushed; or, as a value since nobody may come to ask, why nothing can be heard."""
+        """Return the messages that were pushed, or the error if the connection failed.
+
+        The error is returned, not raised, because nothing may retrieve the result of this task.
+        """
         try:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)
             rest = await self._connection.execute("LPOP", self._rounds.key, BATCH) if first else None
