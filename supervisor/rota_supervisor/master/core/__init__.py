@@ -1,1 +1,1 @@
-"""What the master decides: pure. No I/O, no clock, no asyncio, no log."""
+"""The decisions of the master, as pure functions: no I/O, no clock, no asyncio and no log."""

@@ -1,4 +1,4 @@
-"""The life of a child, from the decision to start it to its death: what is heard of its start, what its slot shows, and
+"""The life of a child, from the decision to start it to its death: the events of its start, what its slot shows, and
 the lease and the claims of a worker."""
 
 import math
@@ -19,11 +19,12 @@ from rota_supervisor.master.core.state import MasterState
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.name]: each for each in RECYCLED}
 
-# Its start
+# The start of a child
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Workers have owners: ask the zygote for them. The owner of one that was abandoned meanwhile expires, empty."""
+    """Request workers that now have owners from the zygote. If a worker was abandoned meanwhile, its owner expires
+    without having claimed anything."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -52,7 +53,7 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
 
 
 def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
-    """A child has a process, or the kernel refused."""
+    """Note the pid of a child that was started, or that the kernel refused to start it."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -61,7 +62,7 @@ def started(state: MasterState, event: master_events.Started, now: float) -> lis
 
 
 def zygote_said(state: MasterState, event: master_events.ZygoteSaid, now: float) -> list[do.Effect]:
-    """A zygote or one of its intermediates has sent something."""
+    """Handle a message from a zygote or one of its intermediates."""
     number = event.generation
     match event.message:
         case messages.Spawned() as spawned:
@@ -91,7 +92,10 @@ def zygote_said(state: MasterState, event: master_events.ZygoteSaid, now: float)
 
 
 def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
-    """A worker has a process. One that was to be killed before it had a number is killed now."""
+    """Note the pid of a forked worker.
+
+    If the worker was to be killed before its pid was known, it is killed now.
+    """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.pid:
         return []
@@ -102,18 +106,21 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
 
 
 def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
-    """Count a worker as not started, unless its pid is known. Its slot is closed at once; a process that comes late
-    finds that and leaves: retiring its owner may take as long as an outage of Redis."""
+    """Count a worker as not started, unless its pid is known.
+
+    Its slot is closed at once, because the master may have to wait for Redis before it can retire the owner. If the
+    worker's process still appears later, it finds the slot closed and exits.
+    """
     if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
         return []
     return [do.FreeSlot(child.slot), *child_exit.not_started(state, child, why, now, from_outside=from_outside)]
 
 
 def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
-    """Handle the end of a zygote: workers that it was asked for and that nobody reported count as not started.
+    """Handle the end of a zygote: workers that were requested from it and never reported count as not started.
 
-    Its channel may end before there is a zombie to wait for. Until then it must not count as READY, or the next plan
-    would ask it for workers. A zygote that is still BOOTING is not killed: its exit code will say why it left.
+    The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, or the next
+    plan would request workers from it. A zygote that is still BOOTING is not killed: its exit code states the reason.
     """
     effects: list[do.Effect] = []
     zygote = state.children.get(event.slot, event.nonce)
@@ -127,18 +134,18 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
 
 
 def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now: float) -> list[do.Effect]:
-    """A child can be asked for its stack."""
+    """Note that a child has a stack file, so the master can request its stack."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.has_stack = True
     return []
 
 
-# What it does
+# The work of a child
 
 
 def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> list[do.Effect]:
-    """A signal stopped a child, or it goes on."""
+    """Note that a child was stopped by a signal, or continued."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.stopped_at = now if event.stopped else None
@@ -146,7 +153,7 @@ def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> 
 
 
 def looked(state: MasterState, event: master_events.Looked, now: float) -> list[do.Effect]:
-    """The slots of some children show something new."""
+    """Record what changed in the slots of some children."""
     effects: list[do.Effect] = []
     for look in event.looks:
         child = state.children.get(look.slot, look.nonce)
@@ -158,7 +165,7 @@ def looked(state: MasterState, event: master_events.Looked, now: float) -> list[
 
 
 def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
-    """A child is READY, for the first time: that ends the back-off of its pool."""
+    """Mark a child as READY, which ends the back-off of its pool."""
     child.move(ChildState.READY)
     child.ready_at = now
     state.backoffs[child.key] = state.backoff_of(child.key).after_ready(now)
@@ -166,12 +173,12 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, look: master_events.Look, now: float, looked_before: float) -> None:
-    """Write into a child's record what its slot shows. `looked_before`: when the slots were last looked at."""
+    """Copy what a slot shows into the child's record. `looked_before`: when the slots were last read."""
     beat_at = look.beat_ns / NANOSECONDS
-    # The silence of a child begins when a task ends, however long ago its last beat before the task was. One that runs
-    # several beats while they run.
+    # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
+    # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
     spoke_at = looked_before if child.busy and child.places == 1 else 0.0
-    # A beat more than one tick in the future cannot be true: it is ignored.
+    # A heartbeat more than one tick in the future cannot be right, so it is ignored.
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
     child.runs(look.tasks)
     child.stepping = look.stepping
@@ -187,8 +194,10 @@ def _note(child: Child, look: master_events.Look, now: float, looked_before: flo
 
 
 def _note_drain(child: Child, look: master_events.Look, looked_before: float) -> None:
-    """Whether a child that was told to drain has begun to. It cannot in the task in which it was told, if it runs one
-    at a time."""
+    """Note whether a child that was asked to drain has begun to.
+
+    A worker that runs one task at a time cannot begin in the task during which it received the request.
+    """
     child.has_begun_drain = look.phase is Phase.DRAINING
     holds_up = look.tasks[0] if look.tasks and child.places == 1 else None
     is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_asked_at
@@ -199,7 +208,7 @@ def _note_drain(child: Child, look: master_events.Look, looked_before: float) ->
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
-    """Give back what waits behind a task that takes long: once for each task."""
+    """Return the prefetched tasks that wait behind a long-running task, once for each such task."""
     child, held_up = state.children.get(event.slot, event.nonce), event.held_up
     mark = event.nonce, held_up.task.number
     if child is None or state.recalled.get(event.slot) == mark:
@@ -210,8 +219,10 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 
 
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
-    """Tell the worker that its task was cancelled, once; and note until when it may go on. Renewals name the task again
-    as long as it runs."""
+    """Notify a worker once that its task was cancelled, and note when the task's process is to be killed.
+
+    Each renewal of the lease names the cancelled task again for as long as it runs.
+    """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:
         return []

@@ -1,4 +1,4 @@
-"""The death of a child: what is reported of it, what it means for its pool, and what it held given back."""
+"""The death of a child: its report, its effect on the pool, and the return of the tasks that the child held."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,7 +40,7 @@ _EVENTS: Final = {
 
 
 def died(state: MasterState, event: master_events.Died, now: float) -> list[do.Effect]:
-    """The process of a child was reaped."""
+    """Handle a child whose process was reaped."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -62,7 +62,7 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
 def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
-    """Record that a child could not be started. `from_outside`: the child itself is not to blame."""
+    """Record that a child could not be started. `from_outside`: the failure was not the child's fault."""
     say = do.info if _was_unwanted(child) else do.error
     failed = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
@@ -73,7 +73,7 @@ def not_started(
 
 
 def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """Log each death as one event, and keep one that was not expected, or late, for `rota status`."""
+    """Log a death as one event, and keep it for `rota status` if it was unexpected or late."""
     fields = fields_of(death)
     if death.reason.facts.is_expected and not death.is_late:
         return [do.info(_event_of(death), **fields)]
@@ -82,18 +82,18 @@ def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
 
 
 def _event_of(death: Death) -> str:
-    """Of a worker the name says whether its master ended it."""
+    """Return the name of the log event. For a worker, it depends on whether the master killed it."""
     child = death.child
     if child.role is not Role.WORKER or child.why is not death.reason or death.event.ending.signal_name != "SIGKILL":
         return _EVENTS[child.role]
     return names.WORKER_HUNG if death.reason is Reason.HUNG else names.WORKER_KILLED
 
 
-# What it means for its pool
+# The effect on the pool
 
 
 def _was_unwanted(child: Child) -> bool:
-    """Whether it was told to leave or killed for nothing that it did wrong."""
+    """Whether the master ended the child although the child did nothing wrong, for example at a reload."""
     return child.why is not None and child.why.facts.is_expected
 
 
@@ -115,11 +115,11 @@ def _feed_backoff(state: MasterState, child: Child, end: End) -> None:
     state.backoffs[child.key] = state.backoff_of(child.key).after_end(end, state.config.restarts)
 
 
-# What it held
+# The tasks that the child held
 
 
 def _give_back(state: MasterState, child: Child, death: Death | None = None) -> list[do.Effect]:
-    """Retire the owner of a worker that died, or never had a process. Until that is done its slot stays taken."""
+    """Retire the owner of a worker that died or was never started. Its slot stays taken until that is done."""
     if not child.owner:
         return _freed(state, child)
     state.leases.known_lost.discard(child.owner)
@@ -130,7 +130,7 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
 
 
 def tiers_of(state: MasterState, child: Child) -> Packed:
-    """The queues that a worker takes from, by tier; none when its pool is no more."""
+    """Return the queues that a worker takes from, by tier, or no tiers if its pool no longer exists."""
     pool = state.settings_of(child)
     return NO_TIERS if pool is None else pool.tiers
 
@@ -139,7 +139,7 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     event, facts = death.event, death.reason.facts
     if event.slot_is_intact:
         names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
-    else:  # nobody can read what ran: the first that it held is taken for it, all where several run at once
+    else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
         held = FIRST_HELD if death.child.places == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
@@ -155,7 +155,7 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """The ids of the tasks that ran: those that may have caused the death with an epitaph, the others without."""
+    """Return the ids of the tasks that ran, each with an epitaph if it may have caused the death, else with `b""`."""
     guilty = {task.id for task in death.guilty}
     return tuple((task.id, epitaph_of(death, task) if task.id in guilty else b"") for task in death.event.tasks)
 
@@ -166,7 +166,10 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def owner_retired(state: MasterState, event: master_events.OwnerRetired, _now: float) -> list[do.Effect]:
-    """What a dead worker held is back in its lanes, and the task that ran is dead if this was its last crash."""
+    """Free the slot of a dead worker whose tasks are back in their lanes, and report what became of each task.
+
+    A task that ran is dead if it has now reached its crash limit.
+    """
     asked, retired = event
     child = state.children.get(asked.slot, asked.nonce)
     effects = [] if child is None else _freed(state, child)
@@ -181,7 +184,7 @@ def owner_retired(state: MasterState, event: master_events.OwnerRetired, _now: f
 
 
 def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
-    """A task is released if its worker had left, and recovered if it had died."""
+    """Report a task as released if its worker had left in order, and as recovered if the worker had died."""
     fields = _fields(entry, asked)
     if asked.has_left:
         released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome="released")
@@ -209,12 +212,12 @@ def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
     return {**fields, "crashes": entry.crashes}
 
 
-# The hard time limit is a failure of the attempt, as an exception is: the worker decided what follows, and left that in
-# its slot
+# Reaching the hard time limit is a failed attempt, as an exception is. The worker decided beforehand what happens to
+# the task in that case, and left the decision in its slot.
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
-    """What becomes of the tasks that were ended by their hard time limit; nothing after another death."""
+    """Return the outcomes of the tasks that reached their hard time limit, or none after any other death."""
     if death.reason is not Reason.TIMEOUT:
         return ()
     return tuple(found for task in death.guilty if (found := _settlement_of(death, task)) is not None)
@@ -226,7 +229,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
         return None
     try:
         entry = parse_entry(task.entry)
-    except (ValueError, KeyError):  # the task wrote over it
+    except (ValueError, KeyError):  # The task has overwritten the entry in the slot.
         return None
     account = epitaph_of(death, task, TIME_LIMIT)
     outcome = DeadOutcome(account) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, account)
@@ -234,7 +237,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 
 def tell_over_limit(settlement: Settlement, asked: do.Retire) -> Iterator[do.Effect]:
-    """Log and count a failure by the time limit, as a worker does with those that it sees itself."""
+    """Log and count a failure by the time limit, as a worker does for the failures that it handles itself."""
     entry, outcome = settlement.entry, settlement.outcome
     task, queue = asked.name_of(entry.id), entry.queue
     fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": asked.owner, "attempt": entry.attempt}

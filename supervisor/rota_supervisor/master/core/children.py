@@ -1,6 +1,6 @@
-"""What the master knows of its children: a record of each, with the steps that its state may take.
+"""The master's records of its children, and the transitions that the state of a child may take.
 
-All times are seconds of CLOCK_BOOTTIME, the clock of the slots.
+All times are in seconds of CLOCK_BOOTTIME, the clock of the slots.
 """
 
 import math
@@ -16,16 +16,15 @@ from rota_supervisor.master.core.reasons import Reason
 
 
 class ChildState(StrEnum):
-    """REGISTERING: its owner is being registered. ASKED: the zygote was asked. BOOTING: it has a pid.
-    READY: it said so. DRAINING: told to leave. KILLED: SIGKILL sent. EXITED: gone; its owner is being retired."""
+    """The state of a child."""
 
-    REGISTERING = "registering"
-    ASKED = "asked"
-    BOOTING = "booting"
-    READY = "ready"
-    DRAINING = "draining"
-    KILLED = "killed"
-    EXITED = "exited"
+    REGISTERING = "registering"  # its owner is being registered in Redis
+    ASKED = "asked"  # it was requested from a zygote
+    BOOTING = "booting"  # it has a pid
+    READY = "ready"  # its slot showed that it is ready
+    DRAINING = "draining"  # it was asked to leave
+    KILLED = "killed"  # SIGKILL was sent
+    EXITED = "exited"  # it is dead, and its owner is being retired
 
 
 ARROWS: Final = {
@@ -38,16 +37,17 @@ ARROWS: Final = {
     ChildState.EXITED: set[ChildState](),
 }
 STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.ASKED, ChildState.BOOTING})
-LIVE: Final = STARTING | {ChildState.READY}  # what counts towards a pool
-AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # it may run a task
+LIVE: Final = STARTING | {ChildState.READY}  # states that count towards the size of a pool
+AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in which it may run a task
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
-UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # nothing is read from its slot, and it has no deadline
+UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which its slot is not read and it has no deadline
 
-STOPPED_SECONDS: Final = 0.5  # of a poller or an exporter; with tick and start another is there within 2 s
+# How long a poller or an exporter may be stopped. With the tick and the start, its replacement runs within 2 s.
+STOPPED_SECONDS: Final = 0.5
 
 
 class WrongArrow(Exception):
-    """A child was moved along an arrow that does not exist: a fault of the master."""
+    """A transition that does not exist in `ARROWS`, which is a fault of the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class ChildRef:
-    """One life of a slot, as effects name it. `pid` is 0 as long as nobody has reported the process."""
+    """One incarnation of a slot, as effects name it. `pid` is 0 until the process is reported."""
 
     role: Role
     slot: int
@@ -70,12 +70,11 @@ class ChildRef:
 
 
 class ToldCancel(NamedTuple):
-    """Of which task in a place a worker was told that it was cancelled. `kill_after`: how many seconds that task was
-    given to end, None for no limit; `kill_at`: when they are over."""
+    """The cancellation that a worker was last notified of in one of its places."""
 
-    number: int
-    kill_after: float | None = None
-    kill_at: float = math.inf
+    number: int  # the number of the cancelled task
+    kill_after: float | None = None  # seconds that the task was given to end, or None for no limit
+    kill_at: float = math.inf  # when those seconds have passed
 
 
 @dataclass(slots=True)
@@ -83,56 +82,60 @@ class Child:
     """One child, from the decision to start it until its slot is free again."""
 
     role: Role
-    pool: str  # of a worker its pool, of others a name of their own
+    pool: str  # the pool of a worker; other roles have a name of their own
     generation: int
     slot: int
-    nonce: int  # the number of this life of the slot
+    nonce: int  # the number of this incarnation of the slot
     state: ChildState
-    asked_at: float  # when its process was asked for
-    owner: str = ""  # the name under which a worker claims tasks, once that is registered
-    asked_of: int = 0  # the nonce of the zygote that was asked for it
+    asked_at: float  # when its process was requested
+    owner: str = ""  # the name under which a worker claims tasks, once it is registered
+    asked_of: int = 0  # the nonce of the zygote that the worker was requested from
     lease_seconds: float = 0.0  # the lease that the worker was given
-    has_stack: bool = False  # it has a file to write its stack to
+    has_stack: bool = False  # whether it has a file to write its stack to
     pid: int = 0
     ready_at: float | None = None
-    places: int = 1  # how many tasks it runs at once, at most
+    places: int = 1  # the number of tasks that it runs at once, at most
 
-    # What its slot showed last
+    # The last reading of its slot
     beat_at: float = 0.0  # its last sign of life
-    tasks: tuple[TaskTimes, ...] = ()  # that it runs
-    task_until: float = math.inf  # the first hard limit of them
-    soft_limits: tuple[float, ...] = ()  # the soft limits of them
-    stepping: int | None = None  # the place whose coroutine took a step
-    in_hand: bool = False  # it runs a task, or has outcomes that no answer has confirmed
-    shortest_soft_seconds: float = math.inf  # the shortest soft limit that a task of it had lately
-    shortest_soft_met_at: float = -math.inf  # when a task had that limit last
-    has_worked: bool = False  # it has ended a task
-    recycle_for: Reason | None = None  # why it asks to be replaced
-    is_quiet: bool = False  # it claims nothing for now
+    tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
+    task_until: float = math.inf  # the earliest hard limit of those tasks
+    soft_limits: tuple[float, ...] = ()  # the soft limits of those tasks
+    stepping: int | None = None  # the place whose coroutine is taking a step
+    in_hand: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
+    shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
+    shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
+    has_worked: bool = False  # whether it has finished a task
+    recycle_for: Reason | None = None  # why it requests to be replaced
+    is_quiet: bool = False  # whether it claims nothing for now
 
-    # What the master did with it
-    interrupted_at: float = -math.inf  # when it was last told that a soft limit is over: it looks at all that are
-    cancels: dict[int, ToldCancel] = field(default_factory=dict)  # by place the last that it was told
-    dumped_at: float = -math.inf  # when it was last asked for its stack
+    # The actions of the master
+    interrupted_at: float = -math.inf  # when it was last notified of expired soft limits; it checks all of its tasks
+    cancels: dict[int, ToldCancel] = field(default_factory=dict)  # the last cancellation it was sent, by place
+    dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
-    drain_asked_at: float = math.inf  # when it was told to drain
-    has_begun_drain: bool = False  # its slot has shown that it drains
-    drain_awaited_since: float = math.inf  # since when it could begin to drain; `inf` in the task it was told in
-    why: Reason | None = None  # the reason for which it was told to drain, or killed
-    stopped_at: float | None = None  # when a signal stopped it; None while it runs
+    drain_asked_at: float = math.inf  # when it was asked to drain
+    has_begun_drain: bool = False  # whether its slot has shown that it drains
+    # Since when it has been able to begin to drain. `inf` in the task during which it was asked to.
+    drain_awaited_since: float = math.inf
+    why: Reason | None = None  # the reason for which it was asked to drain, or killed
+    stopped_at: float | None = None  # when a signal stopped it, or None while it runs
 
     def move(self, state: ChildState) -> None:
-        """Take a step. Raises WrongArrow when the table does not have it."""
+        """Move to another state. Raises WrongArrow if the table does not allow the transition."""
         if state not in ARROWS[self.state]:
             raise WrongArrow(f"{self.role} in slot {self.slot}: {self.state} to {state}")
         self.state = state
 
     def patience(self, beat_seconds: float) -> float:
-        """How long it may be stopped. Without a poller nothing is promoted, without the exporter no probe answered."""
+        """Return for how many seconds the child may be stopped before it is killed.
+
+        Without a poller no task is promoted, and without the exporter no probe gets a reply, so they get less time.
+        """
         return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
 
     def runs(self, tasks: tuple[TaskTimes, ...]) -> None:
-        """Its slot shows these."""
+        """Note the tasks that its slot shows."""
         self.tasks = tasks
         hard = [task.deadline_ns for task in tasks if task.deadline_ns]
         self.task_until = min(hard) / NANOSECONDS if hard else math.inf
@@ -140,17 +143,17 @@ class Child:
 
     @property
     def busy(self) -> bool:
-        """Whether it runs a task."""
+        """Whether the child runs a task."""
         return bool(self.tasks)
 
     @property
     def soft_until(self) -> float:
-        """The first soft limit of its tasks of which it was not told that it is over."""
+        """The earliest soft limit of its tasks for which it has not been notified that the limit expired."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
     def kill_at(self) -> float:
-        """When the first of its tasks that were cancelled has had the time that it was given."""
+        """When the first of its cancelled tasks has used up the time that it was given to end."""
         if not self.cancels:
             return math.inf
         running = {(task.place, task.number) for task in self.tasks}
@@ -159,12 +162,12 @@ class Child:
 
     @property
     def key(self) -> PoolKey:
-        """The pool it belongs to, with its generation: what back-off is kept by."""
+        """The pool that the child belongs to, with its generation. Back-off is counted by this key."""
         return PoolKey(self.role, self.pool, self.generation)
 
     @property
     def ref(self) -> ChildRef:
-        """What an effect needs to know of it."""
+        """A reference to the child for effects."""
         return ChildRef(self.role, self.slot, self.nonce, self.pid)
 
 
@@ -179,29 +182,29 @@ class Children:
         return iter(list(self._by_slot.values()))
 
     def in_slot(self, slot: int) -> Child:
-        """The child in a slot that is taken."""
+        """Return the child in a slot that is taken."""
         return self._by_slot[slot]
 
     def get(self, slot: int, nonce: int) -> Child | None:
-        """That life of the slot, or None when it is over."""
+        """Return the child with this nonce, or None if the slot has another one by now."""
         child = self._by_slot.get(slot)
         return child if child is not None and child.nonce == nonce else None
 
     def by_pid(self, pid: int) -> Child | None:
-        """The child that is this process; its number is its own until it is reaped."""
+        """Return the child with this pid, which is not reused until the child is reaped."""
         return next((child for child in self if child.pid == pid and child.state is not ChildState.EXITED), None)
 
     def of(self, role: Role, state: ChildState | None = None) -> list[Child]:
-        """The children of a role, in that state when one is given."""
+        """Return the children of a role, or those of them in `state`."""
         return [child for child in self if child.role is role and state in (None, child.state)]
 
     @property
     def in_hand(self) -> int:
-        """How many workers have tasks or outcomes in hand, living and dead."""
+        """The number of workers, living and dead, that hold tasks or unconfirmed outcomes."""
         return sum(child.in_hand for child in self.of(Role.WORKER))
 
     def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
-        """A child in a free slot, to be started now."""
+        """Return the record of a new child in a free slot."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
         self._last_nonce += 1
         child = Child(role, pool, generation, slot, self._last_nonce, state, now, beat_at=now)
@@ -210,6 +213,6 @@ class Children:
         return child
 
     def forget(self, child: Child) -> None:
-        """Free the slot of a child that is EXITED and retired."""
+        """Free the slot of a child that is EXITED and whose owner is retired."""
         assert child.state is ChildState.EXITED
         del self._by_slot[child.slot]

@@ -1,4 +1,4 @@
-"""A child's death, judged: why it died, and what is said of it in the log and to the task that ran."""
+"""The post-mortem of a child: why it died, and what the log and the death record of its task state about it."""
 
 import json
 import re
@@ -48,8 +48,10 @@ _BY_A_SIGNAL: Final = ": not told by its master, perhaps by a signal from somebo
 
 
 def reason_of(child: Child, ending: ProcessEnd) -> Reason:
-    """Why it died: our own kill first, then its exit code, then the kernel's evidence. The child is in the state in
-    which it died."""
+    """Return why a child died: the master's own kill first, then the exit code, then the kernel's evidence.
+
+    The child must still be in the state in which it died.
+    """
     was_killed = ending.signal_name == "SIGKILL"
     if child.state is ChildState.KILLED and child.why is not None and was_killed:
         return child.why
@@ -65,7 +67,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
 
 
 def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
-    # Our TERM kills a child that has not installed its handler yet, or whose task removed it.
+    # SIGTERM from the master kills a child that has not installed its handler yet, or whose task removed the handler.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
     return ending.exit_code == child_life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
@@ -73,33 +75,32 @@ def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A child's death, and what held when it died: its limits, the time (seconds of the master's clock), how far the
-    fleet had stopped, and whether the child had anything in hand when its slot was last looked at."""
+    """A child's death, with the circumstances in which it died."""
 
     child: Child
     reason: Reason
     event: Died
-    limits: Limits
-    died_at: float
-    stop: Stop
-    in_hand: bool
+    limits: Limits  # the limits of the child's generation
+    died_at: float  # in seconds of the master's clock
+    stop: Stop  # how far the fleet had stopped
+    in_hand: bool  # whether the child held tasks or outcomes when its slot was last read
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether somebody else killed it, as far as can be known: a fault of its own ends in another way."""
+        """Whether something other than the master or the kernel killed it; its own faults end in another way."""
         ending = self.event.ending
         return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
 
     @property
     def has_left(self) -> bool:
-        """Whether it left as it was told, between two tasks. What it still held came with an answer that it never
+        """Whether it left between two tasks, as requested. Anything it still held came with a reply that it never
         read."""
         event = self.event
         return self.reason.facts.is_expected and event.ending.exit_code == child_life.EXIT_DRAINED and not event.tasks
 
     @property
     def guilty(self) -> tuple[TaskInSlot, ...]:
-        """Of the tasks that ran those that may have caused it: all, unless it was killed for one of several."""
+        """The tasks that may have caused the death: all that ran, unless the child was killed because of some."""
         tasks, child = self.event.tasks, self.child
         if child.places > 1 and self.reason is Reason.TIMEOUT:
             return tuple(task for task in tasks if 0 < task.deadline_ns / NANOSECONDS < self.died_at)
@@ -109,7 +110,7 @@ class Death:
 
     @property
     def task(self) -> TaskInSlot | None:
-        """The task that caused it, as far as it can be known."""
+        """The task that caused the death, or None if that is not known."""
         return self.guilty[0] if len(self.guilty) == 1 else None
 
     def _told(self, task: TaskInSlot) -> ToldCancel:
@@ -118,12 +119,12 @@ class Death:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it stood still when it was killed."""
+        """Whether it was stopped by a signal when it was killed."""
         return self.child.stopped_at is not None
 
     @property
     def is_late(self) -> bool:
-        """Whether it was told to leave, had time to, and had to be killed."""
+        """Whether it was asked to leave, had time to do so, and had to be killed."""
         return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
 
     @property
@@ -132,12 +133,14 @@ class Death:
 
     @property
     def _is_without_redis(self) -> bool:
-        """Whether it was given no more time to leave, as Redis was away and it had nothing in hand."""
+        """Whether it was given no more time to leave, because Redis was away and it held nothing."""
         return self.stop.is_without_redis and not self.in_hand
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """The limit that it hit, of this task if that is one of a task: its name in the configuration, and its value;
-        None for none, and where nobody knows which task it was."""
+        """Return the limit that the child reached, as its name in the configuration and its value.
+
+        Limits of tasks are those of `task`. Returns None if no limit was reached, or if the task is not known.
+        """
         name, why = self.reason.facts.limit, self.child.why
         if self.is_late:
             name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
@@ -156,7 +159,7 @@ class Death:
 
     @property
     def words(self) -> str:
-        """The death in words."""
+        """The death in words, for example `killed by SIGKILL, by its master: it was one too many`."""
         name, limit = self.event.ending.signal_name, self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
@@ -188,7 +191,7 @@ class Death:
         return next((words for reason, holds, words in special if holds and reason is self.reason), usual)
 
     def stack(self, most: int) -> str:
-        """Where it stood when it failed or was killed, in so many characters; "" when that is not known."""
+        """Return the stack at the time of the failure or the kill in at most `most` characters, or "" if unknown."""
         if self.event.ending.signal_name in _FATAL_SIGNALS:
             return shortened(of_fatal_error(self.event.stack), most)
         was_asked = self.child.why is self.reason and self.child.dumped_at >= self.child.asked_at
@@ -196,7 +199,7 @@ class Death:
 
 
 def fields_of(death: Death) -> dict[str, Any]:
-    """The fields of the event; what does not apply is left out."""
+    """Return the fields of the log event, without those that do not apply."""
     child, task, ran = death.child, death.task, len(death.event.tasks)
     is_worker = child.role is Role.WORKER
     return _without_none(
@@ -220,8 +223,10 @@ def fields_of(death: Death) -> dict[str, Any]:
 
 
 def epitaph_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
-    """What stays with a task that ran, while it lives and if this death is its last: a JSON object as
-    `rota.protocol.outcome` has it. None for one that could not be read."""
+    """Return the death record (epitaph) that is stored with a task that ran, and with its dead letter if it dies now.
+
+    It is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
+    """
     said = {
         "reason": reason,
         "error": death.words,
@@ -254,13 +259,13 @@ def _without_none(said: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-# What faulthandler wrote about a process, made fit for a line of the log and for an epitaph
+# Formatting the output of faulthandler for a log line and for an epitaph
 
 _FATAL_ERROR: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
 _OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
-_IMPORTER: Final = "<frozen"  # the interpreter's own: between two modules, and below everything
+_IMPORTER: Final = "<frozen"  # the interpreter's own frames: between two modules, and at the outermost end
 _BETWEEN: Final = " < "
 
 
@@ -270,22 +275,22 @@ class _Frame(NamedTuple):
 
 
 def of_fatal_error(text: str) -> str:
-    """The part that a fatal error wrote; "" when there was none."""
+    """Return the part that a fatal error wrote, or "" if there was no fatal error."""
     at = text.rfind(_FATAL_ERROR)
     return text[at:] if at >= 0 else ""
 
 
 def last_words(text: str) -> str:
-    """What a process that left by itself gave as its reason; "" for none."""
+    """Return the reason that a process wrote before it exited by itself, or "" if it wrote none."""
     _, mark, said = text.rpartition(LAST_WORDS)
     return said.partition("\n")[0] if mark else ""
 
 
 def shortened(text: str, most: int) -> str:
-    """The calls of each thread in a line, the innermost first, in at most so many characters; "" when there are none.
+    """Return the calls of a thread in one line, innermost first, in at most `most` characters; "" if there are none.
 
-    The thread of a fatal error comes first, else the main thread, which started before all others. What is Rota's
-    own at the outer end is left out, and what is cut is counted.
+    The thread is the one with the fatal error, else the main thread, which was started first. Rota's own frames at the
+    outer end are left out. The line states how many frames were cut and how many other threads there are.
     """
     threads = _in_order(text)
     if not threads:
@@ -295,7 +300,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _in_order(text: str) -> list[list[_Frame]]:
-    """The threads, of which faulthandler writes the latest first."""
+    """Return the threads in the order of their start; faulthandler writes the latest one first."""
     threads: list[list[_Frame]] = []
     current = -1
     for line in text.splitlines():
@@ -315,7 +320,7 @@ def _theirs(frames: list[_Frame]) -> list[_Frame]:
 
 
 def _joined(frames: list[_Frame], most: int) -> str:
-    """As many as fit, of the innermost at least a part."""
+    """Join as many frames as fit, innermost first, and at least a part of the innermost one."""
     texts = [frame.text for frame in frames]
     for kept in range(len(texts), 0, -1):
         end = f"{_BETWEEN}... {len(texts) - kept} more" if kept < len(texts) else ""

@@ -1,4 +1,4 @@
-"""What a master does to the world: one frozen value for each thing. The record has moved when it is returned."""
+"""The effects of a master: one frozen value for each action. The state has already moved when an effect is returned."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -28,61 +28,63 @@ class Spawn(NamedTuple):
 
 
 class ForkWorker(NamedTuple):
-    """Give a slot to a worker and ask a zygote for it. `settings`: of its pool. `renewed_ns`: since when its lease
-    runs. `quiet`: it is to claim nothing for now; `places`: how many tasks it runs at once. Followed by StackFileMade
-    and what the zygote says."""
+    """Give a slot to a worker and request the worker from a zygote.
+
+    Followed by StackFileMade and the zygote's messages.
+    """
 
     zygote: ChildRef
     child: ChildRef
     owner: str
     pool: str
-    settings: str
-    renewed_ns: int
-    quiet: bool
-    places: int = 1
+    settings: str  # the settings of its pool, as text
+    renewed_ns: int  # the start of its lease
+    quiet: bool  # whether it starts without claiming tasks
+    places: int = 1  # the number of tasks that it runs at once
 
 
 class Order(Enum):
-    """What a child is told by a signal. LEAVE: when it has finished. INTERRUPT: a task of it is over its soft limit.
-    WRITE_STACK: to its stack file. KILL: it, and all of its group."""
+    """A request to a child, sent as a signal."""
 
-    LEAVE = auto()
-    INTERRUPT = auto()
-    WRITE_STACK = auto()
-    KILL = auto()
+    LEAVE = auto()  # leave after the current task
+    INTERRUPT = auto()  # interrupt the tasks whose soft limit has expired
+    WRITE_STACK = auto()  # write the stack to the stack file
+    KILL = auto()  # SIGKILL to the child and to all of its process group
 
 
 class Tell(NamedTuple):
-    """Tell a child something."""
+    """Send a request to a child."""
 
     child: ChildRef
     order: Order
 
 
 class SetQuiet(NamedTuple):
-    """Have workers claim nothing for now, or claim again."""
+    """Have workers stop claiming for now, or claim again."""
 
     children: tuple[ChildRef, ...]
     quiet: bool
 
 
 class TellCancelled(NamedTuple):
-    """Tell a worker that the task of this number in that place was cancelled. If another runs there by then, that hears
-    nothing of it."""
+    """Notify a worker that one of its tasks was cancelled.
+
+    If another task runs in that place by then, the notification has no effect on it.
+    """
 
     child: ChildRef
     place: int
-    number: int
+    number: int  # the number of the cancelled task
 
 
 class CloseChannels(NamedTuple):
-    """Let go of the channel and the stack file of a child that is no more."""
+    """Close the channel and the stack file of a child that no longer exists."""
 
     child: ChildRef
 
 
 class FreeSlot(NamedTuple):
-    """Let a slot be used again; a late process of this life finds that it is not its own."""
+    """Free a slot for another child. If the old child's process still appears, it sees that the slot is not its own."""
 
     slot: int
 
@@ -91,61 +93,65 @@ class FreeSlot(NamedTuple):
 
 
 class Register(NamedTuple):
-    """Register an owner for each of these slots and nonces. Followed by OwnersRegistered, when Redis takes it."""
+    """Register an owner for each of these slots and nonces. Followed by OwnersRegistered once Redis accepts it."""
 
     places: tuple[tuple[int, int], ...]
     lease_seconds: float
 
 
 class HeldLease(NamedTuple):
-    """The lease of a living worker: its owner, for how long the worker was told, and where it reads of renewals."""
+    """The lease of a living worker."""
 
     owner: str
-    lease_seconds: float
-    slot: int
+    lease_seconds: float  # the duration that the worker was given
+    slot: int  # the slot in which the worker reads when its lease was renewed
     nonce: int
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, announce for `lease_seconds` which queues this node serves, the tiers of its pools, what holds
-    for the whole fleet, which schedules and `tasks` this node declares, and how it is (`report`), and look at what is
-    closed. `is_settled`: no reload may be refused any more, so schedules that are no longer declared are not wanted.
-    Followed by ClosedSeen, when Redis answers, and LeasesRenewed."""
+    """Renew all leases, publish what this node declares, and read which queues are closed.
+
+    Followed by ClosedSeen, if Redis replies, and by LeasesRenewed.
+    """
 
     held: tuple[HeldLease, ...]
-    queues: tuple[str, ...]
-    pools: Mapping[str, tuple[Domain, ...]]
-    lease_seconds: float
-    announced: Announced
+    queues: tuple[str, ...]  # the queues that this node serves
+    pools: Mapping[str, tuple[Domain, ...]]  # the tiers of its pools
+    lease_seconds: float  # for how long the declarations are valid
+    announced: Announced  # the settings that hold for the whole fleet
     conditions: Mapping[str, ConditionConfig]
-    schedules: tuple[Declared, ...] = ()
-    is_settled: bool = False
-    report: NodeReport = NodeReport()
-    tasks: tuple[str, ...] | None = None
+    schedules: tuple[Declared, ...] = ()  # the schedules that this node declares
+    is_settled: bool = False  # whether no reload can be refused any more, so undeclared schedules can be dropped
+    report: NodeReport = NodeReport()  # the health of this node
+    tasks: tuple[str, ...] | None = None  # the tasks that this node declares
 
 
 class Retire(NamedTuple):
-    """Give back what a dead worker held. `names`: by id the names of the tasks that ran. `settlements`: outcomes it had
-    finished, and `over_limit`, what becomes of tasks that were ended by their time limit. `has_left`: it did not die.
-    Followed by OwnerRetired, when Redis takes it."""
+    """Give back the tasks of a dead worker and retire its owner.
+
+    Followed by OwnerRetired once Redis accepts it.
+    """
 
     slot: int
     nonce: int
     owner: str
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # the names of the tasks that ran, by id
     blame: Blame
-    settlements: Packed
+    settlements: Packed  # the outcomes of tasks that it had finished
     tiers: Packed
-    has_left: bool = False
-    over_limit: tuple[Settlement, ...] = ()
+    has_left: bool = False  # whether it left in order, rather than died
+    over_limit: tuple[Settlement, ...] = ()  # the outcomes of tasks that reached their hard time limit
 
     def name_of(self, task_id: str) -> str:
-        """The name of a task that ran; if nobody could read which did, that is not known; of one that did not, ""."""
+        """Return the name of a task that ran, or "" for a task that did not run.
+
+        If the slot could not be read, the name is the one stored for FIRST_HELD.
+        """
         return self.names.get(task_id) or self.names.get(FIRST_HELD, "")
 
 
 class Recall(NamedTuple):
-    """Settle what was finished of a claim, and give back what waits behind the task, which takes long."""
+    """Settle the finished tasks of a claim, and return the prefetched tasks that wait behind a long-running task."""
 
     child: ChildRef
     owner: str
@@ -158,41 +164,40 @@ class Recall(NamedTuple):
 
 
 class ReadConfiguration(NamedTuple):
-    """Read it for a reload. Followed by ConfigurationRead."""
+    """Read the configuration for a reload. Followed by ConfigurationRead."""
 
     ticket: int
 
 
 class PreparePlace(NamedTuple):
-    """Bind the place where the exporter is to listen, without using it yet; `only_try`: and let go of it at once.
-    Followed by PlacePrepared."""
+    """Bind the address on which the exporter is to listen, without using it yet. Followed by PlacePrepared."""
 
     ticket: int
     listen: str
-    only_try: bool = False
+    only_try: bool = False  # whether to release the address at once
 
 
 class ListenAt(NamedTuple):
-    """Listen there from now on, for the exporter. Followed by PlaceTaken."""
+    """Listen on this address for the exporter from now on. Followed by PlaceTaken."""
 
     listen: str
 
 
 class DropPreparedPlace(NamedTuple):
-    """Let go of a place that was prepared and will not be used: who comes there would wait for ever."""
+    """Release an address that was prepared and will not be used: clients that connect would wait forever."""
 
 
 class ConfigureLog(NamedTuple):
-    """Write the log as this configuration says."""
+    """Configure the log as this configuration states."""
 
     config: Config
 
 
-# People
+# Output for people and machines
 
 
 class Respond(NamedTuple):
-    """Answer a request, or refuse it, and say why."""
+    """Reply to a request, or refuse it with a reason."""
 
     ticket: int
     answer: Answer | None = None
@@ -200,15 +205,15 @@ class Respond(NamedTuple):
 
 
 class WriteLog(NamedTuple):
-    """Write an event to the log. `level`: debug, info, warning or error."""
+    """Write an event to the log."""
 
-    level: str
+    level: str  # debug, info, warning or error
     event: str
     fields: Mapping[str, Any]
 
 
 class AddToCounter(NamedTuple):
-    """Count something, so much of it."""
+    """Add an amount to a counter."""
 
     counter: CounterDefinition
     labels: tuple[str, ...] = ()
@@ -216,7 +221,7 @@ class AddToCounter(NamedTuple):
 
 
 class SetGauge(NamedTuple):
-    """Show a number; None when it does not exist any more."""
+    """Set a gauge, or remove it with None."""
 
     gauge: GaugeDefinition
     labels: tuple[str, ...] = ()
@@ -224,20 +229,20 @@ class SetGauge(NamedTuple):
 
 
 class SetGaugeToNow(NamedTuple):
-    """Show the time by the wall clock."""
+    """Set a gauge to the current wall-clock time."""
 
     gauge: GaugeDefinition
 
 
 class PutUpNotice(NamedTuple):
-    """Tell the exporter what is new of the fleet."""
+    """Publish the current state of the fleet for the exporter."""
 
 
 class NotifyManager(NamedTuple):
-    """Tell the service manager something. `can_wait`: it is left out when earlier messages have not been taken."""
+    """Send a message to the service manager."""
 
     message: str
-    can_wait: bool = False
+    can_wait: bool = False  # whether to drop the message if earlier ones are still unsent
 
 
 class WriteReport(NamedTuple):
@@ -245,7 +250,7 @@ class WriteReport(NamedTuple):
 
 
 class ReportBlocked(NamedTuple):
-    """Write to the log where a worker stands whose loop does not come round, and which task holds it up."""
+    """Log the stack of a worker whose event loop is blocked, and the task that blocks it."""
 
     child: ChildRef
     pool: str
@@ -253,7 +258,7 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master: the fleet has left, or, with another code, the first generation will never work."""
+    """End the master, because the fleet has left or, with another code, because the first generation cannot work."""
 
     code: ExitCode = ExitCode.CLEAN
     messages: tuple[str, ...] = ()
@@ -268,15 +273,15 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Something that people may want to know."""
+    """Return a log entry that people may want to know about."""
     return WriteLog("info", event, fields)
 
 
 def warning(event: str, **fields: Any) -> WriteLog:
-    """Something that was mended, or can wait."""
+    """Return a log entry about something that was repaired or can wait."""
     return WriteLog("warning", event, fields)
 
 
 def error(event: str, **fields: Any) -> WriteLog:
-    """Something that needs a person."""
+    """Return a log entry about something that needs a person."""
     return WriteLog("error", event, fields)

@@ -1,7 +1,8 @@
-"""What people are shown of a fleet: its status, for the control socket and for the log; the notice for the exporter, of
-what the master alone knows; the last events; and pools whose starts are held back, in the log and in the gauges.
+"""The fleet as people and machines see it: the status for the control socket and the log, the notice for the exporter
+about what only the master knows, the last events, and the pools whose starts are held back, in the log and in the
+gauges.
 
-Status and notice are made of `rota_supervisor.fleet_snapshot`.
+The status and the notice are built by `rota_supervisor.fleet_snapshot`.
 """
 
 from collections import Counter, defaultdict
@@ -40,7 +41,7 @@ _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 
 def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
-    """Return the fleet, whose living processes show `slots`."""
+    """Return the status of the fleet, based on the slots of its living processes."""
     patience = Patience(TICK_SECONDS, state.config.limits.beat_seconds)
     seen = snapshot(slots, notice_of(state), at, patience)
     return {
@@ -52,13 +53,13 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
 
 
 def put_up_notice(state: MasterState) -> list[do.Effect]:
-    """The notice is put up anew when it says something else."""
+    """Publish the notice again if it has changed."""
     before, state.shown.notice = state.shown.notice, notice_of(state)
     return [do.PutUpNotice()] if state.shown.notice != before else []
 
 
 def notice_of(state: MasterState) -> Notice:
-    """Return what the master alone knows."""
+    """Return the facts about the fleet that only the master knows."""
     rollout = state.rollout
     children = sorted(state.children, key=attrgetter("slot"))
     return Notice(
@@ -79,7 +80,7 @@ def notice_of(state: MasterState) -> Notice:
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
-        # At each tick for each child: a state is a string already, and no call is made.
+        # This runs for each child at each tick, so nothing is called: a state is a string already.
         children=tuple(
             ChildNotice(
                 each.slot,
@@ -95,14 +96,14 @@ def notice_of(state: MasterState) -> Notice:
 
 
 def report_of(state: MasterState) -> NodeReport:
-    """Return what a heartbeat says of the node, as far as the master knows."""
+    """Return the node's report for a heartbeat, from what the master knows."""
     workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     loads = [WorkerLoad(len(child.tasks), child.places, child.is_quiet) for child in workers]
     return node_report(notice_of(state), FLEET_STATES[state.phase], loads)
 
 
 def url_of(place: str, host: str) -> str | None:
-    """Return where other machines find what listens at a place of this one, `host`; None for nowhere."""
+    """Return the URL at which other machines reach a listen address of `host`, or None if they cannot."""
     address, _, port = place.rpartition(":")
     if not place or address.startswith(_OF_THIS_MACHINE):
         return None
@@ -110,7 +111,7 @@ def url_of(place: str, host: str) -> str | None:
 
 
 def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
-    """Return what is to be known of each pool. How many workers it has is what its gauges said at the last tick."""
+    """Return the notice of each pool. Its numbers of workers are those of the gauges at the last tick."""
     generation, scaling = state.rollout.in_force, state.wanted.scaling
     sizes, (_, states) = pool_sizes(generation.config), state.shown.workers or ({}, Counter())
     workers: dict[str, dict[str, int]] = defaultdict(dict)
@@ -130,12 +131,12 @@ def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
     )
 
 
-# Events: the lines of the log that people look for when they ask what has happened to a fleet, and the words of each
+# Events: the log lines that show what happened to a fleet, and their texts
 
 Fields = Mapping[str, Any]
 
-MOST_CHARACTERS: Final = 300  # of a text, and of a field
-MOST_PARTS: Final = 10  # of a field that is a list
+MOST_CHARACTERS: Final = 300  # in the text of an event, and in each field
+MOST_PARTS: Final = 10  # elements in a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
 
@@ -203,8 +204,10 @@ _WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
 
 
 def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
-    """Keep what these write to the log and people look for. Children that leave as they are told are no news: at a
-    reload each one does."""
+    """Keep the log entries that belong in the list of events.
+
+    Children that leave as requested are left out, because at a reload each child does.
+    """
     known = state.events
     for effect in effects:
         if not isinstance(effect, do.WriteLog) or effect.event not in _WORDS:
@@ -217,7 +220,7 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
 
 
 def _bounded(fields: Fields) -> dict[str, Any]:
-    """These as a page may show them."""
+    """Return the fields, shortened for a page."""
     return {name: _short(value) for name, value in fields.items() if name not in _LEFT_OUT}
 
 
@@ -229,7 +232,7 @@ def _short(value: Any) -> Any:
 
 # Pools whose starts are held back
 
-_GRAVITY: Final = list(PoolState)  # from RUNNING to FATAL
+_GRAVITY: Final = list(PoolState)  # in ascending order, from RUNNING to FATAL
 _LOGGED: Final = {
     PoolState.RUNNING: (do.info, names.POOL_BACK),
     PoolState.BACKOFF: (do.warning, names.POOL_BACKOFF),
@@ -244,7 +247,7 @@ _STATE_LABELS: Final = {
 
 
 class _Pool(NamedTuple):
-    """A pool as it should be, and how its starts go."""
+    """The target of a pool, and the state of its back-off."""
 
     target: Target
     backoff: StartBackoff
@@ -252,7 +255,7 @@ class _Pool(NamedTuple):
 
 
 def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
-    """What has changed of the pools since it was shown last; nothing is said of them while the fleet stops."""
+    """Return effects for changes to the pools since the last tick. Starts are not reported while the fleet stops."""
     pools = []
     for target in targets:
         backoff = state.backoff_of(target.key)
@@ -273,7 +276,7 @@ def _held(pools: Sequence[_Pool]) -> tuple[Held, ...]:
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Say what has changed for a pool. Two zygotes, as there are while a reload loads, are one to people: the worse."""
+    """Log what has changed for a pool. While a reload loads there are two zygotes; the worse one is reported."""
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
@@ -281,11 +284,11 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
             worst[name] = pool
     known, effects = state.shown.conditions, list[do.Effect]()
     for name in known.keys() - worst.keys():
-        del known[name]  # nobody wants it any more
+        del known[name]  # The pool is not wanted any more.
     for name, (_, backoff, condition) in worst.items():
         before = known.get(name, PoolState.RUNNING)
         if condition is PoolState.RUNNING and not backoff.ever_ready:
-            continue  # a new generation of it: whether it is any better is to be seen
+            continue  # This is a new generation of the pool, which has yet to show whether it works.
         known[name] = condition
         if condition is not before:
             effects.append(_logged(*name, condition, backoff))
@@ -302,11 +305,11 @@ def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) 
 
 
 def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """The numbers of workers, those of them that have changed; None for those of a pool that is gone."""
+    """Return the gauges of workers that changed, with None for those of a pool that is gone."""
     workers = [pool for pool in pools if pool.target.role is Role.WORKER]
     counts = {pool.target.pool: pool.target.count for pool in workers}
     states = _workers_by_state(state.children.of(Role.WORKER), workers)
-    if (counts, states) == state.shown.workers:  # nearly always
+    if (counts, states) == state.shown.workers:  # This is nearly always so.
         return []
     state.shown.workers, before = (counts, states), state.shown.gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
@@ -318,12 +321,12 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 
 def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
-    """How many workers each pool has; those that are missing and held back are counted by the state of their pool."""
+    """Count the workers of each pool by state. Missing workers that are held back count under their pool's state."""
     states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # after a first failure as well
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # also after a first failure
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

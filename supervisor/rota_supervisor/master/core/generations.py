@@ -1,9 +1,9 @@
-"""The generations that workers come from, as values: the one in force and the one on its way; and what a new
-configuration changes, as a difference of two, so that nothing else is touched.
+"""The generations that workers belong to, as values: the one in force and the one that is being rolled out. A new
+configuration is compared with the old one, so that only the processes that it affects are replaced.
 
-A candidate is LOADING until its zygote is ready and its tasks' queues are served; then it is *promoted*: its
-configuration is in force and workers are replaced, one beside the others. When all are, it is current. A
-candidate that fails at any point is dropped, and what was current is desired again.
+A candidate is LOADING until its zygote is ready and its tasks' queues are served. Then it is *promoted*: its
+configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate that
+fails at any point is dropped, and the current generation is desired again.
 
 A generation without new code forks from the zygote of the one before it. Workers whose settings do not change stay,
 and keep the number of the generation that last changed the settings of their pool, or the code.
@@ -24,30 +24,29 @@ from rota_supervisor.config.resolution import pool_sizes, served_queues
 from rota_supervisor.master.core import process_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
-# What a new configuration changes
+# The effect of a new configuration
 
 
-# Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
-# confirm what a durability asks for is looked at by a master that starts, and by no other.
+# Changing these would move the fleet to other tasks or another server while clients use it. Only a master that starts
+# checks whether the server can confirm the writes that a durability requires.
 _NEEDS_RESTART: Final = (
     *("namespace", "redis_url", "redis_tls_ca", "redis_tls_cert", "redis_tls_key"),
     *("control", "durability"),
 )
-_MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
+_MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` has a meaning even without keys.
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different. `words`: what people are told has changed. `code`: modules are imported anew. `pools`: those
-    whose workers are told something else, or that are new."""
+    """The difference between two configurations."""
 
-    words: list[str]
-    code: bool
-    pools: tuple[str, ...]
+    words: list[str]  # the changes as reported to people
+    code: bool  # whether modules are imported again
+    pools: tuple[str, ...]  # the pools that are new or whose workers get different settings
 
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
-    """Compare what children are told by each. `fresh`: the code is to be loaded again, whatever is different."""
+    """Compare the children's settings in two configurations. `fresh`: the code is loaded again in any case."""
     before, after = process_settings.worker_settings(old), process_settings.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
     code = old.imports != new.imports
@@ -59,22 +58,23 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
         "exporter": process_settings.exporter_settings(old) != process_settings.exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }
-    changed["rest"] = old != new and not any(changed.values())  # what only the master reads, as the limits of draining
+    # Some settings, such as the limits of draining, are read by the master alone.
+    changed["rest"] = old != new and not any(changed.values())
     changed["workers"] |= fresh
     words = [word for word, is_changed in changed.items() if is_changed]
     return Change(words, code or fresh, (*stale, *(after.keys() - before.keys())))
 
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
-    """What a reload cannot change, each with the advice to restart."""
+    """Return the changes that a reload cannot make, each with the advice to restart."""
     changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
-    if bool(old.redis_credentials) != bool(new.redis_credentials):  # one provider may follow another
+    if bool(old.redis_credentials) != bool(new.redis_credentials):  # Replacing one provider with another is allowed.
         changed.append("redis_credentials")
     return [Fault(key, "cannot be changed by a reload: stop the master and start it again") for key in changed]
 
 
 def oversized_pools(config: Config) -> list[Fault]:
-    """Pools whose settings do not fit into one packet to a zygote: thousands of queues or overrides."""
+    """Return the pools whose settings do not fit into a packet to a zygote, for example with thousands of queues."""
     sizes = {
         pool: len(settings_to_json(settings)) for pool, settings in process_settings.worker_settings(config).items()
     }
@@ -89,13 +89,13 @@ def oversized_pools(config: Config) -> list[Fault]:
 
 
 def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> list[dict[str, Any]]:
-    """Return a row for each key that has another value, in the order of the configuration. None means no value.
+    """Return a row for each key whose value differs, in the order of the configuration. None means no value.
 
-    `origins`: where the values of `before` come from. Secrets are redacted.
+    `origins`: the sources of the values in `before`. Secrets are redacted.
     """
     old, new = _given(before, origins), _given(loaded.config, loaded.origins)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    if before.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # another password
+    if before.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # Only the password differs.
         keys.append("redis_url")
     return [
         {"key": key, "old": old.get(key), "new": new.get(key), "origin": loader.origin_of(loaded, key)} for key in keys
@@ -103,7 +103,7 @@ def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> l
 
 
 def in_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the rows as lines for people: `workers: 2 -> 4 (file rota.toml)`."""
+    """Return the rows as lines for people, for example `workers: 2 -> 4 (file rota.toml)`."""
     return [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in rows]
 
 
@@ -123,108 +123,109 @@ def _shown(value: Any) -> str:
 FIRST: Final = 1
 
 
-@dataclass(frozen=True)  # without slots, for the cached property
+@dataclass(frozen=True)  # It has no slots, because of the cached properties.
 class Generation:
-    """One loading of configuration, and of user code if need be.
-
-    `code`: the generation whose zygote it forks from, its own when it brought new code. `origins`: where the value at
-    each dotted path came from. `since`: the generations that brought a pool new settings after that code.
-    """
+    """One loading of the configuration, and of user code if necessary."""
 
     number: int
-    code: int
+    code: int  # the generation whose zygote it forks from; its own number if it brought new code
     config: Config
-    origins: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)  # the source of the value at each dotted path
+    # By pool, the generation that gave it new settings after the code was loaded
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:
-        """The generation that the workers of a pool are of."""
+        """Return the generation that the workers of a pool belong to."""
         return self.since.get(pool, self.code)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Its own number, and those of the generations that its zygote and its workers belong to."""
+        """Its own number and the numbers of the generations that its zygote and its workers belong to."""
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property
     def pools(self) -> dict[str, process_settings.WorkersOfPool]:
-        """What the workers of each pool are told, worked out once: with 500 queues that takes 8 ms, and starts, deaths
-        and recalls ask for it one by one. 50 at once held the loop for 0.4 s."""
+        """The settings of the workers of each pool.
+
+        They are computed once, because that takes 8 ms with 500 queues, and every start, death and recall needs them.
+        Computing them 50 times at once blocked the loop for 0.4 s.
+        """
         return process_settings.of_workers(self.config)
 
     @cached_property
     def queue_labels(self) -> QueueLabels:
-        """Under which labels queues are counted."""
+        """The labels under which queues are counted."""
         return QueueLabels(served_queues(self.config))
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """`current` is None until the first generation has worked. `last`: the greatest number ever given. `displaced`: the
-    first generation when a reload took its place before it worked, to be tried again when that is refused."""
+    """The generations in use: the current one and the candidate that may replace it."""
 
-    current: Generation | None
+    current: Generation | None  # None until the first generation has worked
     candidate: Generation | None
     promoted: bool = False
-    last: int = FIRST
+    last: int = FIRST  # the greatest number given so far
+    # The first generation, if a reload replaced it before it worked. It is tried again if the reload is refused.
     displaced: Generation | None = None
 
     @classmethod
     def first(cls, config: Config, origins: Mapping[str, str]) -> "Rollout":
-        """At the start: the first generation is on its way."""
+        """Return the rollout of a starting master, with the first generation as its candidate."""
         return cls(None, Generation(FIRST, FIRST, config, origins))
 
     @property
     def is_first(self) -> bool:
-        """Whether no generation has worked, and there is none to go back to."""
+        """Whether no generation has worked yet, so there is nothing to go back to."""
         return self.current is None and self.displaced is None
 
     @property
     def latest(self) -> Generation:
-        """What was asked for last."""
+        """The generation that was requested last."""
         found = self.candidate or self.current
         assert found is not None
         return found
 
     @property
     def in_force(self) -> Generation:
-        """Whose configuration holds now: at the start the candidate's, as there is no other."""
+        """The generation whose configuration applies now. At the start that is the candidate, the only one."""
         found = self.candidate if self.promoted or self.current is None else self.current
         assert found is not None
         return found
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """Those that are wanted: until a candidate is current, the old one stays to go back to."""
+        """The generations that are wanted. Until a candidate is current, the old one stays as a fallback."""
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
     @property
     def sizes(self) -> list[dict[str, int]]:
-        """Workers by pool of each generation that may come into force, the one that is gone back to first."""
+        """The workers by pool of each generation that may come into force, the fallback first."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
     def of(self, number: int) -> Generation | None:
-        """A generation that children of this number belong to; None when it is not wanted any more."""
+        """Return the generation that children with this number belong to, or None if it is not wanted any more."""
         return next((found for found in self.generations if number in found.numbers), None)
 
     @property
     def new_numbers(self) -> frozenset[int]:
-        """The generations that go when the candidate is refused."""
+        """The numbers of the generations that are dropped if the candidate is refused."""
         kept = frozenset[int]() if self.current is None else self.current.numbers
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate waits for that code to be loaded."""
+        """Whether a candidate waits for this code to be loaded."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(
         self, config: Config, origins: Mapping[str, str], *, proven: bool, pools: Iterable[str] | None = None
     ) -> "Rollout":
-        """A new generation is on its way; an earlier candidate is forgotten: the last one wins.
+        """Return the rollout with a new candidate, which replaces an earlier candidate.
 
-        Unless it is promoted and `proven`, its workers being READY: then it is what we go back to. `pools`: those that
-        get new settings while the code stays; None for new code, which replaces all workers.
+        An earlier candidate that is promoted and `proven`, which means that its workers are READY, becomes current and
+        thus the fallback. `pools`: the pools that get new settings while the code stays, or None for new code, which
+        replaces all workers.
         """
         current = self.candidate if self.promoted and proven else self.current
         before, number = self.latest, self.last + 1
@@ -234,10 +235,10 @@ class Rollout:
         return Rollout(current, Generation(number, code, config, origins, since), last=number, displaced=displaced)
 
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
-        """The same generation under a configuration that changes nothing its workers depend on.
+        """Return the rollout with a configuration that changes nothing its workers depend on.
 
         `new_pools`: pools that did not exist before. A candidate notes its own number for them, even without new code,
-        since the generation to go back to does not have them.
+        because the fallback generation does not have them.
         """
         if self.candidate is not None:
             since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}
@@ -246,13 +247,13 @@ class Rollout:
         return replace(self, current=replace(self.current, config=config, origins=origins))
 
     def promote(self) -> "Rollout":
-        """The candidate's zygote is ready."""
+        """Return the rollout after the candidate's zygote became ready."""
         return replace(self, promoted=True)
 
     def commit(self) -> "Rollout":
-        """The candidate's workers have taken over."""
+        """Return the rollout after the candidate's workers took over."""
         return Rollout(self.candidate, None, last=self.last)
 
     def roll_back(self) -> "Rollout":
-        """The candidate does not work."""
+        """Return the rollout after the candidate failed."""
         return Rollout(self.current, self.displaced, last=self.last)

@@ -1,7 +1,7 @@
-"""What a service manager is sent, in systemd's protocol: ready, reloading, stopping, how it goes, and that we live.
+"""The messages to a service manager in systemd's protocol: ready, reloading, stopping, status and watchdog.
 
-Only changes are sent, but for the sign of life. The messages end with the ticks of the master, so a manager misses them
-when the loop is stuck.
+Apart from the watchdog message, only changes are sent. The messages are sent by the ticks of the master, so they stop
+when its loop is stuck.
 """
 
 import math
@@ -14,7 +14,7 @@ from rota_supervisor.master.core.state import MasterState, Picture
 from rota_supervisor.notice import PoolState
 
 STATUS_SECONDS: Final = 1.0
-# While the fleet starts, reloads or stops it has deadlines of its own, which the manager's do not know.
+# While the fleet starts, reloads or stops it has its own deadlines, which the manager does not know.
 PATIENCE_SECONDS: Final = 30
 ASK_PATIENCE_SECONDS: Final = 10.0
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_SECONDS * 1_000_000}"
@@ -22,19 +22,19 @@ ALIVE: Final = "WATCHDOG=1"
 
 
 def notify(state: MasterState, now: float) -> list[do.Effect]:
-    """What there is to tell."""
+    """Return the messages that are due."""
     if not state.surroundings.has_manager:
         return []
     picture, shown = picture_of(state), state.shown
     messages = news(shown.picture, picture, state.surroundings.pid)
     shown.picture = picture
     if messages:
-        shown.patience_at = -math.inf  # what begins now has a time limit of its own
+        shown.patience_at = -math.inf  # The manager applies a separate time limit to the new phase.
     return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 
 def picture_of(state: MasterState) -> Picture:
-    """The fleet's life, as a service manager sees it."""
+    """Return the state of the fleet as a service manager sees it."""
     return Picture(
         works=state.rollout.current is not None,
         reloads=state.reloads_asked,
@@ -44,17 +44,17 @@ def picture_of(state: MasterState) -> Picture:
 
 
 def news(before: Picture, after: Picture, pid: int) -> list[str]:
-    """The messages that tell of a change, in order.
+    """Return the messages that report a change, in order.
 
-    A manager that asked for a reload waits for a RELOADING that is no older than its own request, and then for READY,
-    whatever has become of the reload. Both are sent for one that was over before anybody looked.
+    A manager that requested a reload waits for a RELOADING that is no older than its own request, and then for READY,
+    whatever the outcome of the reload. Both are sent even if the reload ended before this check.
     """
     if after.stopping:
         return [] if before.stopping else ["STOPPING=1"]
     if not after.works:
         return []
     if not before.works:
-        # A manager takes a shell that started us for the master. As process 1 we do not know our number out there.
+        # The manager takes a shell that started us for the master. As process 1 we do not know our pid outside.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     asked = after.reloads > before.reloads
     begun = ["RELOADING=1"] if asked else []
@@ -63,10 +63,11 @@ def news(before: Picture, after: Picture, pid: int) -> list[str]:
 
 
 def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
-    """That the master lives, that it takes longer, and how it goes."""
+    """Return the messages that are sent at intervals: watchdog, extended time limits and status."""
     shown, seconds = state.shown, state.surroundings.watchdog_seconds
     messages: list[str] = []
-    # Half of the silence that the manager bears, less a tick, as the next look may be so far away.
+    # The interval is half of the silence that the manager allows, less a tick, because the next check may be a tick
+    # late.
     if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
         shown.alive_at = now
         messages.append(ALIVE)
@@ -81,7 +82,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def in_words(state: MasterState) -> str:
-    """The fleet in one line, for people."""
+    """Return the state of the fleet in one line."""
     rollout = state.rollout
     at_work = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     busy = sum(child.busy for child in at_work)

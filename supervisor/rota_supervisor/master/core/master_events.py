@@ -1,4 +1,4 @@
-"""What can happen to a master: one frozen value for each thing. What was read from the world stands in the event."""
+"""The events that a master handles: one frozen value for each. An event contains all that was read from outside."""
 
 import math
 import os
@@ -18,107 +18,106 @@ from rota_supervisor.master.core.effects import Retire
 
 
 class Ticked(NamedTuple):
-    """Everything that had happened was taken in: the master looks what is to be done. At least once a second.
-    `redis_silent_since`: since when Redis owes an answer; `inf` when it owes none."""
+    """All pending events were handled, so the master decides what to do. At least once a second."""
 
-    redis_silent_since: float = math.inf
+    redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is
 
 
-# What people ask for
+# Requests
 
 
 class Requested(NamedTuple):
-    """Somebody asked for something. `ticket`: the number under which it is answered. `by_signal`: nobody waits for an
-    answer, so that a refusal is written to the log. `order`: of SCALE."""
+    """A person, a signal or a changed file requested something."""
 
     request: RequestKind
-    ticket: int
-    by_signal: bool = False
-    order: ScaleOrder | None = None
+    ticket: int  # the number under which the reply is sent
+    by_signal: bool = False  # whether no one waits for a reply, so that a refusal is logged
+    order: ScaleOrder | None = None  # the numbers of a SCALE
 
 
 class ConfigurationRead(NamedTuple):
-    """The configuration was read for a reload. With `faults` it cannot be used."""
+    """The configuration was read for a reload."""
 
     ticket: int
     loaded: Loaded
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault, ...] = ()  # the reasons why the configuration cannot be used
 
 
 class PlacePrepared(NamedTuple):
-    """The exporter's place of another configuration was bound, or it was found that it could be; not with `faults`."""
+    """The exporter's new listen address was bound, or was found to be free."""
 
     ticket: int
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault, ...] = ()  # the reasons why it could not be bound
 
 
 class PlaceTaken(NamedTuple):
-    """The master listens at this place for the exporter; "" for none. With an `error` it stayed where it was."""
+    """The master listens on an address for the exporter."""
 
-    place: str
-    error: str = ""
+    place: str  # the address, or "" for none
+    error: str = ""  # why the master kept the previous address
 
 
 # Children
 
 
 class Look(NamedTuple):
-    """What the slot of a child shows, where it is something else than before. `tasks`: of those that run when they
-    began, and their deadlines. `shortest_soft_ns`: the shortest soft limit met of late, last at `shortest_soft_met_ns`.
-    `stepping`: the place whose coroutine takes a step, where several run."""
+    """A reading of a child's slot that differs from the one before."""
 
     slot: int
     nonce: int
     phase: Phase
-    tasks: tuple[TaskTimes, ...]
-    beat_ns: int
+    tasks: tuple[TaskTimes, ...]  # the start and the deadlines of each running task
+    beat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
-    shortest_soft_ns: int = 0
-    shortest_soft_met_ns: int = 0
+    shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
+    shortest_soft_met_ns: int = 0  # when a task last had that limit
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None
+    stepping: int | None = None  # the place whose coroutine is taking a step, if several tasks run
 
 
 class Looked(NamedTuple):
-    """The slots were looked at, and these show something new."""
+    """The slots were read, and these have changed."""
 
     looks: tuple[Look, ...]
 
 
 class Started(NamedTuple):
-    """A zygote, a poller or the exporter was started; not with an `error`, by which the kernel refused."""
+    """A zygote, a poller or the exporter was started, or could not be."""
 
     slot: int
     nonce: int
     pid: int = 0
-    error: str = ""
+    error: str = ""  # the reason why the kernel refused to start it
 
 
 class StackFileMade(NamedTuple):
-    """A child that is started has a file to write its stack to."""
+    """A child that is being started has a file to write its stack to."""
 
     slot: int
     nonce: int
 
 
 class ZygoteSaid(NamedTuple):
-    """A packet from a zygote of that generation, or from one of its intermediates. For a worker whose intermediate died
-    before it could report it, the master makes up the report when it finds the worker in its slot."""
+    """A packet from a zygote of that generation, or from one of its intermediates.
+
+    If an intermediate dies before it can report its worker, the master creates the report when it finds the worker in
+    its slot.
+    """
 
     generation: int
     message: messages.Message
 
 
 class ZygoteGone(NamedTuple):
-    """The channel of a zygote has ended: itself and all its intermediates are gone."""
+    """The channel of a zygote closed: the zygote and all its intermediates are gone."""
 
     slot: int
     nonce: int
 
 
 class StopSeen(NamedTuple):
-    """A signal stopped a child, or it goes on."""
+    """A child was stopped by a signal, or continued."""
 
     slot: int
     nonce: int
@@ -126,18 +125,16 @@ class StopSeen(NamedTuple):
 
 
 class ProcessEnd(NamedTuple):
-    """How a process ended. `oom_killed`: the kernel counted a kill for want of memory that no other death explains;
-    `max_rss_kb` includes the pages it shared with its zygote; `cpu_seconds`: of the process itself, not of what it had
-    started."""
+    """The wait status and the resource usage of a process that ended."""
 
     wait_status: int
-    oom_killed: bool = False
-    max_rss_kb: int = 0
-    cpu_seconds: float = 0.0
+    oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
+    max_rss_kb: int = 0  # includes the pages that it shared with its zygote
+    cpu_seconds: float = 0.0  # of the process itself, without the processes that it had started
 
     @property
     def signal_name(self) -> str:
-        """`SIGKILL`, or "" when it was no signal."""
+        """The name of the signal that ended it, for example `SIGKILL`, or "" if none did."""
         if not os.WIFSIGNALED(self.wait_status):
             return ""
         number = os.WTERMSIG(self.wait_status)
@@ -148,59 +145,57 @@ class ProcessEnd(NamedTuple):
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or None when a signal ended it."""
+        """The exit code, or None if a signal ended the process."""
         return os.WEXITSTATUS(self.wait_status) if os.WIFEXITED(self.wait_status) else None
 
 
 class Died(NamedTuple):
-    """A child's process was reaped. From its slot: the `tasks` that ran, the packed `outcomes` of finished tasks that
-    no answer has confirmed, and whether it `has_worked`. `stack`: what stands in its stack file. `wall`: Unix seconds.
-    `slot_is_intact`: its slot can be read; a task may have written over it."""
+    """A child's process was reaped."""
 
     slot: int
     nonce: int
     ending: ProcessEnd
-    tasks: tuple[TaskInSlot, ...] = ()
-    outcomes: Packed = NOTHING
-    has_worked: bool = False
-    stack: str = ""
-    wall: float = 0.0
-    slot_is_intact: bool = True
+    tasks: tuple[TaskInSlot, ...] = ()  # the tasks that its slot shows as running
+    outcomes: Packed = NOTHING  # the outcomes of finished tasks that no reply has confirmed, from its slot
+    has_worked: bool = False  # whether it had finished a task, from its slot
+    stack: str = ""  # the contents of its stack file
+    wall: float = 0.0  # the time of the death in Unix seconds
+    slot_is_intact: bool = True  # whether its slot is readable; a task may have overwritten it
 
 
 # Redis
 
 
 class OwnersRegistered(NamedTuple):
-    """Workers to be started have owners: slot, nonce and name of each. `sent_ns`: when the call was sent."""
+    """Workers that are to be started were given owners."""
 
-    owners: tuple[tuple[int, int, str], ...]
+    owners: tuple[tuple[int, int, str], ...]  # the slot, the nonce and the name of each
     lease_seconds: float
-    sent_ns: int
+    sent_ns: int  # when the call was sent
 
 
 class LeasesRenewed(NamedTuple):
-    """A round of renewals is over; `lost` are the owners whose lease was found to be lost. `failed`: some were not."""
+    """A round of renewals has ended."""
 
-    lost: tuple[str, ...] = ()
-    failed: bool = False
+    lost: tuple[str, ...] = ()  # the owners whose lease was found to be lost
+    failed: bool = False  # whether some leases could not be renewed
 
 
 class ClosedSeen(NamedTuple):
-    """The queues of the fleet from which nobody may claim now."""
+    """The closed queues of the fleet were read. No worker may claim from them."""
 
     closed: tuple[ClosedQueue, ...]
 
 
 class OwnerRetired(NamedTuple):
-    """What a dead worker held is given back."""
+    """The owner of a dead worker was retired, and its tasks were given back."""
 
     asked: Retire
     retired: Retired
 
 
 class ClaimHeldUp(NamedTuple):
-    """A task takes long, and others that were claimed with it wait for it."""
+    """A task takes long, and other tasks of the same claim wait for it."""
 
     slot: int
     nonce: int
@@ -208,39 +203,37 @@ class ClaimHeldUp(NamedTuple):
 
 
 class CancelOrdered(NamedTuple):
-    """Somebody cancelled the task of this number, which runs in that place. `kill_after`: seconds from now to the kill
-    of its process if it has not ended by then, None for no such order."""
+    """A running task was cancelled."""
 
     slot: int
     nonce: int
-    place: int
-    number: int
+    place: int  # the place of the worker in which the task runs
+    number: int  # the number of the task in that place
     task_id: str
-    kill_after: float | None = None
+    kill_after: float | None = None  # seconds from now until its process is killed, or None for no kill
 
 
 class RedisAnswered(NamedTuple):
-    """Redis answers, for the first time or again."""
+    """Redis replied, for the first time or again."""
 
 
 class RoundTripSeen(NamedTuple):
-    """How long an answer of Redis takes at present, in seconds."""
+    """The current round-trip time of a call to Redis, in seconds."""
 
     seconds: float
 
 
 class RedisFailed(NamedTuple):
-    """A call to Redis failed. `is_away`: nothing can be done there until it goes through, unlike one that was refused.
-    `is_reply`: the server answered, and said that it does nothing for now."""
+    """A call to Redis failed."""
 
     reason: str
     error: str
-    is_away: bool
-    is_reply: bool = False
+    is_away: bool  # whether nothing can be done until Redis recovers, unlike a call that was refused
+    is_reply: bool = False  # whether the server itself replied that it does nothing for now
 
 
 class EvictionPolicySeen(NamedTuple):
-    """What the server does when its memory is full."""
+    """The server's policy for full memory was read."""
 
     policy: str
 

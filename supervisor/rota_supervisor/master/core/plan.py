@@ -1,27 +1,29 @@
-"""Decide what to do about the children: a pure function of what is desired, what is there, and the time.
+"""Decide what to do about the children: a pure function of the desired fleet, the children, and the time.
 
 Performing an action moves its child at once (`tick.perform`), so a second plan after performing is empty.
 
 Deadlines:
 
-1. Whoever starts has boot_seconds. Outside of a task a child beats within beat_seconds; inside one the task's own
-   time limit rules, and what was given to one that was cancelled. A worker that runs several has to beat as well. Who
-   is stopped has beat_seconds, whatever it does; a poller and an exporter less.
-2. Who was told to drain has beat_seconds to begin, from the end of the task in which it was told: a task may have put
-   another handler in place of ours, and its process would work on for ever.
-3. When the fleet leaves there is one deadline for all of a pool; while Redis is away a sooner one for those that have
-   nothing in hand, as what they wait for may not come.
-4. Who broke a deadline is killed. If that was for what it did, it is asked for its stack first, and has DUMP_SECONDS to
-   write it; from then on it counts for nothing but its place. A task over its soft limit is interrupted.
+1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
+   runs a task has until the task's hard limit, or until the time that a cancelled task was given has passed. A worker
+   that runs several tasks must send heartbeats as well. A child that is stopped by a signal has beat_seconds, whatever
+   it does; a poller and an exporter have less.
+2. A child that was asked to drain has beat_seconds to begin, counted from the end of the task that ran at the time. A
+   task may have replaced our signal handler, and its process would then keep working forever.
+3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
+   and no outcomes have an earlier one, because what they wait for may never come.
+4. A child that misses a deadline is killed. If it is killed for its own behaviour, its stack is requested first, and it
+   has DUMP_SECONDS to write it. From then on the child only counts as occupying its place in the pool. A task that
+   exceeds its soft limit is interrupted, not killed.
 
 Pools:
 
-1. What is missing is started, as the pool's back-off allows and when there is a zygote to fork from.
+1. Missing children are started, as far as the pool's back-off allows and if there is a zygote to fork from.
 2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
-   once a new one is READY, so that never fewer than n - 1 are (1 when n is 1).
-3. What is too many is drained: the unready first, then the idle, then the busy.
-4. Who asks to be replaced is drained when enough others are READY: of n at most n/8 are away, but one may be;
-   and no more than one while there are stale ones.
+   once a new one is READY, so there are never fewer than n - 1 children (1 if n is 1).
+3. Surplus children are drained: the unready first, then the idle, then the busy.
+4. A child that requests to be replaced is drained when enough others are READY. Of n children, at most n/8 but
+   always one may be away, and only one while there are stale children.
 """
 
 import math
@@ -37,18 +39,18 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
-RECYCLED_SHARE: Final = 8  # one in so many may be away
-HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # what a task gets beyond its hard limit
-DUMP_SECONDS: Final = 0.1  # a stack takes 0.7 ms, and longer on a machine that has too much to do
-SHORTEST_TICK_SECONDS: Final = 0.1  # however short a soft limit is, no more than ten looks a second are made for it
-BLOCKED_SECONDS: Final = 1.0  # a loop beats several times a second
-URGENT_SECONDS: Final = 65.0  # a worker rings again for a soft limit that it has not met for 60 s
+RECYCLED_SHARE: Final = 8  # one child in 8 may be away
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the time that a task gets beyond its hard limit
+DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
+SHORTEST_TICK_SECONDS: Final = 0.1  # even for very short soft limits there are at most ten checks a second
+BLOCKED_SECONDS: Final = 1.0  # an event loop that works sends several heartbeats a second
+URGENT_SECONDS: Final = 65.0  # a worker wakes the master again for a soft limit that it has not seen for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
 
 
 class Start(NamedTuple):
-    """Begin a child in a free slot."""
+    """Start a child in a free slot."""
 
     role: Role
     pool: str
@@ -57,16 +59,15 @@ class Start(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Signal an order to the child in a slot. `reason`: why it is to leave, or is killed. KILL gives up a child without
-    a process."""
+    """Send a request to the child in a slot. KILL on a child without a process abandons it."""
 
     slot: int
     order: Order
-    reason: Reason | None = None
+    reason: Reason | None = None  # why it is asked to leave, or is killed
 
 
 class TellBlocked(NamedTuple):
-    """Report the worker in a slot, whose loop does not come round."""
+    """Report that the event loop of the worker in a slot is blocked."""
 
     slot: int
 
@@ -75,7 +76,7 @@ Action = Start | Signal | TellBlocked
 
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
-    """What to do now."""
+    """Return the actions to perform now."""
     everybody = list(children)
     if desired.stop.stage is Stage.AT_ONCE:
         return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
@@ -83,7 +84,7 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    # Each free slot is found when it is asked for: a plan is made at every wake, and hardly any starts a child.
+    # A free slot is searched only when needed: a plan is made at every wake-up, and hardly any of them starts a child.
     taken = {child.slot for child in everybody}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
@@ -108,14 +109,17 @@ def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
 
 
 def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
-    """What follows from deadlines; by pool who stays, and who will be killed when it has written down its stack."""
+    """Return the actions that deadlines require, the children that stay, and those to be killed after their dump.
+
+    Both groups of children are by pool.
+    """
     actions: list[Action] = []
     staying, condemned = _Pools(list), _Pools(list)
     for child in everybody:
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            # Once for each soft limit: a task that beats gets a new one.
+            # One interrupt for each soft limit: a task that sends a heartbeat gets a new limit.
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):
@@ -130,7 +134,7 @@ def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> 
 
 
 def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
-    """The first instant after which it is killed, and for what."""
+    """Return the time after which the child is killed, and the reason for the kill."""
     state, awake_since, beat_seconds = child.state, desired.awake_since, desired.beat_seconds
     if state in UNSEEN:
         return math.inf, Reason.STOP
@@ -155,18 +159,18 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
 
 
 def can_be_dumped(child: Child, reason: Reason) -> bool:
-    """Whether it is asked for its stack before it is killed. One that is stopped could not answer."""
+    """Whether its stack is requested before it is killed. A child that is stopped by a signal could not reply."""
     return reason.facts.asks_for_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
 
 
 def is_blocked(child: Child, now: float) -> bool:
-    """Whether the step of a task that is taken keeps its loop from coming round, which was not reported yet."""
+    """Whether a step of a running task blocks the worker's event loop, and this is not reported yet."""
     could_beat = child.state in AT_WORK and child.stopped_at is None
     return could_beat and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
 
 
 def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
-    """The next instant, of those still to come, after which a plan may have something to do."""
+    """Return the earliest future time after which a plan may have something to do."""
     tick, times = TICK_SECONDS, []
     for child in children:
         times.append(deadline(child, desired)[0])
@@ -174,8 +178,8 @@ def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
             times.append(child.soft_until)
         if child.dumped_at > -math.inf:
             times.append(child.dumped_at + DUMP_SECONDS)
-        # A task that began after this look is seen no later than the shortest soft limit that it may have: that of late
-        # tasks, and of one that beats, which has its soft limit anew, however long ago it began.
+        # A task that begins after this check is noticed within the shortest soft limit that it may have: that of recent
+        # tasks, or that of a task that sends heartbeats, whose soft limit starts again however long ago it began.
         if child.soft_limits or now - child.shortest_soft_met_at < URGENT_SECONDS:
             tick = min(tick, child.shortest_soft_seconds)
     soonest = min((at for at in times if at >= now), default=math.inf)
@@ -222,7 +226,7 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
 
 
 def _recycle(target: Target, asking: list[Child], staying: list[Child]) -> list[Signal]:
-    """Let those go that ask for it, the oldest first, as far as enough of those that stay are READY."""
+    """Drain children that request to be replaced, the oldest first, as far as enough of the others are READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)
@@ -232,16 +236,19 @@ def _recycle(target: Target, asking: list[Child], staying: list[Child]) -> list[
 
 
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
-    """Return how many fresh children are too many. Beside stale ones there may be more fresh ones than allowed by
-    `surge`, if the pool's count was lowered since; of these only those that are not READY are too many."""
+    """Return how many fresh children are surplus.
+
+    Beside stale children there may be more fresh ones than `surge` allows, if the pool's count was lowered since. In
+    that case, only children that are not READY are surplus.
+    """
     beside_stale = len(fresh) + staying - target.count - target.surge
     unready = sum(child.state is not ChildState.READY for child in fresh)
     return max(0, len(fresh) - target.count, min(unready, beside_stale))
 
 
 def _spare_stale(target: Target, stale_ready: int, fresh_ready: int) -> int:
-    """How many READY stale children can go now."""
-    if target.surge == 0:  # there is no slot for two: the old one leaves first
+    """Return how many READY stale children can leave now."""
+    if target.surge == 0:  # There is no slot for two, so the old child leaves first.
         return stale_ready
     if fresh_ready == 0:
         return max(0, stale_ready - target.count)
@@ -254,9 +261,10 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Have children leave. One that is ASKED is left alone: its pid comes within milliseconds."""
+    """Yield orders to leave. A child that is ASKED is skipped, because its pid is reported within milliseconds."""
     for child in children:
-        is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE  # it hears nothing
+        # A zygote that imports modules does not handle a request to leave.
+        is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE
         if child.state is ChildState.REGISTERING or is_importing:
             yield Signal(child.slot, Order.KILL, reason)
         elif child.state in (ChildState.BOOTING, ChildState.READY):

@@ -1,6 +1,6 @@
-"""The settings of children, and the keys that each is made of.
+"""The settings of children, and the configuration keys from which each setting is computed.
 
-A spawned child gets them with its first packet, the workers of a pool by way of their zygote.
+A spawned child receives its settings with its first packet, and a worker receives them from its zygote.
 """
 
 import dataclasses
@@ -25,24 +25,21 @@ ChildSettings = WorkerSettings | PollerSettings | ExporterSettings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What does not change while a master lives. `node`: its name. `redis`: where the server is, without a password.
-    `import_paths`: folders with the task modules. `control_socket`: its path. `has_manager`: a service manager is to be
-    told how it goes; `watchdog_seconds`: the longest silence that it bears, 0 for any. `host`: the name of
-    the machine. `file`: the absolute path of the configuration file, whether or not there is one."""
+    """The environment of a master, which is constant while it lives."""
 
-    node: str = "node"
+    node: str = "node"  # the name of this node
     pid: int = 0
-    redis: str = ""
-    import_paths: tuple[str, ...] = ()
-    control_socket: str = ""
-    has_manager: bool = False
-    watchdog_seconds: float = 0.0
-    host: str = ""
-    file: str = ""
+    redis: str = ""  # the address of the server, without a password
+    import_paths: tuple[str, ...] = ()  # the folders with the task modules
+    control_socket: str = ""  # the path of the control socket
+    has_manager: bool = False  # whether a service manager expects messages
+    watchdog_seconds: float = 0.0  # the longest silence that the service manager allows, or 0 for no limit
+    host: str = ""  # the name of the machine
+    file: str = ""  # the absolute path of the configuration file, even if there is none
 
 
 def first_settings(child: Child, config: Config, rank: int, surroundings: Surroundings) -> dict[str, Any]:
-    """The settings of a zygote, a poller of that rank, or the exporter."""
+    """Return the settings of a zygote, a poller of that rank, or the exporter."""
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolution.log_settings(config))
@@ -64,13 +61,13 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """The calls of schedules, none where all of them do not fit into one packet: `rota check` compares these too."""
+    """Return the calls of schedules, or nothing if they exceed a packet. `rota check` compares them as well."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
 
 def exporter_settings(config: Config) -> ExporterSettings:
-    """What the exporter is told."""
+    """Return the settings of the exporter."""
     by_name = _filled(ExporterSettings, config)
     listen_host, _, _ = config.http.listen.rpartition(":")
     by_name["allowed_hosts"] = (*config.http.allowed_hosts, listen_host)
@@ -99,15 +96,15 @@ def _queue_settings(config: Config, name: str, tier: int) -> QueueSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkersOfPool:
-    """What the workers of a pool are told: their settings, those as text for the zygote, and the tiers for scripts."""
+    """The settings of a pool's workers, in the forms in which they are needed."""
 
     settings: WorkerSettings
-    text: str
-    tiers: Packed
+    text: str  # the settings as JSON, for the zygote
+    tiers: Packed  # the tiers as the scripts take them
 
 
 def of_workers(config: Config) -> dict[str, WorkersOfPool]:
-    """What the workers of each pool are told."""
+    """Return the settings of the workers of each pool, with the forms for the zygote and for scripts."""
     return {
         pool: WorkersOfPool(settings, settings_to_json(settings), pack_tiers(settings.tiers))
         for pool, settings in worker_settings(config).items()
@@ -115,7 +112,7 @@ def of_workers(config: Config) -> dict[str, WorkersOfPool]:
 
 
 def worker_settings(config: Config) -> dict[str, WorkerSettings]:
-    """The settings of the workers of each pool."""
+    """Return the settings of the workers of each pool."""
     return {name: _settings_of_pool(config, name, pool) for name, pool in resolution.resolve_pools(config).items()}
 
 
@@ -139,7 +136,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:
-    """The settings of the poller of that rank."""
+    """Return the settings of the poller of that rank."""
     return PollerSettings(
         server=resolution.server_settings(config),
         rank=rank,
@@ -153,17 +150,17 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
     )
 
 
-# What a setting is made of
+# The sources of each setting
 
 
-# The sections that fill the settings of a child: a field takes the key of its name.
+# The sections whose keys fill the fields of the same name.
 SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
     WorkerSettings: ("limits", "metrics"),
     PollerSettings: ("restarts", "limits"),
     ExporterSettings: ("limits", "metrics", "alerts", "http"),
 }
-# The keys that all other fields are made of. A name that ends with a dot is a table. POOL stands for the pool, and
-# QUEUE for each queue that it serves.
+# The keys from which all other fields are computed. A name that ends with a dot is a table. POOL stands for the pool,
+# and QUEUE for each queue that it serves.
 KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
     WorkerSettings: {
         "server": ("redis_credentials",),
@@ -206,7 +203,7 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return those of the keys that a setting which differs is made of; the name of the setting if there are none."""
+    """Return the given keys that explain the differing settings, or a setting's own name if none of them does."""
     kind, queues = type(new), {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []
     for field in dataclasses.fields(new):

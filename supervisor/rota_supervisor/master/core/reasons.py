@@ -1,4 +1,4 @@
-"""Why a child was told to leave or was killed, and why it died: one table with every fact about each reason."""
+"""The reasons why a child is asked to leave, is killed or dies: one table with every fact about each reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,16 +15,17 @@ AS_TOLD: Final = " as it was told"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What follows from a reason."""
+    """The consequences of a reason."""
 
-    words: str = ""  # after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit
-    limit: str = ""  # the limit that was hit, by its name in the configuration
-    is_expected: bool = False  # the child was told to leave, for nothing that it did wrong
-    is_explained: bool = True  # the master ended it, or knows why it ended
-    blames_task: bool = True  # the task that ran is charged with the death
-    asks_for_stack: bool = False  # the child is asked for its stack before it is killed for this
-    mark: CrashKind = CrashKind.CRASH  # what the task that ran keeps of the death
-    counted_as: str = ""  # the label of the counter of restarts, if it is another one
+    # The text after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit.
+    words: str = ""
+    limit: str = ""  # the name of the limit that was reached, as in the configuration
+    is_expected: bool = False  # whether the child was asked to leave although it did nothing wrong
+    is_explained: bool = True  # whether the master ended it, or knows why it ended
+    blames_task: bool = True  # whether the death counts against the task that ran
+    asks_for_stack: bool = False  # whether the child's stack is requested before it is killed
+    mark: CrashKind = CrashKind.CRASH  # the mark that the task that ran keeps of the death
+    counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
 
 
 def _hit(limit: str, words: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
@@ -36,7 +37,7 @@ def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
 
 
 class Reason(StrEnum):
-    """The value is what the log says; `facts` has the rest."""
+    """The reason of a death. The value is used in the log, and `facts` has the consequences."""
 
     facts: Facts
 
@@ -71,8 +72,8 @@ class Reason(StrEnum):
 
     @property
     def label(self) -> str:
-        """The label of the counter of restarts."""
+        """The label of the restart counter."""
         return self.facts.counted_as or self.value
 
 
-RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # a worker had asked to be replaced
+RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # The worker itself requested to be replaced.

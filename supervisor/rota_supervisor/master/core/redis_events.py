@@ -1,7 +1,7 @@
-"""What the master exchanges with Redis: leases and what this node declares, closed queues, and whether Redis answers.
+"""The master's exchange with Redis: leases, the declarations of this node, closed queues, and whether Redis replies.
 
-A reload is one transaction in declarations too: a candidate's schedules are declared when it is promoted, and those of
-the generation before it again when it is refused.
+A reload is a transaction for declarations too: the schedules of a candidate are declared when it is promoted, and those
+of the previous generation are declared again if the candidate is refused.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,21 @@ from rota_supervisor.master.core.master_events import ClosedSeen
 from rota_supervisor.master.core.state import Declarations, MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 
-_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
-_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+# Renewals in a lease, at least, for any lease that an owner has: a worker's fence goes up after nine tenths of it.
+_RENEWALS_A_LEASE: Final = 2
+_TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
+CLOSED_A_LOOK: Final = 100  # If a reply has this many queues, there may be more: see conditions.lua.
 
 
-# Its lease, and what it claimed
+# Leases and claims
 
 
 def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Renew the leases of all living workers, each for as long as its worker was told; at once when there is something
-    new to be declared."""
+    """Renew the leases of all living workers, each for the duration that its worker was given.
+
+    If this node has something new to declare, the renewal is due at once.
+    """
     leases, lease = state.leases, state.config.lease
     if take_in_declarations(state, now):
         leases.hurry()
@@ -53,7 +56,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """The tiers of each pool whose workers claim."""
+    """Return the tiers of each pool whose workers claim."""
     told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
     return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
 
@@ -65,28 +68,33 @@ def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]
 
 
 def _living(state: MasterState) -> list[Child]:
-    """The workers whose leases count."""
+    """Return the workers whose leases are renewed."""
     workers = state.children.of(Role.WORKER)
     return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
 
 
 def hurry_for(state: MasterState, lease_seconds: float) -> None:
-    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
-    leases shorter."""
+    """Renew at the next tick if the planned renewal may be too late for a lease of this duration.
+
+    That is possible after a reload that made leases shorter.
+    """
     if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
         state.leases.hurry()
 
 
 def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: float) -> list[do.Effect]:
-    """A round of renewals is over. The next is due by when this one began: a lease runs from when its renewal was sent,
-    and over a slow link the calls of a round that follow it take longer than the time between two rounds."""
+    """Handle the end of a round of renewals.
+
+    The next round is timed from the start of this one, because a lease runs from the moment when its renewal was sent.
+    Over a slow link, the other calls of a round take longer than the time between two rounds.
+    """
     leases, since = state.leases, state.leases.begun_at
     if event.failed:
         leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
         since = now
     leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
     leases.is_renewing = False
-    # Nothing is said of an owner whose worker died while the renewal was on its way.
+    # An owner whose worker died while the renewal was under way is not reported.
     living = {child.owner for child in _living(state)} if event.lost else set()
     lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
     leases.known_lost.update(lost)
@@ -96,11 +104,11 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
     return effects
 
 
-# What this node declares: the tasks and schedules of the code in force, and schedules of its configuration
+# The declarations of this node: the tasks and schedules of the code in force, and the schedules of its configuration
 
 
 def take_in_declarations(state: MasterState, now: float) -> bool:
-    """Note what the generation in force declares; returns whether that is something else than before."""
+    """Note the declarations of the generation in force. Returns whether they differ from those before."""
     generation, before = state.rollout.in_force, state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
         return False
@@ -119,16 +127,16 @@ def _declared_texts(state: MasterState, generation: Generation) -> Mapping[str, 
 
 
 def declared_schedules(state: MasterState, now: float) -> tuple[Declared, ...]:
-    """What is declared_schedules with each heartbeat."""
+    """Return the schedules that are declared with each heartbeat."""
     known = state.declarations
     return tuple(Declared(name, text, now - known.since[name]) for name, text in known.texts.items())
 
 
-# What is closed: queues from which nobody may claim, and this node while it is quiet
+# Closed queues, and the quiet state of this node
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
-    """The fleet's queues were looked at: count and tell what is wrong with conditions, and how long we are quiet."""
+    """Handle a reading of the closed queues: count and report failing conditions, and update how long we are quiet."""
     known, errors = state.closed_by_fault, _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
     for queue, row in errors.items():
@@ -138,17 +146,17 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
     state.closed, state.closed_at, state.closed_by_fault = event.closed, now, errors
     if len(event.closed) < CLOSED_A_LOOK:
         effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
-    else:  # a part of them was looked at
+    else:  # Only a part of the queues was read.
         state.closed_by_fault = {**unseen, **errors}
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
 
 
 def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    """One for each name and each pattern: of tenants there may be thousands."""
+    """Return one row for each queue name or pattern, since a pattern may cover thousands of tenants."""
     return {state.label_of_queue(row.queue): row for row in closed if row.error}
 
 
-# Whether Redis answers, and how
+# Whether Redis replies, and how fast
 
 
 def redis_answered(state: MasterState, _event: master_events.RedisAnswered, _now: float) -> list[do.Effect]:
@@ -159,7 +167,7 @@ def redis_answered(state: MasterState, _event: master_events.RedisAnswered, _now
 
 def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: float) -> list[do.Effect]:
     effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
-    if not event.is_away:  # it answers, though not as we like
+    if not event.is_away:  # Redis replies, although with an error.
         return effects
     refusal = event.error if event.is_reply else ""
     if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
@@ -175,7 +183,10 @@ def round_trip_seen(state: MasterState, event: master_events.RoundTripSeen, _now
 
 
 def eviction_policy_seen(state: MasterState, event: master_events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
-    """A server that drops keys is refused at the start; it is an alarm when it is configured so later."""
+    """Report a change of the server's eviction policy.
+
+    A server that drops keys is refused at the start. If it is configured so later, that is reported as an error.
+    """
     if event.policy == (state.eviction_policy or SAFE_POLICY):
         return []
     state.eviction_policy = event.policy

@@ -1,9 +1,9 @@
-"""How a configuration that can be used comes into force, or is refused.
+"""The steps by which a valid configuration comes into force, or is refused.
 
-1. What workers depend on makes a candidate generation; the rest is in force at once.
-2. A candidate is promoted when its code is loaded, at once when it brings none of its own.
+1. If workers are affected, the change makes a candidate generation; otherwise it is in force at once.
+2. A candidate is promoted when its code is loaded, or at once if it brings no new code.
 3. When its workers have taken over, the reload is accepted. A candidate that fails before is refused, and the old
-   generation goes on.
+   generation stays.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ from rota_supervisor.master.core.state import Loading, MasterState, Reload
 from rota_supervisor.master.core.targets import Versions
 from rota_supervisor.notice import PoolState
 
-CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to know soon, and can ask again
+CANDIDATE_TRIES: Final = 2  # Few, as the old generation works: the caller wants to know soon, and can try again.
 STACK_CHARACTERS: Final = 400
 OVERTAKEN: Final = "a later reload took its place"
 
 
 def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
-    """Bring in what a reload has read."""
+    """Apply the configuration that a reload has read."""
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
     reload.differences = changes.in_lines(changes.differences(rollout.latest.config, rollout.latest.origins, loaded))
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
@@ -42,10 +42,10 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
         return _apply_at_once(state, reload, change, now)
     proven = rollout.promoted and _has_ready_everywhere(state)
     pools = None if change.code else change.pools
-    # A promoted candidate that was not proven is given up for the one before it.
+    # A promoted candidate that is not proven is dropped in favour of the generation before it.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.words, [reload])
-    if proven and superseded.is_asked_for:  # it is in force, and stays so if the new candidate is refused
+    if proven and superseded.is_asked_for:  # It is in force, and stays so if the new candidate is refused.
         effects += _accepted(state, superseded, now)
         effects += given_up(state, OVERTAKEN, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
@@ -57,18 +57,18 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
 
 
 def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
-    """Nothing that workers depend on has changed: it is in force at once."""
+    """Put a configuration into force that changes nothing workers depend on."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.words, [reload]), now)]
-    # What the candidate brings is changed, and goes with it when it is refused.
+    # The change belongs to the candidate, and is dropped with it if the candidate is refused.
     state.loading.changes = sorted({*state.loading.changes, *change.words})
     state.loading.reloads.append(reload)
     return effects
 
 
 def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
-    """Go on to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
+    """Move to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
     before, wanted = state.config, state.wanted
     wanted.rollout = rollout
     state.keep_codes(rollout.generations)
@@ -78,7 +78,7 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     wanted.versions = Versions(pollers, exporter)
     wanted.scaling = wanted.scaling.after(rollout.sizes)
     if _to_be_announced(before) != _to_be_announced(state.config):
-        state.leases.hurry()  # such a round announces it
+        state.leases.hurry()  # A round of renewals announces the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
     return [do.ListenAt(state.config.http.listen), *log]
 
@@ -88,22 +88,22 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 
 
 def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[do.Effect]:
-    """The master listens for the exporter. Going back to a place that is taken meanwhile, it stays where it was."""
+    """Note the exporter's address. If the previous address is taken by now, the master keeps the current one."""
     state.place = event.place
     return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
 
-# A candidate is promoted, and takes over
+# Promoting a candidate, and its takeover
 
 
 def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
-    """A zygote has imported everything."""
+    """Note that a zygote has imported all modules."""
     state.code_of(zygote.generation).is_loaded = True
     return promote_when_loaded(state, now)
 
 
 def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
-    """Promote a candidate whose code is loaded, when the queues of all its tasks are served."""
+    """Promote a candidate whose code is loaded, if the queues of all its tasks are served."""
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
@@ -117,12 +117,13 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def settle(state: MasterState, now: float) -> list[do.Effect]:
-    """Commit a candidate that has taken over, or refuse one that never works."""
+    """Commit a candidate that has taken over, or refuse one that does not work."""
     effects = [] if state.rollout.candidate is None else _settle(state, now)
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
-    state.leases.hurry()  # if this node dies before the next renewal, the others must not think it was still starting
+    # If this node dies before the next renewal, the others must not think that it was still starting.
+    state.leases.hurry()
     return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
@@ -145,28 +146,28 @@ def _has_taken_over(state: MasterState) -> bool:
 
 
 def _has_ready_everywhere(state: MasterState) -> bool:
-    """Whether each pool that is to have workers now has one of the latest generation that is READY."""
+    """Whether each pool that should have workers now has a READY one of the latest generation."""
     latest = state.rollout.latest
     workers = state.children.of(Role.WORKER, ChildState.READY)
     ready = {child.pool for child in workers if child.generation == latest.of_pool(child.pool)}
     return {pool for pool, count in state.wanted.counts.items() if count} <= ready
 
 
-# A candidate is refused
+# Refusing a candidate
 
 
 def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
-    """A zygote could not import a module. A candidate is refused; else its back-off tries again."""
+    """Handle a module that a zygote could not import: refuse a candidate, or else let the back-off try again."""
     if not state.rollout.is_loading(generation):
         return []
     return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
 
 
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """A zygote or a worker died before it was READY: a candidate is refused when another try would not help.
+    """Handle the death of a zygote or a worker before it was READY: refuse the candidate if a retry would not help.
 
-    A process that hung would hang as long again, and code that ended its process would end the next. The first
-    generation has nothing to go back to: there only a zygote that hung is reason enough.
+    A process that hung would hang as long again, and code that ended its process would end the next one. The first
+    generation has nothing to go back to, so it is refused only if its zygote hung.
     """
     child, rollout = death.child, state.rollout
     if child.generation not in rollout.new_numbers or child.why not in (None, Reason.BOOT):
@@ -180,7 +181,7 @@ def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effec
 
 
 def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
-    """`importing`: the module that was being imported, "" for none."""
+    """Return the fault for a child that died while starting. `importing`: the module being imported, "" for none."""
     child, stack = death.child, death.stack(STACK_CHARACTERS)
     at = f": {stack}" if stack else ""
     late = f"took longer than limits.boot_seconds, {config.limits.boot_seconds:g} s{at}"
@@ -192,9 +193,9 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
 
 
 def _failed_pool(state: MasterState) -> PoolKey | None:
-    """The pool for which a candidate is given up.
+    """Return the pool for which a candidate is dropped, or None.
 
-    The first generation is tried for longer, and goes on when some of its workers work: there is nothing to go back to.
+    The first generation is tried for longer, and stays if some of its workers work: there is nothing to go back to.
     """
     new, roles = state.rollout.new_numbers, (Role.ZYGOTE, Role.WORKER)
     own = {key: each for key, each in state.backoffs.items() if key.role in roles and key.generation in new}
@@ -206,7 +207,7 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
-    # One that began well and then cannot go on would neither take over nor leave: its budget is its deadline.
+    # A candidate that began well and then fails would neither take over nor end, so its budget of failures limits it.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
     return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
@@ -226,21 +227,21 @@ def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
 
 
 def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[do.Effect]:
-    """Drop the candidate. Without any generation to go back to, the master ends with that code."""
+    """Drop the candidate. If there is no generation to go back to, end the master with that code."""
     if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
     effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedPlace()]
     refused, state.loading = state.loading, state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
-    return [*effects, *promote_when_loaded(state, now)]  # the first one may be on its way again
+    return [*effects, *promote_when_loaded(state, now)]  # The first generation may be the candidate again.
 
 
-# Everybody hears what became of a reload
+# Reporting the outcome of a reload
 
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
-    """Report that what was reloaded is in force, and answer those who asked for it."""
+    """Report that a reload is in force, and reply to its requests."""
     in_force, said = state.rollout.in_force, {"result": "success", "changes": loading.changes}
     _remember(state, loading.reloads, said, now)
     return [
@@ -253,7 +254,7 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
 
 
 def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Report that a reload was refused for these faults, and answer those who asked for it."""
+    """Report that a reload was refused for these faults, and reply to its requests."""
     effects: list[do.Effect] = [
         do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
@@ -265,12 +266,12 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
 
 
 def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Answer reloads that were abandoned for `why`, with no fault of the configuration: nothing is counted."""
+    """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so nothing is counted."""
     return _answer(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
 def stopped(state: MasterState, now: float) -> list[do.Effect]:
-    """The fleet leaves: whoever waits for a reload is answered."""
+    """Reply to all pending reloads, because the fleet leaves."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
     return given_up(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 

@@ -1,10 +1,11 @@
-"""What people ask of the fleet while it runs, by signal or by the control socket: the same for both.
+"""The requests that people make while the fleet runs, by signal or through the control socket, with the same effect.
 
-1. A request is checked, and the state is moved; the next tick does what follows from it.
-2. One that cannot be fulfilled is refused; nothing was changed then.
-3. A fleet that leaves takes no other request than to leave sooner.
-4. A reload has the configuration read, and the place bound where its exporter is to listen. When it cannot be used
-   nothing changes, and the faults are told. Else it is taken in, or whoever asked is only shown what that would do.
+1. A request is checked, and the state is moved; the next tick performs the consequences.
+2. A request that cannot be fulfilled is refused, and nothing is changed.
+3. A fleet that leaves takes no request except to leave sooner.
+4. A reload reads the configuration and binds the address on which its exporter is to listen. If the configuration
+   cannot be used, nothing changes, and the faults are reported. Otherwise the configuration is applied, or the reply
+   only shows what applying it would do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from rota_supervisor.master.core.targets import Stop
 
 
 def requested(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
-    """Somebody asked for something."""
+    """Fulfil a request, or refuse it with a reason."""
     try:
         return _fulfil(state, event, now)
     except RequestRefused as refused:
@@ -63,9 +64,9 @@ def _refuse_while_leaving(state: MasterState) -> None:
 
 
 def _forgive(state: MasterState) -> None:
-    """Start afresh where starts are held back, as a person wants it who asks for a reload.
+    """Reset the back-offs, since a person who requests a reload wants another try at once.
 
-    Not for code that never worked: a generation on its way is judged by its own tries.
+    The back-off of code that never worked is kept: a candidate generation is judged by its own tries.
     """
     for key, backoff in state.backoffs.items():
         if backoff.ever_ready or key.role not in (Role.ZYGOTE, Role.WORKER):
@@ -73,7 +74,7 @@ def _forgive(state: MasterState) -> None:
 
 
 def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
-    """Give a pool another number of workers; by signal it is the first pool."""
+    """Change the number of workers of a pool. A signal changes the first pool."""
     counts = state.wanted.counts
     by_one = 1 if event.request is RequestKind.MORE else -1
     order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
@@ -95,15 +96,17 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     answer = do.Respond(event.ticket, {"quiet": wanted.is_asked, "changed": changed})
     if not changed:
         return [answer]
-    # A worker whose owner is being registered is told when it gets its slot.
+    # A worker whose owner is being registered learns it when it gets its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
     log = do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED)
     return [do.SetQuiet(workers, wanted.is_asked), log, answer]
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
-    """CONT undoes only what TSTP did: the kernel sends it, shells and debuggers do, to go on with a master that was
-    stopped."""
+    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did.
+
+    The kernel, shells and debuggers send SIGCONT to continue a master that was stopped.
+    """
     if event.by_signal and before is Quiet.BY_PERSON:
         return before
     if event.request is RequestKind.RESUME:
@@ -119,7 +122,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     answer = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
-    state.leases.hurry()  # to know soon whether Redis answers
+    state.leases.hurry()  # A renewal soon shows whether Redis replies.
     draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
     return [*reload_steps.stopped(state, now), draining, answer]
 
@@ -128,14 +131,14 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
 
 
 def _begin(state: MasterState, reload: Reload) -> list[do.Effect]:
-    """Somebody asks for a reload, or for what it would do."""
+    """Begin a reload, or a preview of one."""
     state.reloads_asked += not reload.only_shown
     state.reloads[reload.ticket] = reload
     return [do.ReadConfiguration(reload.ticket)]
 
 
 def configuration_read(state: MasterState, event: ConfigurationRead, now: float) -> list[do.Effect]:
-    """The configuration was read: whether it can be used at all, and next to another master's or program's place."""
+    """Check a configuration that was read for a reload, and then whether its listen address is free."""
     reload, config = state.reloads[event.ticket], event.loaded.config
     reload.loaded = event.loaded
     if not reload.only_shown:
@@ -152,7 +155,10 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
 
 
 def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
-    """Where the code stays, its tasks are known already; else a candidate is looked at when its own are."""
+    """Return the schedules whose queue no tier has, if the code stays: then its tasks are known already.
+
+    With new code, this is checked when the candidate's tasks are known.
+    """
     latest = state.rollout.latest
     code = state.code_of(latest.code)
     stays = code.is_loaded and not reload.fresh and config.imports == latest.config.imports
@@ -160,7 +166,7 @@ def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> l
 
 
 def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:
-    """The last check of a reload is done: answer with the preview, refuse it, or take the configuration in."""
+    """Finish the checks of a reload: reply with the preview, refuse the reload, or apply the configuration."""
     reload = state.reloads.pop(event.ticket)
     if reload.only_shown:
         return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]
@@ -172,16 +178,16 @@ def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list
     return [*warned, *reload_steps.take_in(state, reload, now)]
 
 
-# What a reload would do: a copy of the state goes through the reload (`reload_steps`), and what the fleet is to be
-# afterwards is compared with what it is to be now
+# The preview of a reload: a copy of the state goes through the reload (`reload_steps`), and the fleet that it would
+# want afterwards is compared with the one that is wanted now.
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
-    """The answer to `reload --dry-run`: what differs, what would be done, and the faults for which it would not be."""
+    """Return the reply to `reload --dry-run`: the differences, the steps, and the faults that would prevent it."""
     loaded = reload.read
     changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
     refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
-    if refused and not loaded.origins:  # it could not be read
+    if refused and not loaded.origins:  # The file could not be read.
         changes = []
     return {
         "result": "failure" if refused else "success",
@@ -192,25 +198,25 @@ def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now:
     }
 
 
-# What would be done
+# The steps of a reload
 
 
 class _Fleet(NamedTuple):
-    """What a fleet is to be by its latest generation."""
+    """The fleet that the latest generation wants."""
 
     generation: Generation
     targets: Mapping[tuple[Role, str], targets.Target]
 
 
 def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
-    """The faults for which the reload would be refused at once, and a line for each thing that would be done."""
+    """Return the faults for which the reload would be refused at once, and a line for each step it would take."""
     copy = replace(state.detached(), loading=Loading(), last_reload=None)
-    if copy.rollout.candidate is not None:  # what is on its way comes first
+    if copy.rollout.candidate is not None:  # A pending candidate would come into force first.
         copy.wanted.rollout = copy.rollout.promote().commit()
     copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
     reload_steps.take_in(copy, reload, now)
-    copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
+    copy.code_of(copy.rollout.latest.code).is_loaded = True  # The preview does not import any code.
     reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []

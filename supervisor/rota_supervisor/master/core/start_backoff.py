@@ -1,17 +1,17 @@
 """The back-off of one generation of one pool, as a value: when the next child may be started.
 
-1. Deaths before READY feed it: each doubles the wait, up to a limit. Children started together that die
-   together count once.
-2. While it waits nothing starts; then one probe at a time, until one is READY, which ends it.
-3. Children that die soon after READY, of their own making and with nothing done, are *relapses*. The first
-   TOLERATED in a row restart at once; then each doubles the wait too, and a probe that is READY has to stay for
-   as long before the next is started. Work done ends that, or a healthy minute.
-4. Other early deaths restart at once, but not without bound: more than EARLY_DEATHS a minute count as deaths before
-   READY. These are kills by somebody else, once a wave: fifty workers killed together three times are no reason to go
-   slow. So are children that somebody else kills while they start, of a generation that has worked.
-5. A worker that did something and then dies in a task feeds nothing: its tasks are limited by their own counters.
+1. Deaths before READY feed it: each doubles the wait, up to a limit. If children that were started together die
+   together, that counts once.
+2. While it waits nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
+3. Children that die soon after READY through their own fault, before they have finished a task, are *relapses*. The
+   first TOLERATED in a row are restarted at once. After that each doubles the wait too, and a probe that is READY has
+   to stay alive for the same time before the next is started. A finished task or a healthy minute ends that.
+4. Other early deaths are restarted at once, but not without bound: more than EARLY_DEATHS a minute count as deaths
+   before READY. These are kills from outside, counted once a wave: fifty workers killed together three times are no
+   reason to slow down. They include kills from outside during the start, if the generation has worked.
+5. A worker that did something and then dies in a task feeds nothing, because its tasks have their own crash limits.
 
-What people are shown follows from it: `condition`.
+`condition` returns what is shown to people.
 """
 
 import math
@@ -24,52 +24,52 @@ from rota_supervisor.layout import Role
 from rota_supervisor.notice import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
-EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers killed as they come are slowed after 2 s
-TOLERATED: Final = 10  # relapses; three tasks in a row that crash each worker make nine, until all are dead
-TASK_PAUSE_SECONDS: Final = 1.0  # at most, when it is tasks that crash workers: a flood of them must come to its end
+EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s
+TOLERATED: Final = 10  # relapses; three tasks in a row that crash each worker make nine, until all three are dead
+TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that a flood of such tasks ends
 
-# Failures in a row before a person is told that it will not mend by itself. With the usual pauses they take:
+# The failures in a row after which the state is FATAL: it will not recover without a person. With the usual pauses:
 BUDGETS: Final = {
-    Role.WORKER: 10,  # 51 s: time for a database to restart; the workers that are there go on
-    Role.EXPORTER: 10,  # 51 s: nobody's task waits for it
-    Role.POLLER: 8,  # 13 s: nothing that falls due is promoted meanwhile
+    Role.WORKER: 10,  # 51 s: time for a database to restart, while the other workers go on
+    Role.EXPORTER: 10,  # 51 s: no task waits for it
+    Role.POLLER: 8,  # 13 s: no due task is promoted meanwhile
     Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced meanwhile
 }
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A child's end, as far as it matters here. Times are seconds of the master's clock."""
+    """A child's end, as far as the back-off needs it. Times are seconds of the master's clock."""
 
     asked_at: float
     at: float
-    ready_at: float | None = None  # None for never
-    explained: bool = False  # the master ended it, or knows why it ended
-    from_outside: bool = False  # somebody else killed it
-    in_task: bool = False  # a task ran
-    has_worked: bool = False  # it had ended a task before
+    ready_at: float | None = None  # when it became READY, or None if it never did
+    explained: bool = False  # whether the master ended it, or knows why it ended
+    from_outside: bool = False  # whether it was killed by something other than the master or the kernel
+    in_task: bool = False  # whether a task ran
+    has_worked: bool = False  # whether it had finished a task before
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StartBackoff:
-    """What is known of the ends of a pool's children, and since when they go well."""
+    """The recent ends and starts of a pool's children, and the wait that follows from them."""
 
-    failures: int = 0  # in a row
-    wait_until: float = 0.0  # the next start
-    failed_at: float = -math.inf
-    ever_ready: bool = False
+    failures: int = 0  # failed starts in a row
+    wait_until: float = 0.0  # the earliest time of the next start
+    failed_at: float = -math.inf  # the time of the last failed start
+    ever_ready: bool = False  # whether a child of this generation was ever READY
     early: tuple[float, ...] = ()  # the times of early deaths in the last minute
-    relapses: int = 0  # in a row
-    relapsed_at: float = -math.inf
-    pause_seconds: float = 0.0  # how long a probe has to stay
+    relapses: int = 0  # relapses in a row
+    relapsed_at: float = -math.inf  # the time of the last relapse
+    pause_seconds: float = 0.0  # for how long a probe has to stay alive
     ready_at: float = math.inf  # the first READY since the last relapse
-    words: str = ""  # how the last child ended
+    words: str = ""  # the death of the last child, in words
 
-    # What feeds it
+    # Deaths
 
     def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
-        """A child ended that was not asked to."""
+        """Return the back-off after the end of a child that was not asked to leave."""
         known = self.after_work(end.asked_at) if end.has_worked else self
         times = end.asked_at, end.at, limits
         if end.ready_at is None:
@@ -85,16 +85,18 @@ class StartBackoff:
         return replace(after, words=end.words)
 
     def after_failed_start(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A child asked for at `asked_at` died before it was READY."""
-        if asked_at < self.failed_at:  # of the same wave as one already counted
+        """Return the back-off after a child requested at `asked_at` died before it was READY."""
+        if asked_at < self.failed_at:  # It belongs to a wave that is counted already.
             return self
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
     def after_relapse(self, asked_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
-        """A child died soon after it was READY, of its own making, and had done nothing. In its first task, the worker
-        may be to blame, or the task."""
-        if asked_at < self.relapsed_at:  # of the same wave as one already counted
+        """Return the back-off after a child died soon after READY through its own fault, without a finished task.
+
+        If the child dies in its first task, either the worker or the task may be the cause.
+        """
+        if asked_at < self.relapsed_at:  # It belongs to a wave that is counted already.
             return self
         pause = _pause(self.relapses - TOLERATED, limits)
         pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
@@ -102,21 +104,21 @@ class StartBackoff:
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.relapsing else after
 
     def after_early_death(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A child died soon after it was READY, and neither itself nor a task is to blame."""
-        if self.early and asked_at < self.early[-1]:  # of the same wave as one already counted
+        """Return the back-off after a child died soon after READY through no fault of its own or of a task."""
+        if self.early and asked_at < self.early[-1]:  # It belongs to a wave that is counted already.
             return self
         counted = replace(self, early=(*self._recent(now, limits)[-EARLY_DEATHS:], now))
         return counted.after_failed_start(asked_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A child was killed before it was READY, neither by us nor for want of memory."""
+        """Return the back-off after a child was killed before READY, neither by the master nor by the OOM killer."""
         after = self.after_early_death if self.ever_ready else self.after_failed_start
         return after(asked_at, now, limits)
 
-    # What ends it
+    # Recovery
 
     def after_ready(self, now: float) -> "StartBackoff":
-        """A child became READY: starts succeed again. After relapses it has to stay before others follow."""
+        """Return the back-off after a child became READY. After relapses it must stay alive before others start."""
         ready = replace(self, ever_ready=True, ready_at=min(self.ready_at, now))
         if self.flapping:
             return ready
@@ -124,11 +126,14 @@ class StartBackoff:
         return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
     def after_work(self, asked_at: float) -> "StartBackoff":
-        """A child asked for at `asked_at` has ended a task; one from before the last relapse proves nothing."""
+        """Return the back-off after a child finished a task.
+
+        `asked_at`: when the child was requested. A child from before the last relapse proves nothing.
+        """
         return self if asked_at < self.relapsed_at else self._without_relapses()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Forget early deaths after `healthy_seconds`, with the waits they caused, and relapses so long after READY."""
+        """Return it without early deaths older than `healthy_seconds`, and without relapses so long after READY."""
         recent = self._recent(now, limits)
         known = self._without_relapses() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.early):
@@ -146,51 +151,51 @@ class StartBackoff:
         return replace(self, relapses=0, relapsed_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
 
     def forgiven(self) -> "StartBackoff":
-        """Return it without its failures and relapses, as somebody has asked for a reload or a restart."""
+        """Return the back-off without failures and relapses, for a reload or a restart."""
         return StartBackoff(ever_ready=self.ever_ready)
 
-    # What it means
+    # Results
 
     def allowance(self, now: float, starting: int) -> int | None:
-        """How many children may be started beside those `starting`; None for any number."""
+        """Return how many children may be started in addition to `starting`, or None for any number."""
         if not self.restrains:
             return None
         return max(0, 1 - starting) if now >= self.wait_until else 0
 
     def condition(self, role: Role) -> PoolState:
-        """What people are shown. A single failure, mended by the next start, is not worth a word."""
+        """Return the state of the pool for people. A single failure followed by a good start is not shown."""
         if self.failures + max(0, self.relapses - TOLERATED) >= BUDGETS[role]:
             return PoolState.FATAL
         return PoolState.BACKOFF if self.failures > 1 or self.relapsing else PoolState.RUNNING
 
     @property
     def failures_in_a_row(self) -> int:
-        """Failures in a row, of either kind."""
+        """The number of failures in a row, of either kind."""
         return self.failures + self.relapses
 
     @property
     def restrains(self) -> bool:
-        """Whether it limits how many may be started."""
+        """Whether it limits how many children may be started."""
         return self.failures > 0 or self.relapsing
 
     @property
     def relapsing(self) -> bool:
-        """Whether children that were READY die again and again of their own making."""
+        """Whether children that were READY keep dying through their own fault."""
         return self.relapses > TOLERATED
 
     @property
     def flapping(self) -> bool:
-        """Whether children that were READY die again and again, whoever ends them."""
+        """Whether children that were READY keep dying, whatever the cause."""
         return len(self.early) > EARLY_DEATHS
 
     @property
     def gave_up(self) -> bool:
-        """Whether this generation is to be taken as one that never boots."""
+        """Whether the generation counts as one that never boots."""
         return self.failures >= GIVE_UP_AFTER and not self.ever_ready
 
 
 def _pause(before: int, limits: Restarts) -> float:
-    """How long to wait after a failure that `before` others went before."""
+    """Return how long to wait after a failure that follows `before` others."""
     return doubled(limits.backoff_seconds, limits.backoff_max_seconds, max(before, 0))
 
 

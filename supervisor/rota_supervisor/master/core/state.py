@@ -1,4 +1,4 @@
-"""All that the master knows. Only the functions of this folder move it, and only as an event has them do."""
+"""The state of the master. Only the functions of this folder change it, and only when they handle an event."""
 
 import copy
 import math
@@ -29,199 +29,194 @@ MOST_CLOSED_SHOWN: Final = 20
 
 @dataclass(slots=True)
 class Code:
-    """One loading of the task modules: the `tasks` they define with their queues, what their `schedules` say, and the
-    module being imported."""
+    """One loading of the task modules."""
 
-    tasks: dict[str, str] = field(default_factory=dict)
-    schedules: dict[str, str] = field(default_factory=dict)
-    importing: str = ""
-    is_loaded: bool = False
+    tasks: dict[str, str] = field(default_factory=dict)  # the queue of each task that they define
+    schedules: dict[str, str] = field(default_factory=dict)  # the definition of each schedule, as text
+    importing: str = ""  # the module that is being imported
+    is_loaded: bool = False  # whether all modules are imported
 
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What the `generation` in force declares: what each schedule says, `since` when this node has said so, and the
-    names of its `tasks`, None until its modules were imported."""
+    """The schedules and tasks that the generation in force declares."""
 
     generation: Generation | None = None
-    texts: Mapping[str, bytes] = field(default_factory=dict)
-    since: Mapping[str, float] = field(default_factory=dict)
-    tasks: tuple[str, ...] | None = None
+    texts: Mapping[str, bytes] = field(default_factory=dict)  # the definition of each schedule
+    since: Mapping[str, float] = field(default_factory=dict)  # since when this node declares that definition
+    tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
 
 
 class Quiet(Enum):
-    """Whether the fleet claims nothing for now, though it stays; and who asked for that, TSTP or a person."""
+    """Whether the fleet is quiet, which means that it claims nothing for now, and who requested that."""
 
     OFF = auto()
-    BY_SIGNAL = auto()
+    BY_SIGNAL = auto()  # SIGTSTP
     BY_PERSON = auto()
 
     @property
     def is_asked(self) -> bool:
-        """Whether workers are to be quiet."""
+        """Whether workers should be quiet."""
         return self is not Quiet.OFF
 
 
 @dataclass(slots=True)
 class Reload:
-    """One reload that was asked for, until it is known what becomes of it. `fresh`: the code is to be loaded again.
-    `only_shown`: a person wants to see what it would do. `loaded`: what was read for it, None before. `differences`: a
-    line for each key that it gives another value."""
+    """A reload that was requested, until its outcome is known."""
 
-    ticket: int
-    fresh: bool = False
-    only_shown: bool = False
-    loaded: Loaded | None = None
-    differences: list[str] = field(default_factory=list)
+    ticket: int  # the number under which the reply is sent
+    fresh: bool = False  # whether the code is loaded again
+    only_shown: bool = False  # whether the request is a preview
+    loaded: Loaded | None = None  # the configuration that was read for it, or None before
+    differences: list[str] = field(default_factory=list)  # a line for each key whose value it changes
 
     @property
     def read(self) -> Loaded:
-        """What was read for it, which has happened."""
+        """The configuration that was read for it. It must have been read."""
         assert self.loaded is not None
         return self.loaded
 
 
 @dataclass(slots=True)
 class Loading:
-    """What the candidate generation changes, and the tickets of those who wait to hear what becomes of it. `displaced`:
-    the same of the first generation, which comes back when the candidate that took its place is refused."""
+    """The changes of the candidate generation, and the reloads that wait for its outcome."""
 
     changes: list[str] = field(default_factory=list)
     reloads: list[Reload] = field(default_factory=list)
+    # The same for the first generation, which comes back if the candidate that replaced it is refused
     displaced: "Loading | None" = None
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether it is a reload: the first generation is none, unless something was changed while it loaded."""
+        """Whether it is a reload. The first generation is not, unless something was changed while it loaded."""
         return bool(self.changes or self.reloads)
 
     @property
     def displaced_reloads(self) -> list[Reload]:
-        """The reloads of the first generation, when this candidate took its place."""
+        """The reloads of the first generation, if this candidate replaced it."""
         return [] if self.displaced is None else self.displaced.reloads
 
 
 @dataclass(slots=True)
 class Leases:
-    """When leases are renewed. `due_at`: the next time. `begun_at`: the last time. `seconds`: from one renewal to the
-    next. `is_renewing`: a call is on its way. `is_urgent`: another is to follow at once. `known_lost`: owners whose
-    lease is known to be lost."""
+    """The schedule of lease renewals."""
 
-    due_at: float = -math.inf
-    begun_at: float = -math.inf
-    seconds: float = 0.0
-    is_renewing: bool = False
-    is_urgent: bool = False
-    known_lost: set[str] = field(default_factory=set)
+    due_at: float = -math.inf  # when the next round begins
+    begun_at: float = -math.inf  # when the last round began
+    seconds: float = 0.0  # the time from one round to the next
+    is_renewing: bool = False  # whether a round is running
+    is_urgent: bool = False  # whether another round follows at once
+    known_lost: set[str] = field(default_factory=set)  # the owners whose lease is known to be lost
 
     def hurry(self) -> None:
-        """Renew at the next tick."""
+        """Make a round due at the next tick."""
         self.is_urgent = True
         self.due_at = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What of a fleet's life concerns its service manager. `works`: the first generation is in service. `reloads`:
-    how many reloads and restarts were asked for so far. `changing`: one of them is not over."""
+    """The state of the fleet that a service manager needs."""
 
-    works: bool = False
-    reloads: int = 0
-    changing: bool = False
+    works: bool = False  # whether the first generation is in service
+    reloads: int = 0  # the number of reloads and restarts requested so far
+    changing: bool = False  # whether one of them is still running
     stopping: bool = False
 
 
 @dataclass(slots=True)
 class FleetEvents:
-    """The last MOST_EVENTS lines of the log that people look for, and how many there were."""
+    """The last log entries that show what happened to the fleet."""
 
-    count: int = 0
+    count: int = 0  # the number of such entries so far
     last: deque[FleetEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
 
 
 @dataclass(slots=True)
 class Shown:
-    """What people, probes and service managers were shown last, so that they are shown what changed only."""
+    """The output that people, probes and service managers were last shown, so that only changes are sent."""
 
     notice: Notice = field(default_factory=Notice)
-    conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)
+    conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)  # the logged state of each pool
+    # Desired workers by pool, and workers by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     picture: Picture = field(default_factory=Picture)
-    status: str = ""
-    status_at: float = -math.inf
-    alive_at: float = -math.inf
-    patience_at: float = -math.inf
+    status: str = ""  # the last status line for the service manager
+    status_at: float = -math.inf  # when that line was last computed
+    alive_at: float = -math.inf  # when the watchdog message was last sent
+    patience_at: float = -math.inf  # when more time was last requested from the service manager
 
 
 @dataclass(slots=True)
 class MasterState:
-    """The children, what was asked for, the stage of stopping, and what was heard of Redis.
-
-    `codes`: what is known of each code that a wanted generation forks from, by the generation that brought it.
-    `reloads`: those whose configuration is being read, by number; `reloads_asked`: how many there were so far.
-    `content`: what stood in the configuration's file when it was last read. `has_worked`: the first generation is in.
-    `awake_since`: when the master last found that it had been stopped, or that the machine had slept.
-    `ticked_at`, `next_look`: when it last looked what is to be done, and when it has to look again. `has_ended`: the
-    master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
-    `recalled`: by slot the life and the task for whose sake a claim was recalled last. `closed`: the queues from which
-    nobody could claim at `closed_at`. `closed_by_fault`: one whose condition fails, by name or pattern.
-    `quiet_since`: since when nothing is claimed here. `held`: the pools in back-off. `events`: what
-    people look for.
-    """
+    """The children, the requests, the stage of stopping, and the state of Redis."""
 
     surroundings: Surroundings
     wanted: WantedFleet
-    content: bytes | None = None
+    content: bytes | None = None  # the contents of the configuration file when it was last read
     children: Children = field(default_factory=Children)
     backoffs: dict[PoolKey, StartBackoff] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
+
+    # Claiming
     quiet: Quiet = Quiet.OFF
-    quiet_since: float = math.inf
-    closed: tuple[ClosedQueue, ...] = ()
+    quiet_since: float = math.inf  # since when this node claims nothing
+    closed: tuple[ClosedQueue, ...] = ()  # the queues from which no worker could claim at `closed_at`
     closed_at: float = 0.0
+    # By name or pattern, one queue that is closed because its condition fails
     closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
+
+    # Generations and reloads
+    # Each code that a wanted generation forks from, by the generation that brought it
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
-    reloads: dict[int, Reload] = field(default_factory=dict)
-    reloads_asked: int = 0
-    has_worked: bool = False
-    has_ended: bool = False
+    reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads that are being read
+    reloads_asked: int = 0  # the number of reloads requested so far
+    has_worked: bool = False  # whether the first generation has come into service
+    has_ended: bool = False  # whether the master has returned Leave
+
+    # Redis
     leases: Leases = field(default_factory=Leases)
     declarations: Declarations = field(default_factory=Declarations)
     shown: Shown = field(default_factory=Shown)
+    # By slot, the nonce and the task number for which prefetched tasks were last returned
     recalled: dict[int, tuple[int, int]] = field(default_factory=dict)
-    redis_up: bool | None = None
-    redis_refusal: str = ""
+    redis_up: bool | None = None  # whether Redis replies, or None before the first call
+    redis_refusal: str = ""  # the error with which the server itself refuses all calls, or ""
     redis_round_trip_seconds: float | None = None
-    redis_silent_since: float = math.inf
-    eviction_policy: str = ""
-    place: str = ""
+    redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is
+    eviction_policy: str = ""  # the policy when it was last found to have changed, or "" if it never has
+
+    # The exporter and the clock
+    place: str = ""  # the address on which the exporter listens, or "" for none
     started_at: float = 0.0
-    awake_since: float = 0.0
-    ticked_at: float = 0.0
-    next_look: float = 0.0
-    last_reload: Mapping[str, Any] | None = None
-    last_death: Mapping[str, Any] | None = None
-    held: tuple[Held, ...] = ()
+    awake_since: float = 0.0  # when the master last found that it had been stopped or the machine had slept
+    ticked_at: float = 0.0  # the time of the last tick
+    next_look: float = 0.0  # when the next plan may have something to do
+
+    # For people
+    last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time `at`
+    last_death: Mapping[str, Any] | None = None  # the last death worth a warning, with its time `at`
+    held: tuple[Held, ...] = ()  # the pools in back-off
     events: FleetEvents = field(default_factory=FleetEvents)
 
     @classmethod
     def first(cls, surroundings: Surroundings, loaded: Loaded, now: float) -> "MasterState":
-        """At the start: the first generation is on its way."""
+        """Return the state of a starting master, with the first generation as its candidate."""
         rollout = Rollout.first(loaded.config, loaded.origins)
         state = cls(surroundings, WantedFleet(rollout), loaded.content, started_at=now, awake_since=now, ticked_at=now)
         state.keep_codes(rollout.generations)
         return state
 
     def detached(self) -> "MasterState":
-        """Return a copy that shares nothing that can change: events that it takes leave this state as it is."""
-        frozen = (self.surroundings, *self.rollout.generations)  # large, and cannot change
+        """Return a copy that shares no mutable value with this state, so that it can handle events by itself."""
+        frozen = (self.surroundings, *self.rollout.generations)  # These are large and immutable.
         return copy.deepcopy(self, {id(each): each for each in frozen})
 
     @property
     def rollout(self) -> Rollout:
-        """The generations."""
+        """The generations in use."""
         return self.wanted.rollout
 
     @property
@@ -231,7 +226,7 @@ class MasterState:
 
     @property
     def phase(self) -> Phase:
-        """What the master does, as its own slot shows it."""
+        """The phase of the master, as its own slot shows it."""
         if self.stop.is_asked:
             return Phase.DRAINING
         if self.rollout.current is None:
@@ -239,46 +234,48 @@ class MasterState:
         return Phase.QUIET if self.quiet.is_asked else Phase.IDLE
 
     def quiet_seconds(self, now: float) -> float:
-        """For how long this node has been quiet, 0 when it is not."""
+        """Return for how long this node has been quiet, or 0 if it is not."""
         return now - self.quiet_since if self.quiet.is_asked else 0.0
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:
-        """The closed queues, for people: those with a fault first, then the longest."""
+        """The closed queues for people: those with a fault first, then those closed the longest."""
         rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
         at = self.closed_at
         return tuple(Closed(row.queue, row.closed_by, row.error, at - row.closed_age_us / MICROSECONDS) for row in rows)
 
     @property
     def taken_queues(self) -> list[str]:
-        """The queues that this node's workers take, as many as there are to be of them now."""
+        """The queues from which this node's workers take tasks, given the current numbers of workers."""
         return taken_queues(self.config, self.wanted.counts)
 
     def label_of_queue(self, queue: str) -> str:
-        """Under which name a queue is counted, by the patterns that are in force."""
+        """Return the label under which a queue is counted, based on the patterns in force."""
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
-        """A generation; the one in force when that one is over."""
+        """Return a generation, or the one in force if that generation is not wanted any more."""
         return self.rollout.of(number) or self.rollout.in_force
 
     def config_of(self, generation: int) -> Config:
-        """A generation's configuration."""
+        """Return the configuration of a generation."""
         return self.generation_of(generation).config
 
     def settings_of(self, child: Child) -> WorkersOfPool | None:
-        """What a worker is told, None when its pool is no more."""
+        """Return the settings of a worker, or None if its pool no longer exists."""
         return self.generation_of(child.generation).pools.get(child.pool)
 
     def backoff_of(self, key: PoolKey) -> StartBackoff:
-        """The back-off of one generation of a pool."""
+        """Return the back-off of one generation of a pool."""
         return self.backoffs.get(key, CALM)
 
     def code_of(self, number: int) -> Code:
-        """The code that the generation of this number brought. A code that no wanted generation needs is an empty one,
-        kept nowhere."""
+        """Return the code that the generation with this number brought.
+
+        If no wanted generation needs that code, the result is an empty record that is stored nowhere.
+        """
         return self.codes.get(number) or Code()
 
     def keep_codes(self, generations: Iterable[Generation]) -> None:
-        """Forget the codes of all other generations."""
+        """Forget the code of all other generations."""
         self.codes = {each.code: self.code_of(each.code) for each in generations}

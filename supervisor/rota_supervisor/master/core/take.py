@@ -1,4 +1,4 @@
-"""The master as one function: from what it knows, what happened and the time to what is to be done."""
+"""The master as one function: it takes the state, an event and the time, and returns what to do."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -18,9 +18,9 @@ from rota_supervisor.master.core.state import MasterState
 
 
 def take(state: MasterState, event: master_events.Event, now: float) -> list[do.Effect]:
-    """Move the state as the event has it, and return what is to be done, in order.
+    """Move the state as the event requires, and return the effects to perform, in order.
 
-    Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
+    The function reads nothing but its arguments. `now`: seconds of CLOCK_BOOTTIME.
     """
     effects = TRANSITIONS[type(event)](state, event, now)
     fleet_status.note_events(state, effects, now)

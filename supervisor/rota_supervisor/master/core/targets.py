@@ -1,9 +1,9 @@
-"""What the fleet is to be now, pool by pool, for `plan` to bring about: from the generations, operators' numbers and
-the stage of stopping.
+"""The fleet as it should be now, pool by pool, for `plan` to bring about. It follows from the generations, operators'
+numbers and the stage of stopping.
 
 An operator's number holds over reloads and restarts until the configuration's own number for that pool changes: the
-later one wins. While a reload is on its way two configurations may come into force, the new one and the one that is
-gone back to when it fails; a number said then goes before that of both.
+later one wins. During a reload, two configurations may come into force: the new one, and the one that is restored if
+the reload fails. A number given during a reload takes precedence over both.
 """
 
 import math
@@ -22,44 +22,47 @@ from rota_supervisor.master.core.children import Child, Children, ChildState, Po
 from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 
-Sizes = Mapping[str, int]  # workers by pool, as a configuration has them
+Sizes = Mapping[str, int]  # the configured number of workers of each pool
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
 
 
 # Stopping: workers leave first, then everything else, with one deadline for all of a stage. While Redis is away, the
-# fleet does not wait for processes that have nothing in hand: it is gone within 2 s, whatever hangs. Tasks that run and
+# fleet does not wait for processes that hold nothing: it is gone within 2 s, whatever hangs. Running tasks and
 # outcomes that are not settled yet get the whole drain, and RETIRE_SECONDS to be given back.
 
 
 class Stage(Enum):
-    """RUNNING, then WORKERS leave, then the REST: pollers and exporter last, so that due tasks and numbers go
-    on as long as somebody works. AT_ONCE kills all."""
+    """The stage of stopping.
+
+    Pollers and the exporter leave last, so that due tasks are promoted and numbers are exported as long as some worker
+    runs tasks.
+    """
 
     RUNNING = auto()
-    WORKERS = auto()
-    REST = auto()
-    AT_ONCE = auto()
+    WORKERS = auto()  # the workers leave
+    REST = auto()  # the zygotes, the pollers and the exporter leave
+    AT_ONCE = auto()  # all children are killed
 
 
-# What zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once.
+# How long zygotes, pollers and the exporter get to leave, and how long all owners get to be retired if the fleet leaves
+# at once.
 LEAVE_SECONDS: Final = 5.0
-RETIRE_SECONDS: Final = 3.0  # from the end of the drain on; with the rest, and some time to spare, 5 s
-AWAY_SECONDS: Final = 0.8  # so long without an answer that was asked for: Redis is away
-# How long a process with nothing in hand gets to leave while Redis is away.
+RETIRE_SECONDS: Final = 3.0  # counted from the end of the drain; with the rest and a margin, this makes 5 s
+AWAY_SECONDS: Final = 0.8  # Redis is away if a reply is outstanding for this long
+# How long a process that holds nothing gets to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The stage of stopping, when it began, when who is still there is killed (CLOCK_BOOTTIME seconds), and whether
-    Redis is away meanwhile."""
+    """The stage of stopping, with its deadlines. Times are in seconds of CLOCK_BOOTTIME."""
 
     stage: Stage = Stage.RUNNING
-    began: float = math.inf
-    leave_by: float = math.inf
-    is_without_redis: bool = False
+    began: float = math.inf  # when the stage began
+    leave_by: float = math.inf  # when the children that remain are killed
+    is_without_redis: bool = False  # whether Redis is away meanwhile
 
     @property
     def is_asked(self) -> bool:
@@ -68,18 +71,20 @@ class Stop:
 
     @property
     def idle_leave_by(self) -> float:
-        """When those that have nothing in hand are killed if that is sooner, while Redis is away."""
+        """When children that hold nothing are killed while Redis is away, if that is before `leave_by`."""
         return self.began + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
     def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":
-        """Return the stop after a request to stop; a second request never delays the first."""
+        """Return the stop after a request to stop. A second request never delays the first."""
         if at_once:
             return self if self.stage is Stage.AT_ONCE else Stop(Stage.AT_ONCE, now, now + LEAVE_SECONDS)
         return self if self.is_asked else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Note whether Redis is away, which owes an answer since `silent_since`; go on to the rest when no worker is
-        waited for any more."""
+        """Return the stop with the current state of Redis, in the stage REST once no worker remains to wait for.
+
+        `silent_since`: since when a reply of Redis is outstanding.
+        """
         if not self.is_asked:
             return self
         stop = replace(self, is_without_redis=now - silent_since > AWAY_SECONDS)
@@ -88,21 +93,23 @@ class Stop:
         return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
     def waits_for(self, worker: Child, now: float) -> bool:
-        """Whether a worker is still there, or its owner is to be retired. When Redis takes too long for that, the lease
-        expires by itself, and then what the worker held is given back."""
+        """Whether a worker is still there, or its owner is still to be retired.
+
+        If Redis takes too long to retire it, the lease expires by itself, and another node gives back the tasks.
+        """
         return _is_there(worker) or (self._retires(worker) and now <= self.leave_by + RETIRE_SECONDS)
 
     def _retires(self, child: Child) -> bool:
         return child.in_hand or not self.is_without_redis
 
     def is_over(self, children: Children, now: float) -> bool:
-        """Whether nothing is left to wait for."""
+        """Whether the fleet has left and nothing remains to wait for."""
         if self.stage in (Stage.RUNNING, Stage.WORKERS) or any(map(_is_there, children)):
             return False
         return self.stage is Stage.REST or now > self.leave_by or not any(map(self._retires, children))
 
     def ends_by(self, children: Children) -> float:
-        """When the fleet has left at the latest, as long as Redis is away."""
+        """Return the latest time at which the fleet has left if Redis stays away."""
         has_work = children.in_hand > 0
         if self.stage is not Stage.WORKERS:
             return self.leave_by if has_work else self.idle_leave_by
@@ -110,7 +117,7 @@ class Stop:
         return workers_by + IDLE_SECONDS[Stage.REST]
 
     def deadlines(self, silent_since: float) -> tuple[float, ...]:
-        """The instants after which `advance` and `is_over` may return something else, whatever the children do."""
+        """Return the times after which `advance` and `is_over` may change their results without any event."""
         return self.leave_by, self.leave_by + RETIRE_SECONDS, silent_since + AWAY_SECONDS
 
 
@@ -118,46 +125,46 @@ def _is_there(child: Child) -> bool:
     return child.state is not ChildState.EXITED
 
 
-# How many workers each pool is to have
+# The number of workers of each pool
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """An operator's number for a pool. `over`: the configured numbers that it goes before."""
+    """An operator's number for a pool."""
 
     count: int
-    over: frozenset[int]
+    over: frozenset[int]  # the configured numbers over which it takes precedence
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What operators said, by pool."""
+    """The numbers that operators gave, by pool."""
 
     said_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
 
     def counts(self, sizes: Sizes) -> dict[str, int]:
-        """How many workers each pool is to have where the configuration says `sizes`."""
+        """Return how many workers each pool should have if the configured numbers are `sizes`."""
         return {pool: self.said_counts[pool].count if self.holds(pool, size) else size for pool, size in sizes.items()}
 
     def holds(self, pool: str, size: int) -> bool:
-        """Whether an operator's number goes before the configured one."""
+        """Whether an operator's number takes precedence over the configured one."""
         return pool in self.said_counts and size in self.said_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
-        """An operator gives a pool a number, whichever of these generations comes into force."""
+        """Return the scaling with an operator's number for a pool, whichever of these generations comes into force."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
         return Scaling({**self.said_counts, pool: OperatorCount(count, over)})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
         """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
 
-        A number the configuration had once does not bring an operator's number back.
+        An operator's number that has expired does not come back when the configuration returns to an earlier number.
         """
         kept = {pool: said for pool, said in self.said_counts.items() if generations[0].get(pool) in said.over}
         return Scaling({pool: _narrowed(pool, said, generations) for pool, said in kept.items()})
 
     def faults(self, sizes: Sizes) -> list[Fault]:
-        """Whether a configuration with these sizes is too great together with what operators said."""
+        """Return a fault if a configuration with these sizes is too large together with the operators' numbers."""
         total = sum(self.counts(sizes).values())
         if total <= MAX_WORKERS or total == sum(sizes.values()):
             return []
@@ -173,7 +180,7 @@ def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> O
 
 
 def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
-    """Where a pool's number comes from: operator, flag, environment, file or default."""
+    """Return the origin of a pool's number: operator, flag, environment, file or default."""
     config = generation.config
     if scaling.holds(pool, pool_sizes(config)[pool]):
         return "operator"
@@ -182,7 +189,7 @@ def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
 
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
-    """The pool that an order is about, and how many workers it is to have. Raises RequestRefused."""
+    """Return the pool of an order, and the number of workers it is to have. Raises RequestRefused if not possible."""
     pool, pools = order.pool, ", ".join(counts)
     if pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, say which one: {pools}")
@@ -210,36 +217,36 @@ PoolName = tuple[Role, str]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One pool as it should be. `surge`: how many may be started beside stale ones. `leave_by`: when all that is left
-    of it is killed. `zygote`: of workers, the generation of the zygote they are forked from; None for their own."""
+    """One pool as it should be."""
 
     role: Role
     pool: str
     count: int
     generation: int
-    surge: int = 1
-    leave_by: float = math.inf
-    zygote: int | None = None
+    surge: int = 1  # how many children may be started beside stale ones
+    leave_by: float = math.inf  # when the children that remain are killed
+    zygote: int | None = None  # the generation of the zygote that workers fork from, or None for their own
 
     @property
     def name(self) -> PoolName:
-        """What tells it from other pools."""
+        """The role and the name, which identify the pool."""
         return self.role, self.pool
 
     @property
     def key(self) -> PoolKey:
-        """What its back-off is kept by."""
+        """The key of the pool's back-off."""
         return PoolKey(self.role, self.pool, self.generation)
 
 
 @dataclass(frozen=True)
 class Desired:
-    """The fleet as it should be. `awake_since`: when the master last found that it had been stopped, or the machine had
-    slept: silence from before is held against nobody."""
+    """The fleet as it should be."""
 
     targets: tuple[Target, ...]
     boot_seconds: float
     beat_seconds: float
+    # When the master last found that it had been stopped, or that the machine had slept. Silence of a child before that
+    # time is ignored.
     awake_since: float = 0.0
     backoffs: Mapping[PoolKey, StartBackoff] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
@@ -251,7 +258,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The generations of the pools that have nothing to do with user code."""
+    """The generations of the pools that do not run user code."""
 
     pollers: int = 1
     exporter: int = 1
@@ -259,7 +266,7 @@ class Versions:
 
 @dataclass(slots=True)
 class WantedFleet:
-    """What was asked for: the generations, and the numbers that operators gave to pools."""
+    """The fleet that people want: the generations, and the numbers that operators gave to pools."""
 
     rollout: Rollout
     versions: Versions = field(default_factory=Versions)
@@ -267,18 +274,18 @@ class WantedFleet:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many workers each pool is to have while the fleet runs."""
+        """How many workers each pool should have while the fleet runs."""
         return self.scaling.counts(pool_sizes(self.rollout.in_force.config))
 
 
 def desired_of(
     wanted: WantedFleet, stop: Stop, backoffs: Mapping[PoolKey, StartBackoff], awake_since: float = 0.0
 ) -> Desired:
-    """What the fleet is to be now."""
+    """Return the fleet as it should be now."""
     rollout = wanted.rollout
     return Desired(
         targets=tuple(_targets(wanted, stop)),
-        boot_seconds=rollout.latest.config.limits.boot_seconds,  # what starts anew is mostly of the latest
+        boot_seconds=rollout.latest.config.limits.boot_seconds,  # Most starts are of the latest generation.
         beat_seconds=rollout.in_force.config.limits.beat_seconds,
         awake_since=awake_since,
         backoffs=backoffs,
@@ -287,14 +294,14 @@ def desired_of(
 
 
 def zygote_pool(generation: int) -> str:
-    """The name of the pool that is the one zygote of a generation."""
+    """Return the name of the pool that holds the zygote of a generation."""
     return f"generation-{generation}"
 
 
 def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
     generation, versions = wanted.rollout.in_force, wanted.versions
     config = generation.config
-    # The rest stays until the workers are gone: a zygote kills what its workers leave behind when the master dies.
+    # The other roles stay until the workers are gone: a zygote kills what its workers leave behind if the master dies.
     rest = stop.stage in (Stage.RUNNING, Stage.WORKERS)
     by = math.inf if rest else stop.leave_by
     for code in dict.fromkeys(each.code for each in wanted.rollout.generations):

@@ -1,6 +1,6 @@
-"""A tick: everything that had happened was taken in, and the master does what is to be done now.
+"""The tick: after all pending events are handled, the master plans and does what is due.
 
-Every action of a plan moves its child at once, so that a second tick at the same time does nothing.
+Every action of a plan moves its child at once, so a second tick at the same time does nothing.
 """
 
 import math
@@ -22,16 +22,16 @@ _LATE_TICKS: Final = 3
 
 
 def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
-    """Look, plan, and move what the plan is about."""
+    """Plan the actions that are due, perform them, and note when the next tick is needed."""
     if state.has_ended:
         return []
     if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
-        # This process was stopped, or the machine slept: nobody else may have had time either.
+        # This process was stopped, or the machine slept, so the children may not have had time to run either.
         state.awake_since = now
     state.ticked_at, state.redis_silent_since = now, event.redis_silent_since
     calm_down(state, now)
     effects: list[do.Effect] = []
-    while True:  # what was moved may let a candidate take over, and that may leave others to be moved
+    while True:  # A moved child may let a candidate take over, which may require further moves.
         effects += [] if state.stop.is_asked else reload_steps.settle(state, now)
         if any(isinstance(effect, do.Leave) for effect in effects):
             return effects
@@ -52,7 +52,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     before, stop = state.stop, state.stop.advance(state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        state.leases.hurry()  # to know soon whether Redis answers
+        state.leases.hurry()  # A renewal soon shows whether Redis replies.
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
@@ -61,9 +61,9 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def wake_at(state: MasterState) -> float:
-    """When the next tick is due, if nothing happens before.
+    """Return when the next tick is due if no event comes before.
 
-    What was over at the last tick was seen to then: it must not wake the loop again and again.
+    Times before the last tick are left out, because that tick has handled them and they must not wake the loop again.
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
@@ -71,11 +71,11 @@ def wake_at(state: MasterState) -> float:
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 
-# Performing: the record moves, and the effect is returned
+# Performing an action moves the child and returns the effect.
 
 
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
-    """Move the child that an action is about; a Start makes it."""
+    """Move the child of an action, and return the effects. A Start creates the child."""
     if isinstance(action, Start):
         return _start(state, state.children.begin(*action, now))
     child = state.children.in_slot(action.slot)
@@ -104,24 +104,24 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
     if child.role is Role.WORKER:
         return [do.Register(((child.slot, child.nonce),), state.config.lease.seconds)]
     config = state.config_of(child.generation) if child.role is Role.ZYGOTE else state.config
-    # A poller's place among its node's pollers is how many others of its generation there are.
+    # The rank of a poller is the number of other pollers of its generation on this node.
     others = [other for other in state.children.of(Role.POLLER) if other is not child and other.state in LIVE]
     rank = sum(other.generation == child.generation for other in others)
     return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings))]
 
 
 def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
-    """The owners of all workers that a tick starts are registered in one call."""
+    """Register the owners of all workers that a tick starts in one call."""
     places = tuple(place for effect in effects if isinstance(effect, do.Register) for place in effect.places)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(places, state.config.lease.seconds)] if places else others
 
 
-# The back-offs between deaths
+# Recovery of the back-offs
 
 
 def calm_down(state: MasterState, now: float) -> None:
-    """Drop back-offs of generations no longer used; in the others forget early deaths and relapses that are over."""
+    """Drop the back-offs of generations that are no longer used, and let old failures of the others expire."""
     for key, backoff in list(state.backoffs.items()):
         if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
@@ -130,7 +130,7 @@ def calm_down(state: MasterState, now: float) -> None:
 
 
 def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
-    """Whether that generation of a pool is in force or may come into force."""
+    """Whether this generation of a pool is in force or may come into force."""
     generations = wanted.rollout.generations
     match key.role:
         case Role.POLLER:
@@ -144,7 +144,7 @@ def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
 
 
 def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
-    if not backoff.relapses:  # nearly always
+    if not backoff.relapses:  # This is nearly always so.
         return backoff
     for child in state.children.of(key.role, ChildState.READY):
         if child.key == key and child.has_worked:
