@@ -1,1 +1,1 @@
-"""The application's side: declaring tasks, enqueuing calls of them, asking what became of them."""
+"""The application's side: declares tasks, enqueues calls of them, and inspects and awaits tasks."""

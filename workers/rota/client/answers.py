@@ -1,7 +1,7 @@
-"""What became of a command, and what its caller gets: a value, an error or a warning. For blocking clients and asyncio.
+"""The outcome of a command, and what the caller gets: a value, an error or a warning. For blocking clients and asyncio.
 
-There are three cases for each command, because a caller must do three things: it was answered, it was refused (so not
-carried out), or it was sent and no answer came.
+A command has one of three outcomes, because a caller must do three things: the server replied, the server refused (so
+the command was not carried out), or the command was sent and no reply came.
 """
 
 import inspect
@@ -48,31 +48,34 @@ _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in t
 
 
 class Denied(Unavailable):
-    """The server does not let this user do it, nor will it until a person changes that: waiting does not help."""
+    """The server does not permit this user the command. Waiting does not help, since a person has to change that."""
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """What callers are told in these words, when this is what went wrong."""
+    """Return the error that callers get with this message: Denied if a permission or a password caused it."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
 def is_denial(error: Exception) -> bool:
-    """Whether it is for want of a permission or a password."""
+    """Whether a permission or a password is missing."""
     if isinstance(error, Denied) or (isinstance(error, ServerError) and error.reason in _DENIALS):
         return True
     return any(words in str(error) for words in _IN_SCRIPTS)
 
 
 class Uncertain(RotaError, TimeoutError):
-    """The call was sent and no answer came: it may have been carried out. Or it was, and what the client's durability
-    asks for was not confirmed in time: the message says what is missing.
+    """The call was sent and no reply came, so it may have been carried out.
 
-    `ids` are the tasks in doubt, and `id` the first of them. `accepted`: ids of an `enqueue_many` that the server
-    has certainly taken; those in neither were not sent. `repeat` sends an enqueue again, exactly; a new enqueue
-    with the same id adds nothing while the first copy lives, but a second copy when that has ended meanwhile.
+    It is also raised if the call was carried out, but the durability that the client asks for was not confirmed in
+    time; then the message says what is missing.
 
-    An await of `AsyncClient` that is cancelled goes on as CancelledError, and has this as its cause if the call was
-    sent, or Unavailable if it was not: see `behind`.
+    `ids` are the tasks of which this is not known, and `id` is the first of them. `accepted` are the ids of an
+    `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same
+    enqueue again, and the server adds only what it has not added yet. A new enqueue with the same id is not as safe: it
+    adds nothing while the first copy lives, but adds a second copy if the first has ended meanwhile.
+
+    If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
+    Unavailable if it was not: see `behind`.
     """
 
     def __init__(
@@ -90,36 +93,43 @@ class Uncertain(RotaError, TimeoutError):
         self._aagain = aagain
 
     def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        # What `repeat` needs holds connections, which stay in their process.
+        # A pickled error cannot be repeated, because that needs connections, which stay in their process.
         return type(self), (str(self), self.ids, self.accepted)
 
     def repeat(self) -> "list[Handle[Any]]":
-        """Send the enqueue of `ids` again; whatever the server took the first time, it does not take again.
+        """Send the enqueue of `ids` again, and return the handles. Tasks that the server has accepted are not added
+        twice.
 
-        Returns their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
-        the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
+        Raises:
+            Uncertain: If no reply came again, or if the call was sent more than 50 s ago (the server knows it for 60
+                s).
+            Unavailable, GroupEnded: If the call enqueued a group, whose other members could not be added.
+            ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
             raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: `await error.arepeat()`")
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
-        """As `repeat`, of an enqueue of `AsyncClient`, and in the event loop that made it."""
+        """Send an enqueue of `AsyncClient` again, in the event loop that made it: see `repeat`, which raises the same
+        errors."""
         if self._aagain is None:
             raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: error.repeat()")
         return await self._aagain()
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "Uncertain | None":
-        """The Uncertain that a CancelledError, or a TimeoutError of `asyncio.timeout`, comes from. None when nothing is
-        in doubt: nothing was sent."""
+        """Return the Uncertain that caused a CancelledError, or a TimeoutError of `asyncio.timeout`.
+
+        None means that nothing was sent, so nothing is in doubt.
+        """
         while error is not None and not isinstance(error, cls):
             error = error.__cause__
         return error
 
     @property
     def id(self) -> str:
-        """The first id in doubt, "" when the call named none."""
+        """The first id in doubt, or "" if the call named none."""
         return self.ids[0] if self.ids else ""
 
 
@@ -127,7 +137,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings of one client, of the server at `place`. `to_check`: names that were noted, and not checked yet."""
+    """The warnings of one client, about the server at `place`. `to_check` are task names that were not checked yet."""
 
     def __init__(self, namespace: str, place: str) -> None:
         self._namespace = namespace
@@ -137,7 +147,8 @@ class ClientWarnings:
         self.to_check: list[str] = []
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
-        """Warn of what the server said of a task that it took, and have its name checked, unless it was before."""
+        """Warn if the server reported a problem with a task that it accepted, and note the task's name for checking,
+        once."""
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
             self.to_check.append(task.foreign)
@@ -156,12 +167,12 @@ class ClientWarnings:
             )
 
     def names_to_check(self) -> list[str]:
-        """The names that were noted since the last call."""
+        """Return the names that were noted since the last call."""
         names, self.to_check = self.to_check, []
         return names
 
     def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
-        """Warn of names that are not `known` to the fleets; None: nobody can say."""
+        """Warn of names that are not `known` to the fleets. None means that the known names cannot be determined."""
         for name in names:
             if known is not None and name not in known:
                 near = nearest(name, known)
@@ -173,7 +184,7 @@ class ClientWarnings:
                 )
 
     def of_blocking(self) -> None:
-        """Warn when this thread runs an event loop, which a call that blocks holds up."""
+        """Warn if this thread runs an event loop, which a blocking call blocks."""
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
                 BlockingCall,
@@ -186,12 +197,14 @@ class ClientWarnings:
 
     def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
         warnings.warn(message, category, stacklevel=_frames_of_ours())
-        self._given.add((category, of))  # not where it was made an error: that is raised each time
+        self._given.add((category, of))  # Not reached if a filter turns the warning into an error, which recurs.
 
 
 def known_names(store: Store) -> Steps[frozenset[str] | None]:
-    """The names of the tasks that fleets declare; None if no fleet runs, one does not say, or a consumer runs, which
-    may take any task."""
+    """Return the names of the tasks that fleets declare.
+
+    Returns None if no fleet runs, if a fleet does not report its tasks, or if a consumer runs, which may take any task.
+    """
     nodes = [node.tasks for node in (yield from ask(store.nodes())) if node.is_alive]
     named = [tasks for tasks in nodes if tasks is not None]
     if not nodes or len(named) < len(nodes) or (yield from ask(store.consumers())).total:
@@ -200,7 +213,7 @@ def known_names(store: Store) -> Steps[frozenset[str] | None]:
 
 
 def _frames_of_ours() -> int:
-    # A warning should name the application's line, however many of our frames the call went through.
+    # A warning should name the line of the application, however many of our frames are in between.
     level = 0
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -221,7 +234,7 @@ class Answered(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class NotAccepted:
-    """The server answered that it did not carry the command out."""
+    """The server replied that it did not carry out the command."""
 
     error: Unavailable
 
@@ -235,7 +248,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """The command was carried out, and what its durability asks for was not confirmed in time."""
+    """The command was carried out, but its durability was not confirmed in time."""
 
     why: str
 
@@ -245,18 +258,20 @@ WHOLE: Final = 1.0
 
 
 class Exchange(NamedTuple, Generic[T]):
-    """Commands to be sent together, each as soon as it is made. With a `confirmation`, whatever is Answered is
-    confirmed too. All is over by the `deadline` (monotonic): a connection may take until then, and the answers the
-    `share` of what is left once there is one, so that what got none can be sent again."""
+    """Commands that are sent together, each as soon as it is made."""
 
     commands: Iterable[Command[T]]
-    confirmation: Confirmation | None
-    deadline: float
+    confirmation: Confirmation | None  # If there is one, each command that is Answered is confirmed too.
+    deadline: float  # When the exchange ends, connecting included (monotonic seconds).
+    # The part of the time left after connecting in which replies may come. The rest is for sending again.
     share: float = WHOLE
 
 
 def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
-    """The value of an answer. Raises Unavailable; or Uncertain, about these tasks, when it is not known."""
+    """Return the value of an answer.
+
+    Raises Unavailable, or Uncertain about these tasks if it is not known whether the command was carried out.
+    """
     match answer:
         case Answered(value):
             return value
@@ -269,15 +284,15 @@ def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
 
 
 class Judge:
-    """Takes replies, and the errors in their place, for answers of the server that messages call `shown`."""
+    """Turns replies, and the errors in their place, into answers. Messages call the server `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """`credentials_in`: where user and password are, for messages."""
+        """Set how messages refer to the server. `credentials_in` names the place of user and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
     def judge(self, command: Command[T], reply: object) -> Answer[T]:
-        """What became of a command."""
+        """Return the answer to a command."""
         if not isinstance(reply, ServerError):
             try:
                 return Answered(read_reply(command, reply))
@@ -291,8 +306,8 @@ class Judge:
         return Unanswered(f"{self._shown} did not answer: {reply}")
 
     def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
-        """The same answers, in the light of what came to the command that waits for their confirmation."""
-        if isinstance(reply, ServerError) and not reply.is_reply:  # sent again, they may be confirmed yet
+        """Return the answers, given the reply to the command that waits for their confirmation."""
+        if isinstance(reply, ServerError) and not reply.is_reply:  # If sent again, they may still be confirmed.
             lost = Unanswered(f"{self._shown} confirmed nothing: {reply}")
             return [lost if isinstance(answer, Answered) else answer for answer in answers]
         lack = f"the server says {self._why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
@@ -305,7 +320,7 @@ class Judge:
         return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
 
     def no_connection(self, error: Exception) -> Unavailable:
-        """Return the error of a call that was not sent, as there was no connection to send it on."""
+        """Return the error of a call that was not sent because there was no connection."""
         server = f"{'Redis at ' * (self._credentials_in == URL_SETTING)}{self._shown}"
         return unavailable(f"{server} {self._why_no_connection(error)}", error)
 
@@ -327,7 +342,7 @@ class Judge:
         return f"is not reachable: {why}{advice}"
 
     def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
-        """The server refused to be asked for a confirmation."""
+        """Return the error if the server refuses the command that would wait for a confirmation."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot do what durability = {asked.durability!r} asks for"
         return Unavailable(f"{what}: {self._why(error)}{needs}")
@@ -344,7 +359,7 @@ class Judge:
         return f"make {self._credentials_in} with one"
 
 
-_NO_CONNECTION: Final = "no connection to "  # how a connection begins the same message
+_NO_CONNECTION: Final = "no connection to "  # The beginning of the message of a connection that failed.
 _START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
 _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
 _IN_URL: Final = (

@@ -1,1 +1,2 @@
-"""The client that blocks: its connections, and what waits in threads. The rest is made from `rota.client.aio`."""
+"""The blocking client: its connections and its waiting thread. The other modules are generated from
+`rota.client.aio`."""

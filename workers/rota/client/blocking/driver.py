@@ -1,4 +1,4 @@
-"""What a client that blocks sends, asks and waits by. Thread-safe, and safe to use after a fork."""
+"""The connections of a blocking client, and its calls on them. Thread-safe, and safe to use after a fork."""
 
 import os
 import time
@@ -28,13 +28,16 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-REPEATS: Final = "repeat()"  # what callers write to repeat an enqueue that is in doubt
+REPEATS: Final = "repeat()"  # How callers repeat an enqueue of which they do not know whether it was accepted.
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
 
 class Driver:
-    """The connections of a client to one namespace of one server. Each call is sent once: without a nonce a second time
-    would be a second call. The methods raise Unavailable, or Uncertain when no answer came."""
+    """The connections of a client to one namespace of one server.
+
+    Each call is sent once, since without a nonce a second copy would be a second call. The methods raise Unavailable,
+    or Uncertain if no reply came.
+    """
 
     def __init__(
         self,
@@ -44,8 +47,10 @@ class Driver:
         namespace: str,
         timeout_seconds: float,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL that is not valid, and TypeError for a client that
-        cannot be used, or both."""
+        """Check the arguments; the first call connects.
+
+        Raises ValueError if the URL is not valid, and TypeError if `redis` cannot be used or both are given.
+        """
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
@@ -61,12 +66,12 @@ class Driver:
             self.pool.close()
 
     def interceptor(self) -> Interceptor | None:
-        """Return the stand-in of the server, if there is one. Warns of an event loop that the call holds up."""
+        """Return the stand-in for the server, if there is one, and warn if the call blocks an event loop."""
         self.warned.of_blocking()
         return interception.interceptor
 
     def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
-        """Send a command, which is about these tasks, and return its answer."""
+        """Send a command about the tasks `ids`, and return its reply."""
         if (interceptor := self.interceptor()) is not None:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
@@ -75,7 +80,7 @@ class Driver:
         return value_of(answer, ids)
 
     def follow(self, steps: Steps[T], /) -> T:
-        """Send the commands of the steps, all by one deadline, and return what the steps return."""
+        """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
         deadline = time.monotonic() + self.timeout_seconds
         return follow(lambda command: self.run(command, (), deadline), steps)
 
@@ -86,7 +91,7 @@ class Driver:
         return self.drive(sending)
 
     def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check the names of tasks that this process does not declare, each once."""
+        """Send an enqueue, and check task names that this process does not declare, each name once."""
         handles = self._driven(sending)
         if self.warned.to_check:
             names = self.warned.names_to_check()
@@ -110,18 +115,19 @@ class Driver:
                 return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error of an enqueue that is in doubt."""
+        """Return the error of an enqueue that may have been accepted."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed."""
+        """Wait until the event of the question has happened. Raises WaitTimeout, or Unavailable if the client is
+        closed."""
         self.warned.of_blocking()
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self.pool, self.store)
         return self._waiting.wait(question, timeout)
 
     def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
-        """Wait for room in a group, or for its end."""
+        """Wait until the group has room, or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, question)
         found = self.wait(question, timeout)
@@ -129,8 +135,9 @@ class Driver:
         return found
 
     def consumer(self, terms: "Terms") -> "Consumer":
-        """Return a consumer of these terms, which were checked. Raises Unavailable or Uncertain."""
-        # Imported only here: it brings what a program that only enqueues does without.
+        """Return a consumer of these terms, which were checked. Raises Unavailable or Uncertain if it cannot be
+        registered."""
+        # Imported only here: a program that only enqueues does not need it.
         from rota.client.consumer import Consumer, Lines  # noqa: PLC0415
 
         return Consumer(Lines(self.store, self.run, self.endpoint, self.timeout_seconds), terms)
@@ -149,20 +156,20 @@ class Lifecycle:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
-        anew."""
+        """Close the connections. Waiting calls raise Unavailable. May be repeated; a later call connects again."""
         self._driver.close()
 
 
 def in_portions(things: Iterable[T]) -> list[T]:
-    """Return all of them: nobody else runs in this thread meanwhile."""
+    """Return all items of the iterable. There is no event loop to yield to, as in the asyncio driver."""
     return list(things)
 
 
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Have what waits sent when `on_commit` calls back. Returns the handles that are expected unless it did so."""
+    """Send when `on_commit` calls back, and return the handles, or those that are expected if it has not called back
+    yet."""
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

@@ -1,14 +1,14 @@
-"""The waiting thread of a client: one connection that blocks, however many threads wait.
+"""The waiting thread of a client: one blocking connection, however many threads of the application wait.
 
-1. It asks the script `wait` about all that is new. What has come already is told at once; for the rest the server
-   notes that this client waits.
-2. It sleeps at the client's reply list. What is pushed there is only a wake-up: it asks again, so that all is read in
-   one place.
-3. After any trouble, and every ASK_ALL_SECONDS, it asks about all that is open, which has it noted anew. So a wait goes
-   on through a lost connection, a failover, and a server that lost its last second.
+1. The thread asks the script `wait` about all new waits. Those whose event has happened end at once; for the others the
+   server notes that this client waits.
+2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up: the thread then asks
+   the script again, so that one place reads all results.
+3. After any trouble, and every ASK_ALL_SECONDS, the thread asks about all open waits, and the server notes them again.
+   So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
 
-A thread of the application leaves a `Wait` with it and sleeps on that. So no thread that waits calls the server, and
-each can be interrupted at any time: by a time limit, by a cancellation, by Ctrl-C.
+A thread of the application hands its `Wait` to this thread and sleeps on it. No waiting thread calls the server, so a
+time limit, a cancellation or Ctrl-C can interrupt it at any time.
 """
 
 import os
@@ -38,7 +38,7 @@ _FAILED: Final = "the client's waiting thread failed (standard error has its tra
 
 
 class _Mail:
-    """What those who wait leave for the thread: waits, or None, which asks it to end. A bell wakes it."""
+    """New waits for the thread, or None to end it. Adding one wakes the thread."""
 
     def __init__(self, first: Wait) -> None:
         self._lock = Lock()
@@ -47,7 +47,7 @@ class _Mail:
         self._wakeup = Wakeup()
 
     def leave(self, wait: Wait | None) -> bool:
-        """Leave it; False when nobody will come for it."""
+        """Add a wait, and return False if the thread takes no more."""
         with self._lock:
             if self._is_closed:
                 return False
@@ -56,31 +56,31 @@ class _Mail:
         return True
 
     def take(self) -> list[Wait | None]:
-        """What was left."""
+        """Return the waits that were added since the last call."""
         with self._lock:
             taken, self._left = self._left, []
         return taken
 
     def close_if_empty(self) -> bool:
-        """Take no more, unless something was left meanwhile."""
+        """Accept no more waits if none is left, and return whether that is so."""
         with self._lock:
             self._is_closed = not self._left
         return self._is_closed
 
     def close(self) -> list[Wait | None]:
-        """Take no more; returns what was left."""
+        """Accept no more waits, and return those that are left."""
         with self._lock:
             self._is_closed = True
             self._wakeup.close()
         return self.take()
 
     def sleep(self, seconds: float, replies: ReplyList) -> None:
-        """Sleep until something is left, the parked list answers, or the time is over."""
+        """Sleep until a wait is added, the reply list has a message, or the time has expired."""
         self._wakeup.wait(seconds, replies.fileno())
 
 
 class WaitingThread(Thread):
-    """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped."""
+    """A thread that lives from its first wait until there was none for LINGER_SECONDS, or until it is stopped."""
 
     def __init__(self, pool: ClientPool, store: Store, first: Wait) -> None:
         super().__init__(name="rota-waiting", daemon=True)
@@ -91,19 +91,19 @@ class WaitingThread(Thread):
 
     @property
     def trouble(self) -> str:
-        """Why the server cannot be asked, "" while it can."""
+        """The reason why the server does not respond, or "" if it does."""
         return self._rounds.trouble
 
     def take(self, wait: Wait) -> bool:
-        """Take a wait; False when it has ended, and takes none."""
+        """Take a wait, and return False if the thread has ended."""
         return self._mail.leave(wait)
 
     def stop(self) -> None:
-        """Have it end, with all waits."""
+        """End the thread, with all its waits."""
         self._mail.leave(None)
 
     def run(self) -> None:
-        """Serve waits."""
+        """Serve waits until the thread is stopped or idle."""
         why = _FAILED
         try:
             while self._goes_on():
@@ -111,7 +111,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # also by a fault of ours: nobody may wait for a thread that is gone
+        finally:  # Even after a fault of ours, no call may wait for a thread that has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -138,7 +138,7 @@ class WaitingThread(Thread):
                 self._rounds.answer(asked, self._answers(asked))
             if self._rounds.open and not self._replies.is_parked:
                 self._replies.park()
-        except Denied as error:  # by no fault of the network: it would be so for ever
+        except Denied as error:  # Not a fault of the network, so trying again would not help.
             self._replies.close()
             self._rounds.open.give_up(str(error))
         except Unavailable as error:
@@ -154,12 +154,12 @@ class WaitingThread(Thread):
         self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)
 
 
-_CLOSE_SECONDS: Final = 1.0  # that `close` waits for the thread, which may be connecting
+_CLOSE_SECONDS: Final = 1.0  # How long `close` waits for the thread, which may be connecting.
 _FOREVER: Final = -1.0
 
 
 class Waiting:
-    """The waits of one client in one process; a forked child needs one of its own."""
+    """The waits of one client in one process. A forked child needs its own."""
 
     def __init__(self, pool: ClientPool, store: Store) -> None:
         self._pool = pool
@@ -169,8 +169,10 @@ class Waiting:
         self.pid = os.getpid()
 
     def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
-        the server does not let it ask."""
+        """Wait until the event of the question has happened.
+
+        Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
+        """
         limit = limit_of(timeout)
         wait = Wait(question)
         with time_limit_deferred:
@@ -179,7 +181,7 @@ class Waiting:
         return wait.outcome(limit, thread.trouble, in_time=in_time)
 
     def close(self) -> None:
-        """End all waits. May be repeated; the next wait begins anew."""
+        """End all waits. May be repeated; the next wait starts a new thread."""
         thread, self._thread = self._thread, None
         if thread is not None and self.pid == os.getpid():
             thread.stop()
