@@ -1,1 +1,1 @@
-"""What a child is made of: settings, its slot of shared memory, signals, waits and the fence."""
+"""The parts of a child process: its settings, its slot of shared memory, signals, waits and the fence."""

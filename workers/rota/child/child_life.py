@@ -1,9 +1,8 @@
-"""One life of a child: what its process holds besides its settings, what wakes it, how long it may start tasks, and the
-codes it leaves with.
+"""The environment of a child process: its descriptors, what wakes it, the fence, and its exit codes.
 
-A child waits in poll() only, with the master's death beside it, and the stop signals. A child that waits is not hung,
-so it beats while it waits, too: an answer may take longer than the beat's limit. Handlers of signals only set a flag
-and wake the loop.
+A child waits in poll() only, and every wait includes the master's death and the stop signals. A waiting child is not
+hung, so it also sends heartbeats while it waits: a reply may take longer than the heartbeat limit. Signal handlers only
+set a flag and wake the loop.
 """
 
 import contextlib
@@ -23,15 +22,15 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS
 
-# What the master tells a worker besides. Real-time signals, as applications hardly use them; the first stays free.
-WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # look at your slot
-SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # your task's soft deadline has passed, or it was cancelled
-STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # write down your stack
+# Signals from the master to a worker. They are real-time signals, which applications hardly use. SIGRTMIN stays free.
+WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # check the slot
+SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
+STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # log the stack
 
-_MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task
+_MARGIN_SHARE: Final = 0.1  # of the lease: the time between checking the clock and calling the task
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-OF_THE_MASTER: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, they reach us too
+OF_THE_MASTER: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, so they arrive here
 
 
 def boottime_seconds() -> float:
@@ -41,36 +40,34 @@ def boottime_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A child's place and its lines to the master.
+    """A child's slot, its identity and its descriptors to the master."""
 
-    `node`: the name of its master's life. `owner` is the name it claims under, "" for a poller. `death_fd` becomes
-    readable when the master is gone. `master_bell_fd` is an eventfd: writing to it has the master look at the slots.
-    """
-
-    node: str
+    node: str  # the name of the master process
     slot_number: int
     slot: Slot
-    nonce: int
-    owner: str
-    death_fd: int
-    master_bell_fd: int
+    nonce: int  # identifies this process among those that have used the slot
+    owner: str  # the name that a worker claims under, "" for a poller
+    death_fd: int  # becomes readable when the master dies
+    master_bell_fd: int  # an eventfd: writing to it makes the master check the slots
 
     def ring_master(self) -> None:
-        """Have the master look at the slots now."""
+        """Have the master check the slots now."""
         ring(self.master_bell_fd)
 
 
 def ring(bell_fd: int) -> None:
-    """Ring a bell that all children share. A task may have closed it, or rung it to the brim, which is heard too."""
+    """Ring a bell that all children share. An error is ignored: a task may have closed the bell, or its counter may be
+    full, which wakes the master as well."""
     with contextlib.suppress(OSError):
         os.eventfd_write(bell_fd, 1)
 
 
 class Fence:
-    """Keeps a worker whose master may have lost its lease from starting anything.
+    """Prevents a worker from starting tasks if the master may have lost the worker's lease.
 
-    Both sides use CLOCK_BOOTTIME, which goes on while a machine sleeps. What counts is when the last successful renewal
-    was *sent*: the server cannot have received it earlier, so the lease cannot end earlier than we think.
+    Without the fence, a worker that was cut off could start a task that another worker has already taken over. Both
+    sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from when the last successful
+    renewal was *sent*: the server cannot have received it earlier, so the lease cannot expire before the fence is up.
     """
 
     def __init__(self, slot: Slot, lease_seconds: float) -> None:
@@ -78,18 +75,18 @@ class Fence:
         self._allowed_ns = fence_ns(lease_seconds)
 
     def is_up(self, at_ns: int) -> bool:
-        """Whether nothing may be started at this time (CLOCK_BOOTTIME)."""
+        """Whether no task may be started at this time (CLOCK_BOOTTIME)."""
         return at_ns - self._slot.renewed_ns > self._allowed_ns
 
 
 def fence_ns(lease_seconds: float) -> int:
-    """How long after a renewal was sent tasks may still be started, in nanoseconds."""
+    """Return for how many nanoseconds after a renewal was sent tasks may be started."""
     return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
 class StopSignals:
-    """TERM and INT, as a flag; these and WAKE_SIGNAL, as a descriptor to wait on. What is meant for the master does
-    nothing here."""
+    """TERM and INT as a flag; TERM, INT and WAKE_SIGNAL as a descriptor to wait on. Signals that are meant for the
+    master have no effect here."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -102,10 +99,10 @@ class StopSignals:
         self._forking = threading.local()
 
     def install(self) -> None:
-        """Take the signals over, then let through all that were blocked since before the fork.
+        """Install the handlers, then unblock all signals that were blocked since before the fork.
 
-        A process that this one forks (a task may) is stopped by them as any process is: our handlers would
-        wake us instead.
+        In a process that a task forks, these signals have their default effect. With our handlers they would wake this
+        process instead.
         """
         os.register_at_fork(
             before=self._hold_back, after_in_parent=self._let_through, after_in_child=self._leave_to_child
@@ -115,7 +112,7 @@ class StopSignals:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def fileno(self) -> int:
-        """Readable once a signal has come."""
+        """Return the descriptor that is readable once a signal has arrived."""
         return self._reading
 
     def empty(self) -> None:
@@ -126,7 +123,7 @@ class StopSignals:
             return
 
     def wake(self) -> None:
-        """As if a signal had come that says no more than that."""
+        """Wake the loop, as a signal without further meaning does."""
         self._wake()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -136,10 +133,10 @@ class StopSignals:
     def _wake(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         try:
             os.write(self._writing, b"!")
-        except BlockingIOError:  # thousands of unread signals: the loop is awake already
+        except BlockingIOError:  # There are thousands of unread signals, so the loop is awake already.
             return
 
-    # Around a fork. A signal sent to the child at once waits until our handlers are gone from it.
+    # Around a fork: signals are blocked in the child until our handlers are removed there.
 
     def _hold_back(self) -> None:
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers)
@@ -149,22 +146,22 @@ class StopSignals:
 
     def _leave_to_child(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == handler:  # the task may have set one of its own
+            if signal.getsignal(number) == handler:  # The task may have set a handler of its own.
                 signal.signal(number, signal.SIG_DFL)
         self._let_through()
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    # A handler, as programs that tasks start would inherit that a signal is ignored.
+    # This is a handler and not SIG_IGN, because programs that tasks start would inherit SIG_IGN.
     pass
 
 
 class Orphaned(Exception):
-    """The master is gone."""
+    """The master has died."""
 
 
 class Woken(Enum):
-    """Why a wait ended."""
+    """The reason why a wait ended."""
 
     READY = "ready"
     SIGNAL = "signal"
@@ -172,9 +169,9 @@ class Woken(Enum):
 
 
 class Waiter:
-    """Waits for one descriptor at a time, beside the death pipe; and beside the stop signals, or without them.
+    """Waits for one descriptor at a time, and for the death pipe; with the stop signals, or without them.
 
-    It calls `beat` when a wait begins, and again every `beat_every` seconds while it lasts.
+    It calls `beat` when a wait begins, and every `beat_every` seconds during the wait.
     """
 
     def __init__(self, signals: StopSignals, death_fd: int, beat: Callable[[], None], beat_every: float) -> None:
@@ -187,10 +184,10 @@ class Waiter:
         self._alert = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
-        """A `connection.Wait`: whether the descriptor was ready in time.
+        """Whether the descriptor became ready in time. Serves as a `connection.Wait`.
 
-        A signal does not end it, and stays to be seen: the next wait that listens to signals ends at once.
-        Raises Orphaned when the master dies.
+        A signal does not end this wait, and is kept: the next wait that includes signals ends at once. Raises Orphaned
+        if the master dies.
         """
         if self._until < math.inf:
             seconds = min(seconds, self._until - time.monotonic())
@@ -198,7 +195,7 @@ class Waiter:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Have all waits of `until_ready` in a block of code take no longer than this together."""
+        """Limit the total time of all `until_ready` calls in a block of code."""
         self._until = time.monotonic() + seconds
         try:
             yield
@@ -206,11 +203,11 @@ class Waiter:
             self._until = math.inf
 
     def pause(self, seconds: float) -> Woken:
-        """Wait for a signal or the time. Raises Orphaned."""
+        """Wait for a signal or the timeout. Raises Orphaned if the master dies."""
         return self.until_woken(_NO_FD, seconds)
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
-        """Wait for something to read, a signal, or the time. Raises Orphaned."""
+        """Wait for data to read, a signal or the timeout. Raises Orphaned if the master dies."""
         ready = self._wait(self._alert, fd, select.POLLIN, seconds)
         if fd in ready:
             return Woken.READY
@@ -234,7 +231,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll() on descriptors that stay, and one that changes."""
+    """A poll() on some fixed descriptors and one that changes."""
 
     def __init__(self, *staying: int) -> None:
         self._poll = select.poll()
@@ -244,7 +241,7 @@ class _PollSet:
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, fd: int, events: int, seconds: float) -> dict[int, int]:
-        """The descriptors that are ready, and for what, at the latest after so many seconds."""
+        """Return the descriptors that are ready, with their events, after `seconds` at the latest."""
         if (fd, events) != (self._fd, self._events):
             if self._fd not in (_NO_FD, fd):
                 self._poll.unregister(self._fd)
@@ -255,12 +252,12 @@ class _PollSet:
 
 
 class StartFailed(Exception):
-    """The application has this worker not start; says why, without what the application's error may hold."""
+    """A start hook of the application failed. The message omits the text of the application's error."""
 
 
-# Exit codes of children: how the master tells an orderly end from a crash.
+# Exit codes of children, by which the master distinguishes an orderly exit from a crash.
 EXIT_DRAINED = 0
-EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
-EXIT_ORPHANED = 77  # the master is gone
-EXIT_OVERWRITTEN = 78  # a task wrote over the slot
+EXIT_LOST = 75  # the owner is no longer registered: the worker left without touching anything
+EXIT_ORPHANED = 77  # the master has died
+EXIT_OVERWRITTEN = 78  # a task overwrote the slot
 EXIT_OTHER_VERSION = 79  # the master runs another version of the package

@@ -1,7 +1,8 @@
-"""The settings of a child: the part of the configuration it needs, frozen.
+"""The settings of a child: the part of the configuration that it needs, frozen.
 
-The master writes these as JSON into the child's first message. Nothing else in a child reads the configuration file or
-the environment. The defaults stand in `rota_supervisor.config.model`, and a field named as there is filled by its name.
+The master writes the settings as JSON into the child's first message. Nothing else in a child reads the configuration
+file or the environment. The defaults are in `rota_supervisor.config.model`. A field with the same name as there is
+filled from it.
 """
 
 import dataclasses
@@ -15,15 +16,14 @@ from rota.protocol.tiers import Domain, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The server and the namespace in it. The URL may carry a password; it is not shown. The files are for TLS, "" for
-    none. `redis_credentials`: the provider of user and password, "" for those of the URL."""
+    """The server, and the namespace in it. The URL may contain a password, so it is excluded from the repr."""
 
     redis_url: str = field(repr=False)
     namespace: str
-    redis_tls_ca: str = ""
-    redis_tls_cert: str = ""
-    redis_tls_key: str = ""
-    redis_credentials: str = ""
+    redis_tls_ca: str = ""  # path of a file, "" for none
+    redis_tls_cert: str = ""  # path of a file, "" for none
+    redis_tls_key: str = ""  # path of a file, "" for none
+    redis_credentials: str = ""  # the provider of user and password, "" to take them from the URL
 
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -33,18 +33,17 @@ TaskLines = Literal["all", "late", "failures", "sample"]
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process logs, also before it has its settings. `tasks`: which lines about tasks are written.
-    `capture_output`: what tasks print becomes lines, too."""
+    """The log settings of a process, with defaults for the time before it has received its settings."""
 
     level: Level = "info"
     format: Format = "auto"
-    tasks: TaskLines = "all"
-    capture_output: bool = False
+    tasks: TaskLines = "all"  # which log lines about tasks are written
+    capture_output: bool = False  # whether the output of tasks becomes log lines
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOverride:
-    """The operator's `[tasks.NAME]`: each value given wins over the decorator's."""
+    """The operator's `[tasks.NAME]`. Each value that is given overrides the decorator's."""
 
     retries: int | None = None
     crash_limit: int | None = None
@@ -56,62 +55,55 @@ class TaskOverride:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What every worker of one pool and generation shares.
+    """The settings that all workers of one pool and generation share.
 
-    Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
-    `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how
-    long a worker may be silent between tasks; one that runs several at once, also while it runs some. `park_seconds`:
-    how long it sleeps at its doorbells at most. `durability`: of what its tasks enqueue. `lag_objectives`: seconds by
-    queue; `lag_objective_seconds` for all others.
+    A worker becomes stale if anything here changes, so this contains only what workers read.
     """
 
     server: ServerSettings
     pool: str
-    concurrency: int
-    tiers: tuple[Domain, ...]
+    concurrency: int  # tasks that each worker runs at once
+    tiers: tuple[Domain, ...]  # what the pool serves, highest first
     lease_seconds: float
-    beat_seconds: float
-    park_seconds: float
+    beat_seconds: float  # longest time without a heartbeat between tasks; for concurrent workers, also during tasks
+    park_seconds: float  # longest wait at the doorbells
     time_limit_seconds: float
     max_tasks: int
     max_tasks_jitter: float
     max_rss_mb: int
     max_payload_kb: int
     max_result_kb: int
-    durability: str
-    overrides: dict[str, TaskOverride]
-    lag_objective_seconds: float
-    lag_objectives: dict[str, float]
+    durability: str  # the durability of tasks that the tasks enqueue
+    overrides: dict[str, TaskOverride]  # by task
+    lag_objective_seconds: float  # for queues without an objective of their own
+    lag_objectives: dict[str, float]  # seconds by queue
     log: LogSettings
 
 
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
-    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank.
-    `forget_queue_seconds`: after how long an empty queue of a pattern is forgotten. `queues`: those of all tiers, where
-    patterns are among them: so it knows as which of these a queue is counted. `adopts`: the sources that it takes
-    from."""
+    """The settings of a poller."""
 
     server: ServerSettings
-    rank: int
+    rank: int  # position among the node's pollers: stand-by pollers wait 3 ms per rank
     lease_seconds: float
     crash_limit: int
     loss_limit: int
     dead_max_age_seconds: float
     dead_max_count: int
-    forget_queue_seconds: float
-    queues: tuple[str, ...]
-    adopts: tuple[ClassicSource, ...]
+    forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
+    queues: tuple[str, ...]  # queues and patterns of all tiers, to find the name under which a queue is counted
+    adopts: tuple[ClassicSource, ...]  # the legacy sources that the poller takes tasks from
     log: LogSettings
 
 
 def settings_to_json(settings: WorkerSettings | PollerSettings) -> str:
-    """Write settings for a child's first message."""
+    """Return settings as JSON, for a child's first message."""
     return json.dumps(dataclasses.asdict(settings), separators=(",", ":"))
 
 
 def worker_settings_from_json(text: str) -> WorkerSettings:
-    """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
+    """Return the settings that `settings_to_json` wrote. Raises KeyError or TypeError for any other shape."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
@@ -124,7 +116,7 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 
 
 def poller_settings_from_json(text: str) -> PollerSettings:
-    """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
+    """Return the settings that `settings_to_json` wrote. Raises KeyError or TypeError for any other shape."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["adopts"] = tuple(ClassicSource(*source) for source in raw["adopts"])

@@ -1,31 +1,32 @@
-"""Where everything stands in the memory of the slots, in words of 8 bytes.
+"""The layout of the slots' memory, in words of 8 bytes.
 
-First the roster (see `roster`), then one region a slot: header | record of the task in place 0 | finished outcomes |
-metrics (see `recorder`) | marks and records of the further places, which only workers of several tasks touch | lines of
-the log that are not written yet.
+The roster comes first (see `slots`), then one region per slot: header | record of the task in place 0 | finished
+outcomes | metrics (see `recorder`) | marks and records of the further places, which only concurrent workers use | log
+lines that are not written yet.
 
-A record is two copies of a task, and its progress (see `slot_record`). Its mark, two words, stands apart from it, so
-that one glance at the marks says which of hundreds of places have a task.
+A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, of two words, is stored
+apart from it, so that a single read of the marks shows which of hundreds of places have a task.
 
-Each part is declared once: its fields in their order, and how many words each takes. `offsets` is derived from that.
+Each part is declared once, by its fields in order and the number of words that each takes. `offsets` derives the
+positions.
 """
 
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 WORD: Final = 8
-_ENTRY_WORDS: Final = 55  # the longest entry has 374 bytes: two names of 128, six numbers of 16 digits, and the rest
+_ENTRY_WORDS: Final = 55  # the longest entry has 374 bytes: two names of 128, six numbers of 16 digits, and separators
 _NAME_WORDS: Final = 16
 ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
-_PROGRESS_WORDS: Final = 26  # two before its text
+_PROGRESS_WORDS: Final = 26  # two of them precede the text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
-MOST_PLACES: Final = 512  # the most tasks that a worker runs at once
-LOG_BYTES: Final = 4096  # what one write to the log has at most: see `rota.telemetry.log`
+MOST_PLACES: Final = 512  # the maximum number of tasks that a worker runs at once
+LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.telemetry.log`
 
 
 class RosterFields(NamedTuple):
-    """What the master tells one process."""
+    """The words that only the master writes, for one slot, plus the pid. `RosterPart` documents them."""
 
     nonce: int = 1
     pid: int = 1
@@ -39,35 +40,33 @@ class RosterFields(NamedTuple):
 
 
 class MarkFields(NamedTuple):
-    """What says which task of this life is in a place. `number`: odd while one runs; `cancelled`: of which the master
-    says that it was cancelled."""
+    """The words that identify the task in a place, among the tasks of one process."""
 
-    number: int = 1
-    cancelled: int = 1
+    number: int = 1  # odd while a task runs
+    cancelled: int = 1  # the number of the task that the master has cancelled
 
 
 class HeaderFields(NamedTuple):
-    """The beginning of a region. `outcomes`: how many arguments those are, where they begin and how many bytes they
-    have, in one word, so that a process killed between two writes never leaves a count with the length of another.
-    `seal`: the nonce again. `mark`: of place 0. `stepping`: one more than the place whose coroutine runs just now.
-    `held_lines`: how many bytes those are."""
+    """The beginning of a region."""
 
+    # The count of arguments, their position and their size share one word. So a process that is killed between two
+    # writes never leaves a count with the size of another.
     outcomes: int = 1
-    seal: int = 1
+    seal: int = 1  # a copy of the nonce: a region with another seal has been overwritten
     phase: int = 1
     beat_ns: int = 1
-    mark: int = sum(MarkFields())
+    mark: int = sum(MarkFields())  # of place 0
     watch_asked: int = 1
     recycle_reason: int = 1
     shortest_soft_ns: int = 1
     shortest_soft_met_ns: int = 1
-    stepping: int = 1
-    held_lines: int = 1
+    stepping: int = 1  # the place whose coroutine runs now, plus one
+    held_lines: int = 1  # size of the log lines, in bytes
     unused: int = 4
 
 
 class TaskFields(NamedTuple):
-    """A copy of a task. A text is its length and then its bytes."""
+    """A copy of a task. A text is stored as its length, followed by its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -81,7 +80,7 @@ class TaskFields(NamedTuple):
 
 
 class RecordFields(NamedTuple):
-    """A task, and what it says of its progress."""
+    """A task and its progress."""
 
     copies: int = 2 * sum(TaskFields())
     progress: int = _PROGRESS_WORDS
@@ -104,7 +103,7 @@ Fields = TypeVar("Fields", RosterFields, MarkFields, HeaderFields, TaskFields, R
 
 
 def offsets(sizes: Fields) -> Fields:
-    """The word at which each field begins, from the words that each takes."""
+    """Return the word at which each field begins, from the number of words that each takes."""
     return type(sizes)._make(accumulate(sizes[:-1], initial=0))
 
 
@@ -127,10 +126,10 @@ HELD_LINES_AT: Final = REGION.held_lines * WORD
 
 
 def mark_at(place: int) -> int:
-    """The word at which the mark of a place stands."""
+    """Return the word at which the mark of a place begins."""
     return HEADER.mark if place == 0 else REGION.further_marks + (place - 1) * MARK_WORDS
 
 
 def record_at(place: int) -> int:
-    """The word at which the record of a place stands."""
+    """Return the word at which the record of a place begins."""
     return REGION.record if place == 0 else REGION.further_records + (place - 1) * RECORD_WORDS

@@ -1,7 +1,7 @@
-"""The memory that holds all slots: one sealed memfd, made by the master before its first child.
+"""The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
-Each child maps its own region, the roster for reading, and closes the descriptor, with which it could map the rest. A
-`Board` is a text that a process puts up for others in a part of that memory.
+Each child maps its own region, and the roster read-only. Then it closes the descriptor, with which it could map the
+rest. A `Board` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class SlotMemory:
-    """All slots: to write for the master, which creates them, and to read for the exporter."""
+    """All slots. The master creates the memory and writes it; the exporter reads it."""
 
     def __init__(self, fd: int, count: int, access: int) -> None:
         self.fd = fd
@@ -37,7 +37,7 @@ class SlotMemory:
 
     @classmethod
     def create(cls, count: int) -> "SlotMemory":
-        """Make a memfd of `count` regions, sealed against shrinking. Sparse: untouched pages cost nothing."""
+        """Create a memfd with `count` regions, sealed against resizing. It is sparse: untouched pages cost nothing."""
         fd = os.memfd_create("rota-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, ROSTER_BYTES + count * REGION_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -45,13 +45,13 @@ class SlotMemory:
 
     @classmethod
     def to_read(cls, fd: int) -> "SlotMemory":
-        """Look at the memory behind an inherited descriptor."""
+        """Map the memory of an inherited descriptor, read-only."""
         return cls(fd, (os.fstat(fd).st_size - ROSTER_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
-        """The slot of that number, from 0. Raises IndexError outside the memory."""
+        """Return the slot with this number, from 0. Raises IndexError outside the memory."""
         found = self._slots.get(number)
-        if found is None:  # the master asks for each many times a second
+        if found is None:  # Cached, because the master requests each slot many times a second.
             found = self._slots[number] = self._cut_out(number)
         return found
 
@@ -63,7 +63,7 @@ class SlotMemory:
 
 
 def region_at(number: int) -> int:
-    """Where the region of a slot begins."""
+    """Return the offset of a slot's region."""
     return ROSTER_BYTES + number * REGION_BYTES
 
 
@@ -73,17 +73,17 @@ def _part_of(roster: memoryview, number: int) -> memoryview:
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
-    """What a child has of the memory: its own slot, and the roster for reading."""
+    """The parts of the memory that a child has mapped: its own slot, and the roster read-only."""
 
     slot: Slot
     roster: memoryview
 
 
 def move_in(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> SlotPlace | None:
-    """Take a slot as its process; None when it has been given to another life meanwhile.
+    """Enter a slot as its process. Returns None if the slot has been given to another process meanwhile.
 
-    The caller closes the descriptor, and then cannot get at another slot. `for_forks`: whether forks of this process
-    have the slot as well.
+    The caller closes the descriptor, and cannot reach another slot after that. `for_forks` decides whether forks of
+    this process have the slot as well.
     """
     region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
     with mmap.mmap(fd, ROSTER_BYTES) as roster, memoryview(roster) as writable, _part_of(writable, number) as part:
@@ -95,9 +95,9 @@ def move_in(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = Tru
 
 
 def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:
-    """Map a part of the file for as long as this process lives. Raises OSError.
+    """Map a part of the file for the lifetime of this process. Raises OSError.
 
-    By the C library: Python's `mmap` would keep a descriptor of the file.
+    This calls the C library, because Python's `mmap` would keep a descriptor of the file.
     """
     address = _LIBC.mmap(None, length, access, mmap.MAP_SHARED, fd, at)
     if address == _FAILED or (not for_forks and _LIBC.madvise(address, length, mmap.MADV_DONTFORK) != 0):
@@ -107,9 +107,9 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 
 
 class Board:
-    """Two copies of the text, and a number that selects one of them, written last.
+    """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
-    A process that reads during a write finds the earlier text, and reads again if another write came meanwhile.
+    A process that reads during a write gets the earlier text. It reads again if another write came meanwhile.
     """
 
     def __init__(self, area: memoryview) -> None:
@@ -119,7 +119,7 @@ class Board:
 
     @property
     def room(self) -> int:
-        """The largest text, in bytes."""
+        """The size of the largest text, in bytes."""
         return self._copy_bytes - WORD
 
     def put_up(self, raw: bytes) -> None:

@@ -1,13 +1,13 @@
-"""The record of one task in a slot: two copies and a number flipped last. Even numbers mean that nothing runs.
+"""The record of one task in a slot: two copies, and a number that is changed last. Even numbers mean that nothing runs.
 
-A worker of one task has one record, that of place 0; one that runs several has as many. The master knows a task by its
-place and number.
+A worker that runs one task at a time has one record, for place 0; a concurrent worker has one per place. The master
+identifies a task by its place and number.
 
-Beside the copies the record holds the task's progress: one text, written by any thread of the task, and by processes
-that it forks. It has a checksum, its length, and the mark of its task (life and number), so that no reader takes it for
-that of another task. It is written by one assignment, which copies its bytes; that may be under way while another
-process reads. So a reader looks again until the checksum agrees. A lock would not do: a fork that another thread makes
-meanwhile would keep it locked in the copy.
+Beside the copies the record holds the task's progress. This is a text that any thread of the task may write, and any
+process that the task forks. It carries a checksum, its length, and the mark of its task (nonce and number), so that it
+is never taken for the progress of another task. It is written by one assignment, which copies its bytes and may be
+under way while another process reads. So a reader repeats the read until the checksum matches. A lock would not work:
+if another thread forks at that moment, the lock stays locked in the copy.
 """
 
 from struct import Struct
@@ -32,24 +32,24 @@ from rota.protocol.keys import UNKNOWN_TASK, is_name
 from rota.protocol.progress import LONGEST
 
 _LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
-_LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
-_LIFE_SHIFT: Final = 40  # a place of a life sees fewer tasks
+_LOOKS: Final = 16  # attempts to read a task that changes meanwhile. An attempt takes 3 us, and a task at least 50 us
+_LIFE_SHIFT: Final = 40  # a place sees fewer tasks than this in one process
 _WORD_MASK: Final = (1 << 64) - 1
-# By global names, as a worker looks most of these up in each task.
+# These are global names for speed, as a worker uses most of them in each task.
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
 _CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
-_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # as TaskInSlot has them
+_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # in the order of TaskInSlot
 _COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
 _SEAL, _NONCE, _BEAT, _STEPPING = HEADER.seal, ROSTER.nonce, HEADER.beat_ns, HEADER.stepping
 
 
 def name_in(raw: bytes) -> str:
-    """The name of a task; it becomes the label of a series, so it must be one that a task can have."""
+    """Return the name of a task. It becomes a metric label, so it must be a valid task name, or UNKNOWN_TASK."""
     name = raw.decode(errors="replace")
     return name if is_name(name) else UNKNOWN_TASK
 
 
-_CRASH_LIMIT_BITS: Final = 10  # room for MOST_CRASHES
+_CRASH_LIMIT_BITS: Final = 10  # enough for MOST_CRASHES
 _CRASH_LIMIT_MASK: Final = (1 << _CRASH_LIMIT_BITS) - 1
 _LONGEST_DELAY_US: Final = 1 << 52  # over a hundred years
 _DEAD: Final = 1
@@ -57,16 +57,14 @@ _RETRY: Final = 2
 
 
 class Verdict(NamedTuple):
-    """What is to become of a task whose worker is killed in the middle of it. The worker says so at the start, as its
-    master imports no user code; in the slot it is one word.
+    """The fate of a task if its worker is killed while the task runs.
 
-    `retry_us`: when it runs again after its hard time limit, None for never; only if `is_said`, else that counts as a
-    crash. `crash_limit`: its own, 0 for the fleet's.
+    The worker decides it when the task starts, because the master imports no user code. In the slot it is one word.
     """
 
-    is_said: bool = False
-    retry_us: int | None = None
-    crash_limit: int = 0
+    is_said: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
+    retry_us: int | None = None  # delay before the retry after a hard time limit, None for no retry
+    crash_limit: int = 0  # the task's own limit, 0 for the fleet's
 
     def to_word(self) -> int:
         said = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
@@ -74,7 +72,7 @@ class Verdict(NamedTuple):
 
     @classmethod
     def from_word(cls, word: int) -> "Verdict":
-        """Anything may stand in a slot: what no worker writes says nothing."""
+        """Return the verdict of a word. A word that no worker writes gives the default: a slot may hold anything."""
         said, crash_limit = word >> _CRASH_LIMIT_BITS, word & _CRASH_LIMIT_MASK
         if not 0 <= said <= _RETRY + _LONGEST_DELAY_US:
             return cls()
@@ -82,23 +80,18 @@ class Verdict(NamedTuple):
 
 
 class TaskInSlot(NamedTuple):
-    """A task that a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
-
-    `started_ns`, `deadline_ns`, `soft_deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how
-    many entries of the same claim come after it. `verdict`: see Verdict. `place`: where in the slot it stands, and
-    `number`: of the task among those of this life in that place.
-    """
+    """A task that a worker runs. Times are CLOCK_BOOTTIME."""
 
     entry: bytes
-    name: str
+    name: str  # UNKNOWN_TASK until the body is decoded
     started_ns: int
     deadline_ns: int
     claimed_ns: int = 0
-    unstarted: int = 0
-    soft_deadline_ns: int = 0
-    verdict: int = 0
-    place: int = 0
-    number: int = 0
+    unstarted: int = 0  # number of entries of the same claim that come after it
+    soft_deadline_ns: int = 0  # 0 for none
+    verdict: int = 0  # see Verdict
+    place: int = 0  # in the slot
+    number: int = 0  # identifies the task among those that this process has run in that place
 
     @property
     def id(self) -> str:
@@ -110,12 +103,13 @@ class TaskInSlot(NamedTuple):
 
     @property
     def due(self) -> str:
-        """Redis time in microseconds."""
+        """The due time, in microseconds of Redis time."""
         return self._field(3)
 
     @property
     def ready(self) -> str:
-        """Redis time in microseconds: one task of an id is told from the next by it."""
+        """The time since which the task was ready, in microseconds of Redis time. It distinguishes tasks that have the
+        same id."""
         return self._field(4)
 
     def _field(self, number: int) -> str:
@@ -124,7 +118,7 @@ class TaskInSlot(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """When a task began, and its deadlines, and by which place and number it is known, as `TaskInSlot` has them."""
+    """The start, the deadlines, the number and the place of a task, as in `TaskInSlot`."""
 
     started_ns: int
     deadline_ns: int
@@ -134,15 +128,14 @@ class TaskTimes(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A task, and the `outcomes` of those that ran before it and are not known to be settled: how many arguments, and
-    their wire form."""
+    """A running task, and the outcomes of earlier tasks that are not known to be settled."""
 
     task: TaskInSlot
-    outcomes: tuple[int, bytes]
+    outcomes: tuple[int, bytes]  # the number of arguments, and their wire form
 
 
 class TaskRecord:
-    """One place of a slot. Written by its process; but for the word `cancelled`, which is its master's."""
+    """One place of a slot. Its process writes it, except for the word `cancelled`, which the master writes."""
 
     __slots__ = (
         "_base",
@@ -169,7 +162,7 @@ class TaskRecord:
 
     # The worker's side
 
-    def start(  # noqa: PLR0917 - as TaskInSlot has them: each task passes here
+    def start(  # noqa: PLR0917 - the arguments of TaskInSlot, in a call that each task makes
         self,
         entry: bytes,
         name: str,
@@ -180,11 +173,12 @@ class TaskRecord:
         soft_deadline_ns: int = 0,
         verdict: int = 0,
     ) -> int:
-        """Publish the task about to run; returns its number. A `name` of "" and its verdict follow by `name`."""
+        """Publish a task that is about to run, and return its number. If `name` is "", the method `name` supplies it
+        and the verdict later."""
         words, number_at = self._words, self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        # Not word by word: nobody believes anything of this copy before the number says that it counts.
+        # This need not be written word by word: no reader uses this copy before the number selects it.
         _COPY.pack_into(
             self._bytes,
             base * WORD,
@@ -209,10 +203,10 @@ class TaskRecord:
         words[self._base + _VERDICT] = verdict
         begin = (at + 1) * WORD
         self._bytes[begin : begin + len(raw)] = raw
-        words[at] = len(raw)  # last, as in `_put_text`: until now it was 0
+        words[at] = len(raw)  # Written last, as in `_put_text`: until now it was 0.
 
     def begin(self, entry: bytes, started_ns: int) -> None:
-        """It starts only now, and its entry has another text."""
+        """Note that the task starts only now, and that its entry has changed."""
         self._words[self._base + _STARTED] = started_ns
         self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
 
@@ -223,8 +217,8 @@ class TaskRecord:
         words[base + _DEADLINE] = deadline_ns
 
     def beat(self, at_ns: int) -> None:
-        """The task says that it is alive. That is a sign of life of its process where no other task runs; with several,
-        a thread of one could hide that the loop of all stands still."""
+        """Record a heartbeat of the task. It counts for the process only if no other task runs there: with several, a
+        thread of one task could hide that the loop is blocked."""
         if self._roster[ROSTER.places] <= 1:
             self._words[_BEAT] = at_ns
 
@@ -233,24 +227,24 @@ class TaskRecord:
         self._words[self._number_at] += 1
 
     def is_cancelled(self) -> bool:
-        """Whether the task that runs was cancelled. Two zeros are of a slot that was wiped."""
+        """Whether the running task was cancelled. Two zeros mean that the slot was wiped."""
         words = self._words
         return words[self._cancelled_at] == words[self._number_at] != 0
 
     def enter_step(self) -> None:
-        """A step of the task's coroutine begins, which holds up all others."""
+        """Note the beginning of a step of the task's coroutine, during which no other task can proceed."""
         self._words[_STEPPING] = self.place + 1
 
     def leave_step(self) -> None:
-        """The step is over."""
+        """Note the end of the step."""
         self._words[_STEPPING] = 0
 
     # Both sides
 
     @property
     def cancelled(self) -> int:
-        """The number of the task that was cancelled last while it ran; 0 before the first time. Written first; then
-        comes SOFT_LIMIT_SIGNAL."""
+        """The number of the task that was cancelled last while it ran, 0 if there was none. The master writes this
+        first and then sends SOFT_LIMIT_SIGNAL."""
         return self._words[self._cancelled_at]
 
     @cancelled.setter
@@ -259,12 +253,12 @@ class TaskRecord:
 
     @property
     def number(self) -> int:
-        """The number of the task that runs among those of this life in this place; even when nothing runs. 0 in a slot
-        that was written over."""
+        """The number of the running task among those that this process has run in this place. It is even if nothing
+        runs, and 0 in a slot that was overwritten."""
         return self._words[self._number_at] if self._words[_SEAL] == self._roster[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
-        """The task that runs, or that ran when the process died; None when there is none."""
+        """Return the task that runs, or that ran when the process died; None if there is none."""
         words = self._words
         for _ in range(_LOOKS):
             number = self.number
@@ -279,7 +273,8 @@ class TaskRecord:
         return None
 
     def times(self) -> TaskTimes | None:
-        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
+        """Return the times of the running task. They exclude its texts, as the master reads all slots many times a
+        second."""
         words = self._words
         for _ in range(_LOOKS):
             number = self.number
@@ -294,11 +289,12 @@ class TaskRecord:
 
     @property
     def unstarted(self) -> int:
-        """How many entries come after the task that runs."""
+        """The number of entries of the same claim that come after the running task."""
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:
-        # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
+        # The length is 0 while the bytes change. A reader in between, or after a kill, finds no text, never half of
+        # one.
         at = (word + 1) * WORD
         self._words[word] = 0
         self._bytes[at : at + len(raw)] = raw
@@ -308,11 +304,11 @@ class TaskRecord:
         at = (word + 1) * WORD
         return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
 
-    # Progress: nothing of it is touched for a task that reports none
+    # Progress. A task that reports none touches nothing of this.
 
     def report_progress(self, entry: bytes, text: bytes) -> None:
-        """Publish how far the task of this entry is. Nothing is written when another one runs here, or none: then
-        whoever says so was left behind by an earlier task."""
+        """Publish the progress of the task with this entry. Nothing is written if that task does not run here: then the
+        report comes from a thread or a process that an earlier task left behind."""
         mark = self._mark_of(entry)
         if mark and len(text) <= LONGEST:
             body = b"%b%b%b" % (_word(len(text), 4), _word(mark, 8), text)
@@ -321,7 +317,7 @@ class TaskRecord:
             self._bytes[at : at + len(said)] = said
 
     def progress_of(self, entry: bytes) -> bytes:
-        """How far the task of this entry says it is; b"" when it says nothing, or does not run here."""
+        """Return the progress of the task with this entry, or b"" if there is none or the task does not run here."""
         if not self.has_progress:
             return b""
         mark, at = self._mark_of(entry), self._progress_at * WORD
@@ -335,18 +331,18 @@ class TaskRecord:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a task ever reported any here; a look at one word."""
+        """Whether a task has ever reported progress here. Reads a single word."""
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:
-        """What tells the task that runs from all before it, if its entry is this one; else 0."""
+        """Return a number that identifies the running task, if its entry is this one; otherwise 0."""
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry
         return (self._words[HEADER.seal] << _LIFE_SHIFT | number) & _WORD_MASK if is_it else 0
 
     def copy_at(self, number: int) -> int:
-        """The word at which the copy stands that this number publishes."""
+        """Return the word at which the copy begins that this number selects."""
         return self._copies_at + ((number >> 1) & 1) * TASK_WORDS
 
 

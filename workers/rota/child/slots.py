@@ -1,15 +1,16 @@
-"""Slots: the shared memory through which children tell the master and the exporter what they do.
+"""Slots: the shared memory through which children report to the master and the exporter.
 
-Only aligned 8-byte words are written through `memoryview.cast("q")`, so that a reader never sees half a number
-(struct.pack_into writes zeros first). Bytes are written beside the words and published by a word written last. Counters
-are never zeroed: a slot is reused only after its predecessor was retired, and they go on.
+Numbers are written only as aligned 8-byte words, through `memoryview.cast("q")`, so that a reader never sees half of
+one (struct.pack_into writes zeros first). Bytes are written beside the words, and published by a word that is written
+last. Counters are never reset: a slot is reused only after its previous owner was retired, and the counters continue.
 
-Whatever runs in a worker can write over its region. So a reader takes nothing from there that could harm anybody else:
-texts and lengths are bounded, looks end, and nothing is believed of a region without its seal.
+Any code in a worker can overwrite the worker's region. So a reader must not let its content harm other processes: texts
+and lengths are bounded, loops are finite, and a region without its seal is ignored.
 
-The words that the process of a slot cannot write are on the roster, which children map for reading. Only the master
-writes there, and a process its own pid as it enters the slot, before any code of the application runs. So nothing that
-a task does to its slot has the master, the zygote or the exporter take another process for it, or lifts its fence.
+The words that the process of a slot must not write are on the roster, which children map read-only. Only the master
+writes there, except that a process writes its own pid when it enters the slot, before any code of the application runs.
+So nothing that a task does to its slot can make the master, the zygote or the exporter mistake another process for it,
+or lift its fence.
 """
 
 import time
@@ -33,12 +34,12 @@ from rota.child.slot_layout import (
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
-# The word of the outcomes: how many arguments, where they begin, how many bytes.
+# The word of the outcomes holds the number of arguments, their position, and their size in bytes.
 _COUNT_SHIFT: Final = 40
 _BEGIN_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
-# By global names, as a worker looks most of these up in each task.
+# These are global names for speed, as a worker uses most of them in each task.
 _PHASE, _BEAT, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.outcomes
 _SEAL, _NONCE, _QUIET, _RECALLED = HEADER.seal, ROSTER.nonce, ROSTER.quiet, ROSTER.recalled
 _PLACES: Final = ROSTER.places
@@ -47,12 +48,12 @@ _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
 def pids_on(roster: memoryview) -> list[int]:
-    """The processes in all slots, by slot; 0 where there is none."""
+    """Return the processes in all slots, by slot; 0 for a slot without a process."""
     return roster.cast("q")[ROSTER.pid :: ROSTER_WORDS].tolist()
 
 
 def _word(at: int) -> Any:
-    """A word of the roster, as an attribute."""
+    """Return a property for a word of the roster."""
 
     def read(self: "RosterPart") -> int:
         return self._roster[at]
@@ -64,21 +65,21 @@ def _word(at: int) -> Any:
 
 
 class RosterPart:
-    """What the roster says of one slot, beside the region that is sealed with it."""
+    """The roster's words for one slot, with the region that they belong to."""
 
     nonce: int = _word(ROSTER.nonce)
-    """The life that the slot was given to."""
+    """Identifies the process that the slot was given to, among all that have used it."""
     pid: int = _word(ROSTER.pid)
-    """The process that took the slot; 0 before, and when it is reaped."""
+    """The process that has entered the slot; 0 before that, and after it was reaped."""
     renewed_ns: int = _word(ROSTER.renewed_ns)
     """When the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     recalled: int = _word(ROSTER.recalled)
-    """The number of the task for whose sake the master last recalled; 0 before the first time. It is written before the
-    call is sent, so whoever finds an outcome settled already finds this as well."""
+    """The number of the task behind which the master last recalled prefetched tasks; 0 before the first time. It is
+    written before the call is sent, so a worker that finds an outcome settled also finds this number."""
     places: int = _word(ROSTER.places)
-    """How many tasks its process runs at once, at most."""
+    """The maximum number of tasks that the process runs at once."""
     stacks_asked: int = _word(ROSTER.stacks_asked)
-    """How often its process was asked where its coroutines are. Written first; then comes WAKE_SIGNAL."""
+    """How often the process was requested to log its coroutines' stacks. Written before WAKE_SIGNAL is sent."""
 
     def __init__(self, region: memoryview, roster: memoryview) -> None:
         self._bytes = region
@@ -87,17 +88,17 @@ class RosterPart:
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing has written over the whole of the region. Of one that is not, nothing is believed."""
+        """Whether the region has not been overwritten. The content of one that has been is ignored."""
         return self._words[_SEAL] == self._roster[_NONCE]
 
     def is_undisturbed(self, recalled: int) -> bool:
-        """Whether it is intact, and nothing was recalled since that was `recalled`; asked after each task."""
+        """Whether the region is intact and nothing was recalled since `recalled` was read. Checked after each task."""
         roster = self._roster
         return self._words[_SEAL] == roster[_NONCE] and roster[_RECALLED] == recalled
 
     @property
     def quiet_asked(self) -> bool:
-        """Whether the worker is to claim nothing, until this is taken back. Written first; then comes WAKE_SIGNAL."""
+        """Whether the worker may not claim, until this is reset. Written before WAKE_SIGNAL is sent."""
         return self._roster[_QUIET] != 0
 
     @quiet_asked.setter
@@ -106,16 +107,16 @@ class RosterPart:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the master looks every few milliseconds if what waits behind a task is held up."""
+        """Whether the master checks every few milliseconds if a running task holds up prefetched ones."""
         return self._roster[ROSTER.watched] != 0
 
     def end_watch(self) -> None:
-        """Watch the slot no more: master's side. Whoever claims next asks again."""
+        """Stop watching the slot (master's side). The worker requests it again at its next claim."""
         self._roster[ROSTER.watched] = 0
 
 
 class Phase(IntEnum):
-    """What the process in a slot says of itself."""
+    """The phase of the process in a slot, as it reports it."""
 
     EMPTY = 0
     BOOTING = 1
@@ -126,28 +127,29 @@ class Phase(IntEnum):
 
 
 class RecycleReason(IntEnum):
-    """Why a worker asks for a fresh one in its place."""
+    """The reason why a worker requests its replacement."""
 
     NONE = 0
     MAX_TASKS = 1
     MAX_RSS = 2
 
 
-# A process may write anything into its slot before it dies of that: what is no such value reads as none.
+# A dying process may have written anything into its slot. A value that is not valid reads as EMPTY or NONE.
 _PHASES = {phase.value: phase for phase in Phase}
 _REASONS = {reason.value: reason for reason in RecycleReason}
 
 
 def boottime_ns() -> int:
-    """Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
+    """Return the nanoseconds of CLOCK_BOOTTIME. All processes of a machine share it, and it continues while the machine
+    sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class HeldLines:
-    """Log lines of several short tasks, up to LOG_BYTES, which a worker writes at once.
+    """Log lines of several short tasks, up to LOG_BYTES, which a worker writes together.
 
-    They are in its slot too, so that the master writes what a killed worker leaves behind. The worker never reads them
-    from there, as a task may have written over them.
+    The lines are in the slot too, so that the master can write them if the worker is killed. The worker never reads
+    them from there, because a task may have overwritten them.
     """
 
     __slots__ = ("_bytes", "_lines", "_size", "_words")
@@ -159,11 +161,11 @@ class HeldLines:
         self._size = 0
 
     def __len__(self) -> int:
-        """How many lines are held."""
+        """Return the number of lines."""
         return len(self._lines)
 
     def add(self, line: bytes) -> bool:
-        """Hold a line; returns whether it fits."""
+        """Hold a line. Returns False if it does not fit."""
         begin = self._size
         end = begin + len(line)
         if end > LOG_BYTES:
@@ -174,16 +176,17 @@ class HeldLines:
         return True
 
     def text(self) -> bytes:
-        """Return all of them."""
+        """Return all lines."""
         return b"".join(self._lines)
 
     def clear(self) -> None:
-        """They are written. Whoever is killed just before this has them written twice, and never not at all."""
+        """Remove all lines after they were written. If the worker is killed just before this, they are written twice,
+        but they are never lost."""
         self._lines.clear()
         self._size = self._words[HEADER.held_lines] = 0
 
     def left_behind(self) -> bytes:
-        """Return the lines that a process has left that is gone, whole ones only: master's side."""
+        """Return the complete lines that a dead process has left (master's side)."""
         text = bytes(
             self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
         )
@@ -191,21 +194,21 @@ class HeldLines:
 
 
 class Slot(RosterPart):
-    """One region, where the process writes that lives in the slot, and its part of the roster."""
+    """One region, which the process in the slot writes, and its part of the roster."""
 
     def __init__(self, region: memoryview, roster: memoryview) -> None:
         super().__init__(region, roster)
         self._first = TaskRecord(0, self._bytes, self._words, self._roster)
         self._records = {0: self._first}
         self.held_lines = HeldLines(self._bytes, self._words)
-        self._left = 0  # the word of the outcomes as its process has it, whatever a task wrote over that
-        self._left_to = OUTCOMES_AT  # where the next go
+        self._left = 0  # the process's own copy of the outcomes word, which a task cannot overwrite
+        self._left_to = OUTCOMES_AT  # where the next outcomes are written
 
-    # Life
+    # The process in the slot
 
     def begin(self, nonce: int, places: int = 1) -> None:
-        """Give the slot to a new life, of a process that runs so many tasks at once: master's side, before it asks for
-        the process."""
+        """Give the slot to a new process, which runs up to `places` tasks at once. The master calls this before it
+        requests the process."""
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
@@ -223,7 +226,7 @@ class Slot(RosterPart):
             self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
-        """Take the slot as its process; False when it has been given to another life meanwhile."""
+        """Enter the slot as its process. Returns False if the slot has been given to another process meanwhile."""
         if self.nonce != nonce:
             return False
         self.pid = pid
@@ -232,7 +235,8 @@ class Slot(RosterPart):
         return True
 
     def vacate(self) -> None:
-        """Take the process out: master's side, while the zombie holds its number. What it did stays to be read."""
+        """Remove the process from the slot (master's side), while the zombie still occupies its pid. The rest stays
+        readable."""
         self.pid = 0
         self._words[_PHASE] = Phase.EMPTY
 
@@ -245,7 +249,7 @@ class Slot(RosterPart):
         self._words[_PHASE] = phase
 
     def beat(self, at_ns: int = 0) -> None:
-        """Say that the main thread is alive: now, or at a time just read."""
+        """Record a heartbeat of the main thread, now or at `at_ns`."""
         self._words[_BEAT] = at_ns or boottime_ns()
 
     @property
@@ -254,7 +258,7 @@ class Slot(RosterPart):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """Why the worker asks to be replaced. It leaves only when the master has it drained."""
+        """Why the worker requests its replacement. It leaves only when the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter
@@ -263,29 +267,30 @@ class Slot(RosterPart):
 
     @property
     def shortest_soft_ns(self) -> int:
-        """The shortest soft limit under a second that was met of late; 0 for none. The master looks as often."""
+        """The shortest soft limit under a second of the last minute, 0 for none. It sets how often the master
+        checks."""
         return self._words[HEADER.shortest_soft_ns]
 
     @property
     def shortest_soft_met_ns(self) -> int:
-        """When it was last met (CLOCK_BOOTTIME)."""
+        """When that limit was last met (CLOCK_BOOTTIME)."""
         return self._words[HEADER.shortest_soft_met_ns]
 
     def show_soft_limit(self, limit_ns: int, met_ns: int) -> None:
         self._words[HEADER.shortest_soft_ns] = limit_ns
         self._words[HEADER.shortest_soft_met_ns] = met_ns
 
-    # The tasks that run: one record a place
+    # The running tasks, with one record per place
 
     def record(self, place: int) -> TaskRecord:
-        """The record of that place, from 0; always the same one."""
+        """Return the record of a place, from 0. It is always the same object."""
         found = self._records.get(place)
         if found is None:
             found = self._records[place] = TaskRecord(place, self._bytes, self._words, self._roster)
         return found
 
     def numbers(self) -> list[int]:
-        """By place the number of the task there, odd while it runs; nothing of a slot that was written over."""
+        """Return the number of the task in each place, odd while it runs; [] if the slot was overwritten."""
         if not self.is_intact:
             return []
         words, places = self._words, self._roster[_PLACES]
@@ -295,41 +300,45 @@ class Slot(RosterPart):
         return [words[_NUMBER], *further.tolist()]
 
     def running(self) -> list[TaskInSlot]:
-        """The tasks that run, or that ran when the process died, by place."""
+        """Return the tasks that run, or that ran when the process died, by place."""
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
-        """Of the tasks that run, without their texts: the master looks at all slots many times a second."""
+        """Return the times of the running tasks. They exclude the texts, as the master reads all slots many times a
+        second."""
         if self._roster[_PLACES] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
     def busy_records(self) -> list[TaskRecord]:
-        """The records in which a task runs."""
+        """Return the records in which a task runs."""
         return [self.record(place) for place, number in enumerate(self.numbers()) if number & 1]
 
     @property
     def has_worked(self) -> bool:
-        """Whether a task has ended in this life."""
+        """Whether this process has ended a task."""
         if self._roster[_PLACES] <= 1:
             return self._first.number > 1
         return any(number > 1 for number in self.numbers())
 
     @property
     def stepping(self) -> int | None:
-        """The place whose coroutine takes a step just now, where several run; None when none does."""
+        """The place whose coroutine takes a step now, in a concurrent worker; None if none does."""
         places = self._roster[_PLACES]
         if places <= 1:
             return None
         place = self._words[HEADER.stepping] - 1
         return place if 0 <= place < places else None
 
-    # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
+    # Outcomes that no turn's reply has confirmed yet. If the process dies, the master settles them. They form a ring.
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
-        fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
+        """Append packed settlements, of `count` arguments, for the master. Returns whether they fit.
+
+        If they do not fit, only the process knows them. If it is killed before the reply to its turn, those tasks run
+        again.
+        """
         left, at, size = self._left, self._left_to, len(data)
         end = at + size
         if (left & _OUTCOMES_MASK) + size > _OUTCOMES_BYTES:
@@ -346,11 +355,11 @@ class Slot(RosterPart):
 
     @property
     def outcomes_left(self) -> tuple[int, int]:
-        """How many arguments its process has left here, and how many bytes: what `drop_outcomes` takes."""
+        """The number of arguments that the process has left here, and their size in bytes, as for `drop_outcomes`."""
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
-        """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""
+        """Remove the first `count` arguments, of `size` bytes, because they are settled. Later ones stay."""
         begin = ((self._left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count, length = (self._left >> _COUNT_SHIFT) - count, (self._left & _OUTCOMES_MASK) - size
         self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
@@ -359,12 +368,15 @@ class Slot(RosterPart):
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether any are left here."""
+        """Whether there are any outcomes."""
         return self._words[_OUTCOMES] != 0
 
     def outcomes(self) -> tuple[int, bytes]:
-        """How many arguments were left, and their wire form. Right when the process is gone, or runs one and the same
-        task meanwhile: a worker of one task clears them between two tasks only."""
+        """Return the number of arguments, and their wire form.
+
+        The result is reliable if the process is dead, or runs the same task throughout: a worker that runs one task at
+        a time removes outcomes only between two tasks.
+        """
         left = self._words[_OUTCOMES]
         if not self.is_intact:
             return 0, b""
@@ -375,31 +387,32 @@ class Slot(RosterPart):
 
     @property
     def spare(self) -> memoryview:
-        """Where a worker leaves its outcomes. Other roles have none; the exporter has its node's pace there."""
+        """The area where a worker leaves its outcomes. Other roles have none; the exporter stores its node's pace
+        there."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
 
     @property
     def far_spare(self) -> memoryview:
-        """Where a worker of several tasks has its further places. Other roles have none; the master has its notice
+        """The area of a concurrent worker's further places. Other roles have none; the master stores its notice
         there."""
         return self._bytes[METRICS_END:]
 
     @property
     def metrics(self) -> memoryview:
-        """The part of the region where `recorder` keeps its records."""
+        """The area where `recorder` keeps its records."""
         return self._bytes[METRICS_AT:METRICS_END]
 
-    # What waits behind a task: the master looks every few milliseconds whether it is held up, once it was asked to
+    # Watching for prefetched tasks that a long task holds up: the master checks every few milliseconds, on request.
 
     def ask_for_watch(self) -> bool:
-        """Have the master watch this slot; False when it does already, else ring it."""
+        """Request that the master watches this slot. Returns False if it does already; otherwise ring the master."""
         if self.is_watched:
             return False
-        self._words[HEADER.watch_asked] = boottime_ns()  # another number than ever before
+        self._words[HEADER.watch_asked] = boottime_ns()  # a number that differs from all before
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on, if that was asked for anew: master's side."""
+        """Watch the slot from now on, if that was requested again (master's side)."""
         asked, roster = self._words[HEADER.watch_asked], self._roster
         if asked == roster[ROSTER.watch_granted]:
             return False
@@ -409,15 +422,16 @@ class Slot(RosterPart):
 
     @property
     def held_up_by(self) -> int:
-        """The number of the task that runs while others wait, to be started after it or to be settled; 0 when none
-        does, and where several run, as nothing waits there. Cheap, and right a moment later at the latest."""
+        """The number of the running task while others wait to be started after it or to be settled, otherwise 0. It is
+        0 for a concurrent worker, in which nothing waits. Reading it is cheap; it may be outdated by a moment."""
         record = self.record(0)
         number = record.number
         waits = number % 2 == 1 and self.places <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
-        """The task that runs, and what waits to be settled before it; None when another began while this was read."""
+        """Return the running task, and the outcomes that wait to be settled. Returns None if another task began during
+        the read."""
         record = self.record(0)
         task, outcomes = record.current(), self.outcomes()
         if task is None or record.number != task.number:

@@ -1,4 +1,4 @@
-"""Calls into the application's code, which may raise what it likes, and may fork."""
+"""Calls into the application's code, which may raise any exception and may fork."""
 
 import contextlib
 import contextvars
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
 _EXIT_RAISED: Final = 1
-_MADV_WIPEONFORK: Final = 18  # of Linux since 4.14; mmap has no name for it
+_MADV_WIPEONFORK: Final = 18  # in Linux since 4.14; mmap has no name for it
 
 
 class NoCopies:
-    """Wraps a call of the application's code. If that forks, the forked copy of this process exits at the block's end.
+    """A block around a call of the application's code. If the code forks, the forked copy exits at the end of the
+    block.
 
-    It exits by `os._exit`, with Python's usual exit code: beyond the block it would be a second worker of the same
-    owner, and would write buffers and run exit handlers that belong to this process. A copy is recognised
-    by a page that the kernel wipes in every copy, whoever forked it; asking for the pid instead, a system call after
-    each task, made short ones a tenth slower.
+    The copy exits by `os._exit`, with Python's usual exit code. Beyond the block it would be a second worker with the
+    same owner, and it would flush buffers and run exit handlers that belong to this process. A copy is recognised by a
+    memory page that the kernel wipes in every forked process. Comparing process ids instead would take a system call
+    after each task, which made short tasks a tenth slower.
     """
 
     __slots__ = ("page",)
@@ -48,13 +49,13 @@ class NoCopies:
             _leave(error)
 
     def leave_if_copy(self, error: BaseException | None) -> None:
-        """As at the end of a block, with what came out of it."""
+        """End this process if it is a forked copy, as at the end of a block that raised `error`."""
         if not self.page[0]:
             _leave(error)
 
 
 class TaskBoundary:
-    """A block in which a task is the current one. Whatever the block raises, SystemExit too, ends there and is kept in
+    """A block in which a task is the current one. An exception in the block, even SystemExit, ends there and is kept in
     `exception`. A forked copy of this process ends there as well."""
 
     __slots__ = ("_current", "_page", "_token", "exception")
@@ -99,12 +100,11 @@ def _exit_code(error: BaseException | None) -> int:
 
 
 def call_hook(hook: Callable[..., object], *args: Any) -> str:
-    """Call a hook. When it fails, the log has the error; what is returned, "" if not, says that
-    without the error's text."""
+    """Call a hook. If it fails, log the error and return a message without the error's text; otherwise return ""."""
     try:
         with NoCopies():
             hook(*args)
-    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
+    except BaseException as error:  # noqa: BLE001 - the application's code may raise anything, and it is reported
         name = f"{hook.__module__}.{hook.__qualname__}"
         log.logger().error(log_events.HOOK_FAILED, hook=name, exc_info=error)
         return f"{name} raised {type(error).__name__}"
@@ -112,10 +112,10 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
 
 
 class Runner:
-    """Calls a task's function, and awaits the coroutine that it gives, if it does.
+    """Calls a task's function, and awaits the coroutine that it returns, if it does.
 
-    The event loop is made for the first async task and kept, with what tasks left open in it, to the end. `limit` ends
-    what it calls from outside.
+    The event loop is made for the first async task. It is kept until the worker ends, with everything that tasks left
+    running in it. `limit` ends a call from outside.
     """
 
     def __init__(self, limit: SoftLimit = soft_limit) -> None:
@@ -125,31 +125,31 @@ class Runner:
     def call(
         self, task: "TaskDefinition[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
     ) -> Any:
-        """Call the function and wait for its end; returns what it gives. Raises what it raises, Cancelled once the task
-        was cancelled, and TimeLimit once its soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
+        """Call the function and return its value. Raises its exception, Cancelled if the task was cancelled, and
+        TimeLimit after its soft deadline (CLOCK_BOOTTIME, 0 for none)."""
         answer = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
-        # By the answer: a plain wrapper round an `async def` gives a coroutine as well.
+        # The value decides: a plain wrapper around an `async def` returns a coroutine as well.
         if answer is not None and isinstance(answer, Coroutine):
             return self._await(_limited(self._limit, answer))
         return answer
 
     def close(self) -> None:
-        """Cancel what tasks left running in the loop, and close it."""
+        """Cancel everything that tasks left running in the loop, and close the loop."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:
-            import asyncio  # noqa: PLC0415 - 5 MB that a worker without async tasks does not pay
+            import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks need not pay
 
             self._loop = asyncio.Runner()
-        # The runner's own context is that of its first task: each task gets the one it runs in.
+        # By default all calls would share the runner's context: give each task the context that it runs in.
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 
 async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await it. What ends it from outside cancels it through its loop, as `asyncio.timeout` does."""
+    """Await the coroutine. `limit` ends it by cancelling it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -162,8 +162,9 @@ async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any
             task.cancel()
 
     def cancel_soon(ending: Ending) -> None:
-        # Between two of its steps: a task that is cancelled in its last one would be, whatever it returned.
-        with contextlib.suppress(RuntimeError):  # the application closed the loop
+        # The loop cancels between two steps. A task that is cancelled during its last step would end as cancelled,
+        # whatever it returned.
+        with contextlib.suppress(RuntimeError):  # The application has closed the loop.
             loop.call_soon_threadsafe(cancel, ending)
 
     try:

@@ -1,11 +1,11 @@
-"""What a worker has claimed and owes an answer for, and how much it claims next. Pure.
+"""The tasks that a worker holds, the outcomes that Redis has not confirmed yet, and how much to claim next. Pure.
 
-Outcomes stay until an answer has named them, whatever goes wrong in between; an outcome sent twice finds nothing the
-second time, one forgotten is a task run twice. Tokens of doorbells stay until an answer other than `more`: only such an
-answer has passed them on.
+Outcomes are kept until a reply confirms them, whatever goes wrong in between. An outcome that is sent twice finds
+nothing to settle the second time, but an outcome that is lost makes a task run twice. Doorbell tokens are kept until a
+reply other than `more`: only such a reply has passed them on.
 
-`InFlight` are the books of a worker that runs one task at a time, `Ledger` those of one that runs many. `Prefetch` says
-how many tasks to claim at once, and when the next turn is sent, by what tasks took recently.
+`InFlight` is the record of a worker that runs one task at a time, `Ledger` that of a worker that runs many. `Prefetch`
+decides from recent run times how many tasks to claim at once, and when to send the next turn.
 """
 
 from collections import deque
@@ -21,60 +21,59 @@ from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
 from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
-CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
-# So old may a claim be when the next one is made: the master recalls nothing of one that is younger than 25 ms.
+CLAIM_NS: Final = 5_000_000  # run time that a claim should hold, and for how long its entries may start without a turn
+# The maximum age of a claim when the next one is made. The master recalls nothing from claims younger than 25 ms.
 UNRECALLED_US: Final = 20_000
 UNRECALLED_NS: Final = UNRECALLED_US * 1000
-# However sure a worker is of what it holds, so often it says so: a server that lost writes, or took up a turn after
-# the worker had given that up, may hold more for it, for ever.
+# However sure a worker is of what it holds, it lists its held tasks this often: a server that lost writes, or that
+# processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
 NAMED_EVERY_NS: Final = NANOSECONDS
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
 
 
 class Claimed(NamedTuple):
-    """An entry to be started, and the reading of Redis time that came with its claim.
-
-    `unstarted`: how many come after it; at least 1 while a turn is under way that may bring more. `start_by_ns`
-    (CLOCK_BOOTTIME): later it may have been given back by the master, so Redis has to be asked first.
-    """
+    """An entry to be started, and the reading of Redis time that came with its claim."""
 
     entry: Entry
     body: bytes
     anchor: Anchor
-    unstarted: int
-    start_by_ns: int
+    unstarted: int  # number of entries after this one; at least 1 while a turn is under way that may bring more
+    start_by_ns: int  # CLOCK_BOOTTIME; after that the master may have given it back, so Redis must be queried first
 
 
-_claimed: Final = partial(tuple.__new__, Claimed)  # as entries are
+_claimed: Final = partial(tuple.__new__, Claimed)  # faster than calling the class, as for `Entry`
 
 
 @dataclass(slots=True)
 class _Told:
-    """Outcomes that are told together, `plain` those that are done and of which there is no more to say."""
+    """Outcomes that are sent together. `plain` holds those that succeeded and need no further fields."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
 
     def take(self, later: "_Told") -> None:
-        """Take over what ended later."""
+        """Move all outcomes of a later batch into this one."""
         self.finished += later.finished
         self.plain += later.plain
         later.clear()
 
     def clear(self) -> None:
-        """There are none any more."""
+        """Remove all outcomes."""
         self.finished.clear()
         self.plain.clear()
 
 
 @dataclass(slots=True, kw_only=True)
 class Unanswered:
-    """What no answer has named. `tokens`: of doorbells. `asked`: something may be held that is not on these books, as
-    work was asked for and no answer has come, or as something was forgotten. Tasks may go on to end while a turn is
-    under way, so the outcomes that were sent and those that came later are kept apart."""
+    """Outcomes and tokens that no reply has confirmed.
 
-    tokens: list[str] = field(default_factory=list)
+    Tasks may end while a turn is under way, so the outcomes that were sent and those that came later are kept apart.
+    """
+
+    tokens: list[str] = field(default_factory=list)  # of doorbells
+    # Whether Redis may hold tasks for this worker that are not recorded here, because a claim has had no reply or
+    # because a task was forgotten.
     asked: bool = False
     _sent: _Told = field(default_factory=_Told)
     _later: _Told = field(default_factory=_Told)
@@ -87,11 +86,11 @@ class Unanswered:
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether there are outcomes or tokens that no answer has named."""
+        """Whether there are outcomes or tokens that no reply has confirmed."""
         return bool(self.has_outcomes or self.tokens)
 
     def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until an answer names it; returns it packed."""
+        """Keep an outcome until a reply confirms it. Returns the outcome in packed form."""
         packed = pack_settlement(settlement)
         lines = plain_lines(settlement)
         if lines:
@@ -101,18 +100,18 @@ class Unanswered:
         return packed
 
     def tell(self) -> tuple[Packed, tuple[bytes, ...]]:
-        """All of them, for the turn to make now: settlements, and lines of plain ones."""
+        """Return all outcomes, for the turn to make now: settlements, and the lines of plain ones."""
         self._sent.take(self._later)
         return join_settlements(self._sent.finished), tuple(self._sent.plain)
 
     def named(self) -> None:
-        """An answer to that turn has come, which has named them."""
+        """Remove the outcomes that were sent, because the reply to that turn has confirmed them."""
         self._sent.clear()
 
 
 @dataclass(slots=True)
 class InFlight(Unanswered):
-    """The books between two answers of a worker that runs one task at a time."""
+    """The tasks and outcomes of a worker that runs one task at a time."""
 
     waiting: deque[Claim] = field(default_factory=deque)
     _given_back: set[bytes] = field(default_factory=set)
@@ -120,89 +119,91 @@ class InFlight(Unanswered):
     _start_by_ns: int = 0
 
     def is_overrun(self, at_ns: int) -> bool:
-        """Whether entries wait that may not be started any more without asking."""
+        """Whether claimed entries wait that may not be started without a turn, because their claim is too old."""
         return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
-        """The turn to make now; the same again until it is answered."""
+        """Return the turn to make now. It stays the same until there is a reply."""
         self.asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         settlements, plain = self.tell()
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
-        """The turn to send now, whose answer is read when all that waits was run. Nothing else is under way."""
+        """Return the turn to send now, whose reply is read after all waiting tasks were run. No other turn may be under
+        way."""
         self.asked = True
         settlements, plain = self.tell()
         claim_by_us = self._anchor.now_us + UNRECALLED_US  # Redis read that time before the claim arrived
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def answered(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
-        """An answer has come: what it named is off the books, what it brought is on them. `ran_until_ns`: of a
-        pipelined turn, when the last task that was run meanwhile had ended."""
+        """Take a reply: remove what it confirms and add what it brings. For a pipelined turn, `ran_until_ns` is the end
+        of the last task that ran in the meantime."""
         self.asked = ran_until_ns > self._anchor.received_ns + UNRECALLED_NS
         self.named()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
         if self.asked:
-            return  # what came may have been recalled since: as if it were lost, the next turn asks what is held
+            return  # The master may have recalled the new claims. The next turn queries what is held, as after a loss.
         if reply.claims and not self.waiting:
-            # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
+            # The master recalls only entries behind a running task, so the first entry of a claim may start at any
+            # time.
             self._anchor, self._start_by_ns = anchor, _ALWAYS
         self.waiting.extend(reply.claims)
 
     def next(self) -> Claimed:
-        """Take the entry to be started next. Raises IndexError when none waits."""
+        """Remove and return the entry to be started next. Raises IndexError if none waits."""
         entry, body = self.waiting.popleft()
         anchor, start_by_ns = self._anchor, self._start_by_ns
         self._start_by_ns = anchor.received_ns + CLAIM_NS
         return _claimed((entry, body, anchor, len(self.waiting) or int(self.asked), start_by_ns))
 
     def put_back(self, claimed: Claimed) -> None:
-        """It was not started after all."""
+        """Return an entry that was not started to the front."""
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def give_back(self) -> list[Settlement]:
-        """Turn what was not started into releases; the last claimed first, so that their order is kept."""
+        """Turn the entries that were not started into releases, the last claimed first, so that their order is kept."""
         released = [Settlement(claim.entry, Release()) for claim in reversed(self.waiting)]
         self.waiting.clear()
         self._given_back.update(settlement.entry.text for settlement in released)
         return released
 
     def was_given_back(self, text: bytes) -> bool:
-        """Whether the entry is among those given back: that the master had done so before is no surprise."""
+        """Whether the entry is among those given back, so that it is no surprise if the master gave it back before."""
         return text in self._given_back
 
 
 @dataclass(slots=True)
 class Ledger(Unanswered):
-    """The books of `places` tasks at once. `alone`: for which entry this worker empties its hands."""
+    """The tasks and outcomes of a worker that runs up to `places` tasks at once."""
 
     places: int
-    alone: bytes = b""
-    _held: dict[int, str] = field(default_factory=dict)
+    alone: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
+    _held: dict[int, str] = field(default_factory=dict)  # task ids by place
     _free: list[int] = field(init=False)
     _sent_tokens: int = 0
-    _named_ns: int | None = None
-    _forgot: bool = False
+    _named_ns: int | None = None  # when a turn last listed the held tasks
+    _forgot: bool = False  # whether a task was forgotten since the last turn was made
 
     def __post_init__(self) -> None:
-        self._free = list(reversed(range(self.places)))  # the first places first: those never used take no memory
+        self._free = list(reversed(range(self.places)))  # Low places are taken first: unused ones take no memory.
 
     @property
     def running(self) -> int:
-        """How many places are taken."""
+        """The number of places that are taken."""
         return len(self._held)
 
     @property
     def free(self) -> int:
-        """How many are not."""
+        """The number of places that are free."""
         return len(self._free)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
-        """The turn to make now, for so many tasks. What is held is named only when it may not be known to be just that,
-        as the script compares it with the list."""
+        """Return the turn to make now, which claims up to `picks` tasks. It lists the held tasks only if Redis may hold
+        something else, because the script compares the list."""
         held = tuple(self._held.values()) if self._names_held(at_ns) else None
         self.asked |= picks > 0
         self._forgot = False
@@ -219,26 +220,26 @@ class Ledger(Unanswered):
         )
 
     def answered(self, reply: TurnReply) -> None:
-        """An answer to that turn has come."""
-        self.asked = self._forgot  # what was forgotten since the turn was made, the answer tells nothing of
+        """Take the reply to that turn."""
+        self.asked = self._forgot  # The reply does not cover what was forgotten after the turn was made.
         self.alone = reply.alone
         if reply.word is not TurnWord.MORE:
             del self.tokens[: self._sent_tokens]
         self.named()
 
     def seat(self, task_id: str) -> int:
-        """Give a claimed task a place; returns that."""
+        """Give a claimed task a place, and return the place."""
         place = self._free.pop()
         self._held[place] = task_id
         return place
 
     def leave(self, place: int) -> None:
-        """The task in this place has ended, or was not started and is another's now."""
+        """Free the place of a task that has ended, or that was not started and belongs to another worker now."""
         del self._held[place]
         self._free.append(place)
 
     def forget(self, place: int) -> None:
-        """It was not started after all, and is still held: an answer will bring it again."""
+        """Free the place of a task that was not started but is still held. A later reply will bring it again."""
         self.leave(place)
         self.asked = self._forgot = True
 
@@ -250,21 +251,20 @@ class Ledger(Unanswered):
         return False
 
 
-PIPELINED_NS: Final = 1_500_000  # what those tasks of a claim are worth behind which the next turn does not wait
-AHEAD_NS: Final = 15_000_000  # where there is plenty, how long the one may take that it does not wait behind
-MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
-_FALL: Final = 0.25  # of the way down to what the last claim took
+PIPELINED_NS: Final = 1_500_000  # run time of the last tasks of a claim, before which the next turn is sent
+AHEAD_NS: Final = 15_000_000  # if the queue is backlogged, the longest task before which the next turn is sent
+MOST: Final = 128  # more would hardly reduce the round trip's share of a task, and a crash would affect more tasks
+_FALL: Final = 0.25  # share of the difference to the last claim by which an estimate falls
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4
 
 
 @dataclass(slots=True)
 class ClaimTimes:
-    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended. `queue`: its pattern, if
-    it has one."""
+    """The run times of the tasks of one claim."""
 
-    queue: str
-    at_ns: int
+    queue: str  # its pattern, if it has one
+    at_ns: int  # when the last task ended
     tasks: int = 0
     total_ns: int = 0
     longest_ns: int = 0
@@ -275,13 +275,13 @@ class ClaimTimes:
         self.at_ns = at_ns
         self.tasks += 1
         self.total_ns += took_ns
-        if took_ns > self.longest_ns:  # noqa: PLR1730 - as in `Histogram.observe`
+        if took_ns > self.longest_ns:  # noqa: PLR1730 - faster than `max`, as in `Histogram.observe`
             self.longest_ns = took_ns
 
 
 @dataclass(slots=True)
 class _Pace:
-    """What tasks of a queue take, in nanoseconds, and how many to claim next."""
+    """The run times of a queue's tasks, and how many to claim next."""
 
     mean_ns: float = 0.0
     longest_ns: float = 0.0
@@ -299,14 +299,15 @@ def _followed(known: float, seen: float) -> float:
 
 
 class Prefetch:
-    """How many tasks of each queue to claim at once; of the queues of a pattern alike. `limits`, for a turn: the queues
-    and patterns of which several may be claimed.
+    """Decides how many tasks of each queue to claim at once. The queues of a pattern are treated alike. `limits` holds,
+    for a turn, the queues and patterns from which more than one task may be claimed.
 
-    A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script
-    are shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is known from the recent
-    claims: their mean, or a share of the longest task, whichever is more, so that of a queue with a long task now and
-    then less is claimed than its mean allows. Both rise at once and fall by a share a claim. The number grows at most
-    fourfold from one claim to the next, since the first tasks say little.
+    A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share the round trip and
+    the script; a task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of its
+    queue. It is their mean, or a share of the longest task if that is more, so that fewer tasks are claimed from a
+    queue with occasional long tasks than its mean allows. Both numbers rise at once and fall by a share with each
+    claim. The number of tasks grows at most fourfold from one claim to the next, because the first tasks are a small
+    sample.
     """
 
     def __init__(self) -> None:
@@ -314,10 +315,13 @@ class Prefetch:
         self._paces: dict[str, _Pace] = {}
 
     def left_at_turn(self, queue: str, tasks: int, *, is_plenty: bool) -> int:
-        """How many of so many tasks of a claim are still to be run when the next turn is sent, whose answer has come
-        when they have; 0: it is sent behind them, as where one of them may take so long, or wait so long for a
-        processor, that the answer would be late. One alone, behind which others may be idle for what it brings, only
-        where there is plenty."""
+        """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its reply is
+        there when they have ended.
+
+        Returns 0 to send the turn after all of them, if a task may run, or wait for a processor, until the reply is
+        late. Returns 1 only if the queue is backlogged, because otherwise other workers may be idle while the new task
+        waits here.
+        """
         pace = self._paces.get(queue)
         if pace is None or pace.longest_ns > AHEAD_NS:
             return 0
@@ -326,7 +330,7 @@ class Prefetch:
         return left if left > 1 else int(is_plenty)
 
     def learn(self, batch: ClaimTimes) -> None:
-        """Take in what the tasks of a claim took."""
+        """Update the estimates with the run times of a claim."""
         if not batch.tasks:
             return
         pace = self._paces.setdefault(batch.queue, _Pace())

@@ -130,7 +130,7 @@ class _Key(Enum):
 
 
 class Mode(_Key):
-    """What this worker may do now. If several apply, the first one counts."""
+    """The mode of a worker, which decides what it may do. If several apply, the first one counts."""
 
     LOST = "lost"  # its owner is no longer registered
     LEAVING = "leaving"  # it was asked to stop

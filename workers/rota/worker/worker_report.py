@@ -1,4 +1,4 @@
-"""What a worker logs and counts of its work: one line an attempt, and the numbers."""
+"""The log lines and metrics of a worker: one line per attempt, and counters."""
 
 import time
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from rota.telemetry.log_lines import Fields, Form
 from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.redis_times import Times
 
-_SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one line of a success in this time
+_SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-_FORMS: Final = 256  # of tasks, queues, kinds and outcomes; the queues of a pattern are without number
+_FORMS: Final = 256  # combinations of task, queue, kind and outcome; a pattern may match any number of queues
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
 class _Words(NamedTuple):
-    """An outcome as a metric's label, its event, and the level of that."""
+    """The names of an outcome: its metric label, its log event and that event's level."""
 
     label: str
     event: str
@@ -41,7 +41,8 @@ _WORDS: Final[dict[type[outcomes.Outcome], _Words]] = {
 
 @dataclass(frozen=True, slots=True)
 class _OfQueue:
-    """What every start needs of its queue and kind: found once, as finding costs as much as observing."""
+    """The metrics of each start, for one queue and kind. They are cached, because the lookup costs as much as observing
+    a value."""
 
     lag: recorder.Histogram
     wait: recorder.Histogram
@@ -51,18 +52,18 @@ class _OfQueue:
 
 @dataclass(frozen=True, slots=True)
 class _OfTask:
-    """What every success needs of its queue and task."""
+    """The metrics of each success, for one queue and task."""
 
     done: recorder.Counter
     runtime: recorder.Histogram
 
 
 class Report:
-    """Writes into the recorder of the worker's slot, and to the log. `holds_lines`: those of successes may wait for
-    each other."""
+    """Writes to the metrics recorder of the worker's slot, and to the log. If `holds_lines`, log lines of successes may
+    be buffered and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
-        # No line is put together that the level would not let through.
+        # Do not build lines that the log level would suppress.
         self._log_tasks = settings.log.tasks if settings.log.level in _LEVELS_WITH_SUCCESSES else "failures"
         self._logs_successes = self._log_tasks != "failures"
         self._objective_seconds = settings.lag_objective_seconds
@@ -86,15 +87,15 @@ class Report:
     # Between tasks
 
     def running(self, tasks: int) -> None:
-        """So many tasks run, or are about to."""
+        """Show the number of tasks that run or are about to run."""
         self._busy.set(tasks)
 
     def turn_took(self, seconds: float) -> None:
-        """A turn was answered at once, after so long."""
+        """Observe the duration of a turn that did not wait at the doorbells."""
         self._turn_seconds.observe(seconds)
 
     def turn(self, reply: TurnReply, limit: int, *, counts_claims: bool = True) -> None:
-        """A turn was answered; `counts_claims`: not, if another answer will bring them again."""
+        """Count the reply to a turn. `counts_claims` is False if a later reply will bring the same claims again."""
         if reply.claims:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
@@ -107,19 +108,21 @@ class Report:
             self._unstarted(entry, outcomes.CancelledOutcome)
 
     def released(self, entry: Entry) -> None:
-        """A task was given back unstarted, as this worker leaves."""
+        """Report a task that was given back unstarted because this worker leaves."""
         self._unstarted(entry, outcomes.Release)
 
     def given_back(self, entry: Entry) -> None:
-        """A task was given back as its claim took too long. Not worth a line: it is claimed again at once."""
+        """Count a task that was given back because its claim was too old. It is not logged, as it is claimed again at
+        once."""
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _WORDS[outcomes.Release].label).add()
 
     def throttled(self, queue: str, task: str) -> None:
-        """A task's rate did not let it start yet. Not worth a line: of a backlog there would be one for each."""
+        """Count a task whose rate limit did not permit its start yet. It is not logged, because a backlog would log a
+        line for each task."""
         self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
 
     def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
-        """A step of a coroutine held up all other tasks of this worker for so long."""
+        """Report a step of a coroutine that held up all other tasks of this worker for `seconds`."""
         self._recorder.counter(metrics.WORKER_LOOP_BLOCKED, queue, task).add(seconds)
         took = round(seconds, _DIGITS)
         log.logger().warning(log_events.WORKER_BLOCKED, task_id=task_id, task=task, queue=queue, seconds=took)
@@ -130,7 +133,8 @@ class Report:
         log.logger().info(event, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=label)
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
-        """An outcome found nothing to settle: it had counted before, or the entry is no longer ours."""
+        """Log an outcome that found no entry to settle: it had been settled before, or this worker has lost the
+        entry."""
         task_id = text.split(b" ", 1)[0].decode(errors="replace")
         write = log.logger().info if sent_before else log.logger().warning
         write(log_events.TASK_STALE, task_id=task_id, sent_before=sent_before)
@@ -138,7 +142,7 @@ class Report:
     # A task
 
     def started(self, entry: Entry, times: Times) -> None:
-        """A task's function is about to be called: how late, and why."""
+        """Count the start of a task, and observe its lag and its parts."""
         queue = self.label_of_queue(entry.queue)
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
         lag, worst = times.lag_seconds, known.worst
@@ -156,7 +160,7 @@ class Report:
     def _new_queue(self, queue: str, kind: Kind) -> _OfQueue:
         lag = self._recorder.histogram(metrics.TASK_LAG, queue, kind.label)
         wait = self._recorder.histogram(metrics.QUEUE_WAIT, queue, kind.label)
-        # The lag of a throttled task is the wait for its rate: nobody is late.
+        # The lag of a throttled task is intended, so it does not count as the worst lag.
         worst = None if kind is Kind.THROTTLED else self._recorder.peak(metrics.TASK_LAG_WORST, queue)
         made = _OfQueue(lag, wait, worst, self._objective_of(queue))
         return self._queues.setdefault((queue, kind), made)
@@ -165,7 +169,7 @@ class Report:
         return self._objectives.get(queue, self._objective_seconds)
 
     def attempt(self, attempt: Attempt) -> None:
-        """An attempt has ended."""
+        """Count an attempt that has ended, and log it if the settings require that."""
         queue, name, runtime_seconds = self.label_of_queue(attempt.entry.queue), attempt.name, attempt.runtime_seconds
         known = self._tasks.get((queue, name)) or self._new_task(queue, name)
         if runtime_seconds:
@@ -225,7 +229,7 @@ class Report:
 
 
 def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
-    """Return what makes the lines of attempts like this one."""
+    """Return a form for the log lines of attempts with these fixed values."""
     fields: Fields = {
         "task_id": str,
         "task": task,
@@ -242,7 +246,7 @@ def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
 
 
 def _more_of(attempt: Attempt) -> Fields:
-    """What its line says that not those of all attempts do."""
+    """Return the log fields that only some attempts have."""
     entry, outcome, more = attempt.entry, attempt.outcome, Fields()
     if entry.flag != "-" and (kind := entry.last_crash) is not None:
         more |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}

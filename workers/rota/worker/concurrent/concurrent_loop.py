@@ -1,8 +1,9 @@
-"""The loop of a worker that runs many tasks at once: asyncio, in the main thread. All its I/O is here, but for that of
-tasks.
+"""The loop of a worker that runs many tasks at once, with asyncio in the main thread. All of the worker's I/O is here,
+except that of tasks.
 
-It claims as many as it has free places, and starts all of them at once: nothing is claimed and waits behind another, so
-there is nothing to recall. Turns are made one after the other; what ends during one goes with the next.
+The loop claims as many tasks as it has free places, and starts all of them at once. No claimed task waits for another,
+so there is nothing to recall. Only one turn is under way at a time; tasks that end during a turn are settled by the
+next.
 """
 
 import asyncio
@@ -45,14 +46,14 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-_BEAT_SECONDS: Final = 0.25  # while tasks run: a loop that does not come back for a second is noticed
-_ALONE_SECONDS: Final = 1.0  # while it empties its hands for an entry, which another may have taken meanwhile
-_ALWAYS: Final = 1 << 62  # of what is claimed nothing is recalled, so it may be started however late
+_BEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
+_ALONE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
+_ALWAYS: Final = 1 << 62  # nothing of a claim is recalled, so it may start however late
 
 
 @dataclass(slots=True, kw_only=True)
 class ConcurrentLoop(WorkerLoop):
-    """One life of such a worker, from its first turn to its exit code."""
+    """The loop of one worker process, from its first turn to its exit code."""
 
     settings: WorkerSettings
     maker: AttemptMaker
@@ -67,9 +68,9 @@ class ConcurrentLoop(WorkerLoop):
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _in_hand: dict[int, InHand] = field(default_factory=dict)
-    _fault: BaseException | None = None
-    _is_told: bool = False
+    _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by place
+    _fault: BaseException | None = None  # ends the worker
+    _is_told: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
     _beat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
@@ -84,11 +85,12 @@ class ConcurrentLoop(WorkerLoop):
         self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starts, self._connection, self._outages).ask)
 
     def run(self) -> int:
-        """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
+        """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
         return self._runner.run(self._work())
 
     def close(self) -> None:
-        """Cancel what tasks left running in the loop, and close it. Tasks that run still end with the process."""
+        """Cancel everything that tasks left running in the loop, and close the loop. Tasks that still run end with the
+        process."""
         if not self._in_hand:
             self._runner.close()
 
@@ -114,7 +116,7 @@ class ConcurrentLoop(WorkerLoop):
                 case Step.PARK:
                     await self._park()
                 case _:
-                    self._idle = False  # what was there, and who rang, is looked for when this is over
+                    self._idle = False  # afterwards, claim again: there may be new tasks, or a doorbell may have rung
                     await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
         return await self._leave_without_slot()
 
@@ -127,11 +129,11 @@ class ConcurrentLoop(WorkerLoop):
         signal.signal(SOFT_LIMIT_SIGNAL, self._told)
         self._beat()
 
-    # What wakes it
+    # What wakes the loop
 
     def _signalled(self) -> None:
         self.signals.empty()
-        self._tell_endings()  # at once: a turn may be under way for seconds
+        self._tell_endings()  # Do this at once: a turn may be under way for seconds.
         self._wake.set()
 
     def _orphaned(self) -> None:
@@ -140,7 +142,8 @@ class ConcurrentLoop(WorkerLoop):
         self._wake.set()
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        """Something is to end: a plain function that runs in the loop here, a coroutine between two of its steps."""
+        """Handle the signal for a cancellation or a soft limit. A plain function that runs in the loop is ended here, a
+        coroutine between two of its steps."""
         self._is_told = True
         self.signals.wake()
         soft_limit.signalled(number, frame)
@@ -162,7 +165,7 @@ class ConcurrentLoop(WorkerLoop):
         self._beat_timer = asyncio.get_running_loop().call_later(seconds, self._beat)
 
     async def _rest(self, seconds: float) -> bool:
-        """Wait until something wakes it; False when nothing did for so long."""
+        """Wait until something wakes the loop, and return True; return False after `seconds`."""
         timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
         await self._wake.wait()
         self._wake.clear()
@@ -188,7 +191,7 @@ class ConcurrentLoop(WorkerLoop):
                 hand.look()
 
     async def _park(self) -> None:
-        """Wait at the doorbells, if there is a free place, until something comes."""
+        """Wait at the doorbells, if a place is free, until something wakes the loop."""
         if self._ledger.free and not self._ledger.alone:
             self._doorbells.listen()
         most = _ALONE_SECONDS if self._ledger.alone else REST_SECONDS
@@ -203,14 +206,15 @@ class ConcurrentLoop(WorkerLoop):
             await self._rest(self._outages.failed(error))
 
     async def _ask_what_is_held(self) -> None:
-        """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
+        """Query once which tasks this worker still holds, before it leaves. If there is no reply within
+        `LAST_ASK_SECONDS`, the master gives back the claimed tasks."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_ASK_SECONDS):
                 await self._try_turn(0)
         self._ledger.asked = False
 
     async def _try_turn(self, picks: int) -> ServerError | None:
-        """Make a turn; returns the error that kept it from being answered."""
+        """Make a turn. Returns the error if there was no reply."""
         call, sent_ns = self._turn(picks), boottime_ns()
         try:
             reply = await self._connection.run(call)
@@ -224,7 +228,8 @@ class ConcurrentLoop(WorkerLoop):
         return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:
-        """A task wrote over it, so nobody could see any more what runs here: settle from memory what has ended."""
+        """Settle from memory the tasks that have ended. A task has overwritten the slot, so the master cannot see any
+        more what this worker runs."""
         with contextlib.suppress(ServerError):
             await self._connection.run(self._turn(0))
         return EXIT_OVERWRITTEN
@@ -240,14 +245,17 @@ class ConcurrentLoop(WorkerLoop):
             self._take_claims(reply.claims, anchor)
 
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
-        """Start them; or give back, when this worker claims no more since it has asked, when a task wrote over the slot
-        meanwhile, or when a server that has lost writes brings more than there are places."""
+        """Start the claimed tasks.
+
+        They are given back instead if this worker may no longer claim, or if a task overwrote the slot meanwhile. A
+        server that has lost writes may bring more tasks than there are free places; the excess is given back too.
+        """
         may_start = self._slot.is_intact and self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
         note = self.report.released if self.signals.asked else self.report.given_back
-        for claim in reversed(claims[starts:]):  # so that their order is kept
+        for claim in reversed(claims[starts:]):  # Giving back in reverse keeps their order.
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)
 
@@ -266,7 +274,7 @@ class ConcurrentLoop(WorkerLoop):
     async def _run(self, hand: InHand, claimed: Claimed) -> None:
         try:
             await self._carry_out(hand, claimed)
-        except BaseException as error:  # noqa: BLE001 - a fault of ours: it ends the worker, as it would without tasks
+        except BaseException as error:  # noqa: BLE001 - a fault of the worker: it ends the worker
             self._fault = error
         self._wake.set()
 
@@ -276,7 +284,7 @@ class ConcurrentLoop(WorkerLoop):
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
-            self._attempts -= 1  # counted when it was claimed, so that no more are claimed than may be made
+            self._attempts -= 1  # It was counted at its claim, so that no more are claimed than the worker may run.
         hand.record.end()
         place = hand.record.place
         del self._in_hand[place]
@@ -289,7 +297,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _ended(self, attempt: Attempt) -> None:
         settlement = attempt.settlement()
-        # Before the task is taken off the slot: from here on a kill loses nothing.
+        # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
         self.maker.call_failure_hooks(attempt)

@@ -1,8 +1,7 @@
-"""The tasks that a worker runs at once: each in its place, the steps of its coroutines, and where they are.
+"""The tasks that a concurrent worker runs: the place of each, the steps of its coroutines, and its stack.
 
-Each coroutine that a task's attempt is made of, and each that the task starts beside it, is driven through `_Stepped`.
-While a step runs, the slot names its place: when the loop does not come back, the master knows which task to ask for a
-stack.
+Each coroutine of a task, and each coroutine that the task starts, is driven by `_Stepped`. While a step runs, the slot
+shows the task's place. If the loop is blocked, the master then knows which task's stack to request.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MOST_FRAMES: Final = 20  # of the innermost: a line of the log has 4,096 bytes
+_MOST_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 bytes
 
 
 class InHand:
-    """One task in its place. `attempt`: once it is in the slot. `ending`: what ends its coroutine from outside."""
+    """One task in its place. `attempt` is None until the slot shows it. `ending` ends its coroutine from outside."""
 
     __slots__ = ("_is_awaited", "_told_ns", "attempt", "driver", "ending", "entry", "record")
 
@@ -49,30 +48,30 @@ class InHand:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the slot shows this task in its place: not yet at its first step, and no more when it has ended."""
+        """Whether the slot shows this task: not before its first step, and not after its end."""
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
-        """The slot shows it."""
+        """Note that the slot shows the task."""
         self.attempt = attempt
         attempt.extend_soft_limit = _extend_here
         self.record.enter_step()
 
     def enter_step(self) -> None:
-        """A step of its own begins, or of a coroutine that it has started, which may have outlived it."""
+        """Mark the beginning of a step of this task, or of a coroutine that it started, which may outlive it."""
         if self.is_shown:
             self.record.enter_step()
 
     def leave_step(self) -> None:
-        """The step is over."""
+        """Mark the end of the step."""
         self.record.leave_step()
 
     async def wait_for(self, coroutine: Any) -> Any:
-        """Await it. What ends it from outside cancels it through its loop, as `asyncio.timeout` does. Raises Cancelled
-        or TimeLimit for that."""
+        """Await a coroutine. If the task is cancelled or reaches its soft limit, the coroutine is cancelled through its
+        loop, as `asyncio.timeout` does. Raises Cancelled or TimeLimit in that case."""
         self._is_awaited = True
         try:
-            self.look()  # nothing may have come of what was told before
+            self.look()  # An earlier signal may have had no effect, as nothing was awaited.
             return await coroutine
         except asyncio.CancelledError as error:
             if self.ending is None:
@@ -82,7 +81,7 @@ class InHand:
             self._is_awaited = False
 
     def look(self) -> None:
-        """Cancel what is awaited when somebody cancelled the task, or its soft deadline has passed; of each once."""
+        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed, once for each."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
             return
@@ -100,8 +99,8 @@ class InHand:
 
 
 def _extend_here(deadline_ns: int) -> None:
-    # A plain function that says so in the loop is what `soft_limit` watches. What a thread says is of a coroutine: for
-    # that, `look` reads the deadline.
+    # `soft_limit` watches the plain function that runs in the loop. A call from another thread concerns a coroutine,
+    # for which `look` reads the deadline.
     if get_ident() == main_thread().ident:
         soft_limit.extend(deadline_ns)
 
@@ -111,13 +110,14 @@ _stepping: ContextVar[InHand] = ContextVar("rota_stepping")
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentExecutor:
-    """As `Executor` for one task at a time, but it awaits what that blocks for."""
+    """Runs attempts like `Executor`, but awaits instead of blocking."""
 
     maker: AttemptMaker
     ask: Callable[[Attempt], Awaitable[MayStart]]
 
     async def attempt(self, hand: InHand, claimed: Claimed) -> Attempted:
-        """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake."""
+        """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
+        raised, but become its outcome."""
         maker, anchor, at_ns = self.maker, claimed.anchor, boottime_ns()
         attempt = maker.open(hand.record, claimed, at_ns)
         hand.opened(attempt)
@@ -154,8 +154,8 @@ class ConcurrentExecutor:
 
 
 class Steps:
-    """Watches all steps. `current`: the task whose step runs now. `blocked` is told of each that takes long, and how
-    long it took."""
+    """Watches all steps. `current` is the task whose step runs. `blocked` is called after each long step, with its
+    duration."""
 
     def __init__(self, alone: NoCopies, blocked: Callable[[InHand, float], None]) -> None:
         self.current: InHand | None = None
@@ -167,17 +167,17 @@ class Steps:
         return self.current is not None and self.current.record.is_cancelled()
 
     def drive(self, coroutine: Coroutine[Any, Any, Any], hand: InHand) -> asyncio.Task[Any]:
-        """Run an attempt's own coroutine."""
+        """Run the coroutine of an attempt."""
         return asyncio.Task(_Stepped(coroutine, hand, self))
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-        """The loop's task factory: what a task starts is its own."""
+        """Make a task for the loop. A coroutine that a Rota task starts belongs to that task."""
         hand = _stepping.get(None)
         return asyncio.Task(coroutine if hand is None else _Stepped(coroutine, hand, self), loop=loop, **options)
 
 
 def belong_to(hand: InHand) -> None:
-    """The coroutine that calls this is of that task, and what it starts is."""
+    """Assign the calling coroutine, and everything that it starts, to a task."""
     _stepping.set(hand)
 
 
@@ -204,7 +204,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        # What asyncio shows of a coroutine: its name, its frame.
+        # asyncio inspects a coroutine's name and frame.
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
@@ -218,7 +218,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
             raise
         except (SystemExit, KeyboardInterrupt) as error:
             steps.alone.leave_if_copy(error)
-            # asyncio would end the whole loop with it, and so all other tasks.
+            # asyncio would end the whole loop with this exception, and all other tasks with it.
             raise RuntimeError(f"a coroutine of the task left by {error!r}") from error
         except BaseException as error:
             steps.alone.leave_if_copy(error)
@@ -233,14 +233,14 @@ class _Stepped(Coroutine[Any, Any, Any]):
 
 
 class StackTeller:
-    """Answers each question once."""
+    """Logs the stacks of the running tasks, once for each request of the master."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
         self._answered = slot.stacks_asked
 
     def look(self, hands: Iterable[InHand]) -> None:
-        """Write where these tasks are, if that was asked."""
+        """Log the stacks of these tasks, if the master has requested them."""
         asked = self._slot.stacks_asked
         if asked != self._answered:
             self._answered = asked
@@ -257,7 +257,7 @@ def _tell(hand: InHand) -> None:
 
 
 def stack_of(awaitable: Any) -> str:
-    """The chain of what a coroutine awaits, the innermost call first, without what is Rota's own at its beginning."""
+    """Return the chain of calls that a coroutine awaits, the innermost first, without Rota's own outermost frames."""
     frames: list[str] = []
     while (frame := _frame_of(awaitable)) is not None:
         code = frame.f_code

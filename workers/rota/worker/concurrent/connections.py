@@ -1,4 +1,4 @@
-"""The two connections of a worker of many tasks: one for turns and questions, one that is parked at the doorbells."""
+"""The two connections of a concurrent worker: one for turns and queries, and one that waits at the doorbells."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -18,12 +18,12 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 def turns_connection(address: Address, outages: Outages) -> AioConnection:
-    """Return the connection for turns, and for what is asked before a start. Nothing is repeated on it."""
+    """Return the connection for turns, and for the queries before a start. It never repeats a command."""
     return AioConnection(Opener(address, outages.name), lambda: _ANSWER_SECONDS, ConnectionWatch(up=outages.worked))
 
 
 class AioAsker:
-    """Takes the steps to a start without blocking."""
+    """Takes the steps that permit a start, without blocking."""
 
     def __init__(self, starts: StartSteps, connection: AioConnection, outages: Outages) -> None:
         self._starts = starts
@@ -31,14 +31,14 @@ class AioAsker:
         self._outages = outages
 
     async def ask(self, attempt: Attempt) -> MayStart:
-        """Whether it may start."""
+        """Return whether a task may start."""
         steps, answer = attempt.steps_to_start(self._starts), None
         try:
             while True:
                 step = steps.send(answer)
                 answer = await (asyncio.sleep(step) if isinstance(step, float) else self._run(step))
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # it is what the generator returns
+            return end.value  # type: ignore[no-any-return]  # the generator's return value
 
     async def _run(self, command: Command[Any]) -> Any:
         try:
@@ -49,8 +49,11 @@ class AioAsker:
 
 
 class AioBell:
-    """The doorbells. `rung` is called with the queue whose token was taken; with all of them when that is not known, as
-    the connection was lost or left meanwhile; and with none when the time was over."""
+    """The doorbells of a concurrent worker.
+
+    `rung` is called with the queue whose token was taken. If that is unknown, because the connection was lost or closed
+    meanwhile, `rung` is called with all queues; if the wait timed out, with none.
+    """
 
     def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
         self._bell = bell
@@ -60,12 +63,12 @@ class AioBell:
         self._parked: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Wait for a ring, unless that is done already."""
+        """Wait for a ring, unless a wait is under way already."""
         if self._parked is None:
             self._parked = asyncio.create_task(self._listen(), name="rota-bell")
 
     async def leave(self) -> None:
-        """Listen no more. The connection is closed then: else the turn that passes the tokens on could ring it."""
+        """Stop listening. This closes the connection, because the turn that passes the tokens on could ring it."""
         parked, self._parked = self._parked, None
         if parked is not None:
             parked.cancel()
