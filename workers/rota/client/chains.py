@@ -1,4 +1,4 @@
-"""Chains and groups as an application has them: values that can be enqueued, and `rota.map`."""
+"""Chains and groups as an application uses them: values that can be enqueued, and `rota.map`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,49 +26,58 @@ _BLOCKING: Final = "... .enqueue(client=...)"
 
 @dataclass(frozen=True)
 class Chain(CallChain, KnowsForeignNames, place="flow"):
-    """Calls of which each is enqueued when the one before is done, in the step that ends it; made by `rota.chain`.
+    """Calls that run one after the other, made by `rota.chain`.
 
-    What ends otherwise (dead, cancelled, expired) is the last: the rest is dropped. Results are not passed on. `delay`
-    of a call that follows counts from the end of the one before.
+    Each call is enqueued when the one before is done, in the same step on the server. If a task ends otherwise (dead,
+    cancelled or expired), the rest of the chain is dropped. Results are not passed on. The `delay` of a later call
+    counts from the end of the one before.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
-        """Enqueue the first call, with what follows it, through the default client or this one. Takes and raises what
-        `Client.enqueue` does."""
+        """Enqueue the first call, with the calls that follow it, through `client` or the default client.
+
+        Raises the errors of `Client.enqueue`.
+        """
         return blocking_client(client, _AWAITED).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncChainHandle":
-        """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
+        """Enqueue the chain in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 @dataclass(frozen=True)
 class Group(CallGroup, KnowsForeignNames, place="flow"):
-    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them. Made
-    by `rota.group`.
+    """Calls and chains that run in any order, with a task that follows when all have ended. Made by `rota.group`.
 
-    `on_dead` if it is given and a member is dead, else `then`, however they ended. `id`: names the group; an enqueue
-    that was cut short goes on where it was when a group of the same id is enqueued again.
+    In the step that ends the last member, the server enqueues `on_dead` if it is given and a member is dead, and
+    otherwise `then`, however the members ended. If the enqueue of a group was interrupted, enqueueing a group with the
+    same `id` continues where it stopped.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
-        """Enqueue the members, some hundreds a round trip, through the default client or this one; the group can end
-        once all are there. Takes and raises what `Client.enqueue` does."""
+        """Enqueue the members, some hundreds per round trip, through `client` or the default client.
+
+        The group can end only after all its members were accepted. Raises the errors of `Client.enqueue`.
+        """
         return blocking_client(client, _AWAITED).enqueue(self, on_commit=on_commit)
 
     async def aenqueue(
         self, *, client: "AsyncClient | None" = None, on_commit: OnCommitOption = ...
     ) -> "AsyncGroupHandle":
-        """As `enqueue`, in an event loop: see `AsyncClient.enqueue`."""
+        """Enqueue the group in an event loop: see `enqueue` and `AsyncClient.enqueue`."""
         return await async_client(client, _BLOCKING).enqueue(self, on_commit=on_commit)
 
 
 def chain(*calls: Call[Any]) -> Chain:
-    """Calls one after the other: each is enqueued in the step that ends the one before as done.
+    """Return a chain of calls. Each is enqueued when the one before is done, in the same step on the server.
 
-    Raises TypeError for what is no call, and ValueError for none at all, or for one that follows and is to be unique.
+        rota.chain(download.call(url), resize.call(7)).enqueue()
+
+    Raises:
+        TypeError: If an argument is not a call.
+        ValueError: If there are no calls, or if a call after the first is to be unique.
     """
     check_chain(calls)
     return Chain(calls)
@@ -81,11 +90,17 @@ def group(
     on_dead: Call[Any] | Chain | None = None,
     id: str | None = None,  # noqa: A002 - as that of a call
 ) -> Group:
-    """Calls and chains as a group: when the last of them has ended, `then` is enqueued, once; or `on_dead`, if it is
-    given and a member is dead.
+    """Return a group of calls and chains. When all have ended, `then` is enqueued once, or `on_dead` if a member is
+    dead.
 
-    Raises TypeError for what is no call, ValueError for a `then` that is to be unique, InvalidName for an id that is
-    none.
+        rota.group([resize.call(7), resize.call(8)], then=publish.call()).enqueue()
+
+    `on_dead` is optional: without it, `then` is enqueued however the members ended.
+
+    Raises:
+        TypeError: If a member, `then` or `on_dead` is not a call or a chain.
+        ValueError: If `then` or `on_dead` is to be unique.
+        InvalidName: If the id is not a valid name.
     """
     check_group(then, on_dead, id)
     return Group(members_of(members), then, on_dead, id)
@@ -95,16 +110,23 @@ def group(
 def map(  # noqa: A001 - `rota.map`, as the built-in one
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "GroupHandle":
-    """Enqueue a task for each item, the item its one argument, as a group: a `chunk` at a time (100), and never more
-    than `max_waiting` (1,000) that have not ended. Returns when all are there.
+    """Enqueue a task for each item, as a group, and return its handle when all items are accepted.
 
-    `items` may be an iterator of millions: only a chunk is held. Under the same `id` a map that was cut short goes on
-    behind the items that the server has, when it is given the same items again. It waits on while the server is away.
-    `then`, `on_dead`: see `rota.group`. `progress` is given how many were accepted, and of how many (None: not known),
-    after each chunk; True draws a bar in the terminal.
+        rota.map(resize, image_ids, max_waiting=5_000, then=publish.call())
 
-    Raises TypeError or ValueError for what is none of this; InvalidArguments and the like with the number of the item;
-    GroupEnded when it was cancelled meanwhile; else as `Client.enqueue`, with a note that says how to go on.
+    Each item is the only argument of its task. Items are sent in chunks of `chunk` (100), and at most `max_waiting`
+    (1,000) tasks exist at a time that have not ended, so the call waits for workers. It also waits while the server is
+    away. `items` may be an iterator over millions of items: only one chunk is in memory.
+
+    If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
+    the server has. `then` and `on_dead` are those of `rota.group`. After each chunk `progress` is called with the
+    number of accepted items and their total, or None if that is not known; True draws a bar in the terminal.
+
+    Raises:
+        TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
+        InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
+        GroupEnded: If the group was cancelled meanwhile, or has ended and there are more items.
+        Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note says how to continue.
     """
     return default_client().map(task, items, **options)
 
@@ -113,5 +135,5 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
 async def amap(
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "AsyncGroupHandle":
-    """As `map`, in an event loop, which goes on meanwhile."""
+    """Enqueue a task for each item, in an event loop: see `map`."""
     return await default_async_client().map(task, items, **options)

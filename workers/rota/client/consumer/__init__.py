@@ -1,4 +1,4 @@
-"""Taking tasks in a program's own process: `client.consumer("queue")`."""
+"""Taking tasks in a program's own process with `client.consumer("queue")`."""
 
 from rota.client.consumer.consumer import Consumer
 from rota.client.consumer.lease import Lines, Terms, terms_of

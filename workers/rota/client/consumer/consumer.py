@@ -1,11 +1,11 @@
-"""The consumer: an owner like a worker, in a program of the application.
+"""A consumer: an owner of tasks like a worker, but in a program of the application.
 
-1. It registers as an owner, and a thread of its own renews the lease: see `lease`.
-2. Who asks for a task claims one, by the turn that workers make: so tiers, rotation, caps and rates are theirs. Nothing
-   is claimed before somebody asks, so no task waits behind a long one here.
-3. With nothing to claim it waits at the doorbells of its queues. A token that it took is told in its next turn.
-4. Each task is settled by a call of its own: see `lease`.
-5. Closed, it retires itself, which gives back what it holds.
+1. It registers as an owner, and a thread renews its lease: see `lease`.
+2. When the program wants a task, the consumer claims one with the same script as workers, so tiers, rotation, caps and
+   rates apply. It claims nothing in advance, so no task waits behind a long one.
+3. If there is nothing to claim, it waits at the doorbells of its queues. Its next turn reports the token that it took.
+4. It settles each task with a call of its own: see `lease`.
+5. When it is closed, it ends its registration, which returns the tasks that it holds.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
-_ALONE_SECONDS: Final = 1.0  # by then somebody else may have taken what has to run alone
-_SHORTEST_PARK_SECONDS: Final = 0.02  # below this a round trip for the park would take too much of the time
+_ALONE_SECONDS: Final = 1.0  # By then another owner may have taken the task that has to run alone.
+_SHORTEST_PARK_SECONDS: Final = 0.02  # For a shorter wait, the round trip of a BLPOP would take too much of the time.
 
 
 class Doorbells:
@@ -59,8 +59,11 @@ class Doorbells:
         self._start = pack(("BLPOP", *self._queues))
 
     def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
-        """Wait until one rings or the time is over. Returns the queue whose token was taken, "" when nobody rang, and
-        None when it was over before: an answer may still come, so close the connection. Raises ServerError."""
+        """Wait until a doorbell rings, and return its queue, whose token was taken.
+
+        Returns "" if none rang in time, and None if `is_over` became true before. After None a reply may still come, so
+        the connection must be closed. Raises ServerError.
+        """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
         over_at, has_nudged = time.monotonic() + seconds, False
         while (rung := connection.try_receive()) is NO_REPLY:
@@ -77,14 +80,20 @@ class Doorbells:
 
 
 class Consumer(Iterator[LeasedTask]):
-    """Leased tasks of one queue or several, for a program to run by itself: `Client.consumer` makes it.
+    """An iterator over leased tasks of one or more queues, for a program that runs them itself. Made by
+    `Client.consumer`.
 
-    Iterating blocks until there is a task, and ends after `stop` or `close`. It goes on through outages of the server.
-    Several threads may iterate, and settle, at once. It belongs to the process that made it.
+        with client.consumer("mail") as tasks:
+            for task in tasks:
+                with task:
+                    send(*task.args)
+
+    Iteration waits for a task, and ends after `stop` or `close`. It continues after an outage of the server. Several
+    threads may iterate and settle at the same time. A consumer belongs to the process that made it.
     """
 
     def __init__(self, lines: Lines, terms: Terms) -> None:
-        """Registers. Raises Unavailable or Uncertain."""
+        """Register the consumer. Raises Unavailable or Uncertain."""
         self._pid = os.getpid()
         self._lines = lines
         self._terms = terms
@@ -92,15 +101,15 @@ class Consumer(Iterator[LeasedTask]):
         self._bells = Doorbells(lines.store.keys, terms.queues)
         self._preparer = Preparer(TakenTasks(default_registry), DefaultTerms(terms.max_payload_kb))
         self._holds = Holds(lines.store, self._run, terms.lease_seconds, self._wakeup.ring)
-        self._claiming = threading.Lock()  # one thread at a time claims and listens
+        self._claiming = threading.Lock()  # Only one thread at a time claims and listens.
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
-        self._now_us = 0  # Redis time of the last turn
-        self._unfit: list[bytes] = []  # outcomes of what nobody is to run, until a turn that told them was answered
+        self._now_us = 0  # The Redis time of the last turn.
+        self._unfit: list[bytes] = []  # Outcomes of tasks that must not run, until a turn has reported them.
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
         self._is_in_trouble = False
-        self._alone = b""  # the entry that has to run alone, for which what is held has to end
+        self._alone = b""  # The entry that has to run alone, after all other tasks of this consumer have ended.
         self._stopped = False
         self._closed = False
         try:
@@ -111,7 +120,7 @@ class Consumer(Iterator[LeasedTask]):
 
     @property
     def owner(self) -> str:
-        """Under which name it holds tasks now: another one after a lease was lost."""
+        """The name under which the consumer holds tasks now. It changes after a lease was lost."""
         return self._lease.life.owner
 
     def __enter__(self) -> Self:
@@ -121,8 +130,11 @@ class Consumer(Iterator[LeasedTask]):
         self.close()
 
     def __next__(self) -> LeasedTask:
-        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and
-        Unavailable when the server does not let this user go on."""
+        """Wait for a task and return it.
+
+        Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and Unavailable if the server does
+        not permit this user to continue.
+        """
         self._check_process()
         with self._claiming:
             while not self._stopped:
@@ -133,14 +145,15 @@ class Consumer(Iterator[LeasedTask]):
             raise StopIteration
 
     def stop(self) -> None:
-        """Have iteration end. What is held stays so, and may be settled. Signal handlers may call it."""
+        """End iteration. Tasks that are held stay held, and may be settled. Signal handlers may call this."""
         self._stopped = True
         self._wakeup.ring()
 
     def close(self) -> None:
-        """Stop, and give back what is held. May be repeated; does nothing in a forked child. Not for signal handlers.
+        """Stop, and return the tasks that are held to their lanes.
 
-        When the server cannot be reached, what is held goes back when the lease has run out.
+        If the server cannot be reached, they return when the lease has expired. The call may be repeated, and does
+        nothing in a forked child. Signal handlers must not call it.
         """
         if os.getpid() != self._pid:
             return
@@ -155,8 +168,10 @@ class Consumer(Iterator[LeasedTask]):
     # Claiming
 
     def _step(self) -> LeasedTask | None:
-        """Take one step towards a task: wait for room, take what is claimed, or make a turn and wait if it finds
-        nothing."""
+        """Take one step towards a task, and return the task if there is one.
+
+        A step waits for room, hands out a task that is claimed, or makes a turn and waits if the turn finds nothing.
+        """
         try:
             if len(self._holds) >= self._terms.limit:
                 self._wakeup.wait(PARK_SECONDS)
@@ -173,7 +188,7 @@ class Consumer(Iterator[LeasedTask]):
                 raise Denied(f"{self.owner} may not go on: {error}") from error
             self._say_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
-        except BaseException:  # KeyboardInterrupt, say: an answer may still come on this connection
+        except BaseException:  # For example KeyboardInterrupt: a reply may still come on this connection.
             self._disconnect()
             raise
         return None
@@ -201,8 +216,10 @@ class Consumer(Iterator[LeasedTask]):
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
-        """Hand out a claimed task, or note how it ends if nobody is to run it. If the server does not answer, the next
-        step tries again."""
+        """Hand out a claimed task, or note its outcome if it must not run.
+
+        If the server does not reply, the next step tries again.
+        """
         prepared = self._preparer.prepare(claim.body) if claim.body else None
         found, entry = callable_or_end(claim, prepared, self._now_us), claim.entry
         may_start = MayStart(entry, ThrottleWord.START)
@@ -220,18 +237,21 @@ class Consumer(Iterator[LeasedTask]):
         return None
 
     def _ask_to_start(self, entry: Entry, ready: Runnable) -> MayStart:
-        """Whether a task may start: by its rate, and once it is marked, if it may be started once at most."""
+        """Return whether the task may start.
+
+        This depends on its rate; a task that may be started only once is marked as started first.
+        """
         life = self._lease.life
         starts = StartSteps(life.owner, self._lines.store, lambda: not life.lost, lambda *_: None)
         return take_steps(starts.steps(entry, ready), self._take_step)
 
     def _take_step(self, step: Command[Any] | float) -> Any:
         if isinstance(step, float):
-            return time.sleep(step)  # some milliseconds at most
+            return time.sleep(step)  # This takes some milliseconds at most.
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
-        """What came while iteration was ended. If the server cannot be asked, `close` gives it back."""
+        """Return tasks that were claimed while iteration ended. If the server does not reply, `close` returns them."""
         if self._claims and not self._closed:
             self._unfit += [pack_settlement(Settlement(claim.entry, Release())) for claim in reversed(self._claims)]
             self._claims.clear()
@@ -239,7 +259,7 @@ class Consumer(Iterator[LeasedTask]):
                 self._turn(0)
 
     def _wait_for_work(self, wait_us: int) -> None:
-        """Listen at the doorbells."""
+        """Wait at the doorbells until there may be work."""
         patience = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
         if patience < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(patience)
@@ -247,13 +267,13 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), patience, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # a token may have been taken: whoever retires this owner rings, as does the sweep
+        elif queue is None:  # A token may be lost. The script that retires this owner rings again; so does the sweep.
             self._disconnect()
 
     def _is_over(self) -> bool:
         return self._stopped or self._lease.life.lost
 
-    # Its process and its connection
+    # The process and the connection
 
     def _run(self, command: Command[T]) -> T:
         self._check_process()
@@ -278,7 +298,7 @@ class Consumer(Iterator[LeasedTask]):
             self._connection = None
 
     def _say_trouble(self, error: Exception | None) -> None:
-        """Take note whether the server answers; the log is told once when it does not."""
+        """Note whether the server works, and log once when it does not."""
         if error is None:
             self._trouble.reset()
         elif not self._is_in_trouble:

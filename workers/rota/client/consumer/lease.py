@@ -1,11 +1,11 @@
-"""A consumer as an owner: registered, renewed by a thread, registered again after its lease was lost, retired; and what
-it holds, and how each of that is settled.
+"""The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
-Between renewals the thread listens to its node's orders, as a master does. Each of them says that a task was cancelled:
-then the next renewal, which names all those that were, comes at once.
+The consumer is registered as an owner, a thread renews its lease, it registers again after a lost lease, and it is
+retired at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order says
+that a task was cancelled; then the next renewal, whose reply names all cancelled tasks, comes at once.
 
-A settlement names the entry, which is its fencing token. So it may be sent until there is an answer: whatever came
-late, or twice, finds nothing to change.
+A settlement names the entry, which is its fencing token. So it may be sent until there is a reply: a copy that arrives
+late, or twice, changes nothing.
 """
 
 import logging
@@ -47,7 +47,8 @@ _MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a consumer takes: at most `limit` tasks at a time of these queues, bodies of at most `max_payload_kb`."""
+    """The tasks that a consumer takes: at most `limit` at a time from these queues, with bodies of at most
+    `max_payload_kb`."""
 
     queues: tuple[str, ...]
     limit: int
@@ -56,7 +57,7 @@ class Terms:
 
 
 def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int) -> Terms:
-    """Check what a consumer is asked to take. Raises InvalidName, TypeError or ValueError."""
+    """Check the arguments of a consumer. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
         check_queue(queue)
     if isinstance(limit, bool) or not isinstance(limit, int):
@@ -70,7 +71,8 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_p
 
 
 class OwnerLife:
-    """One life as an owner, until its lease is lost. `tiers` in wire form. `cancelled`: texts of entries."""
+    """One registration as an owner, until its lease is lost. `tiers` has wire form; `cancelled` has the texts of
+    entries."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -81,8 +83,11 @@ class OwnerLife:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """How a consumer reaches the server: `run` from any thread, and connections of its own to `endpoint`, on which each
-    wait for an answer takes at most `timeout_seconds`."""
+    """The ways in which a consumer reaches the server.
+
+    Any thread may call `run`. The consumer also opens its own connections to `endpoint`, on which it waits for a reply
+    for at most `timeout_seconds`.
+    """
 
     store: Store
     run: RunCommand
@@ -91,10 +96,11 @@ class Lines:
 
 
 class Lease:
-    """The lives of one consumer, one after another. `lost` is called when a renewal finds the lease lost."""
+    """The registrations of one consumer, one after another. `lost` is called if a renewal finds that the lease was
+    lost."""
 
     def __init__(self, lines: Lines, terms: Terms, lost: Callable[[], None]) -> None:
-        """Begins the first life. Raises Unavailable or Uncertain."""
+        """Register for the first time. Raises Unavailable or Uncertain."""
         self._node = _node()
         self.place = f"{self._node}:0"
         self._store = lines.store
@@ -110,11 +116,12 @@ class Lease:
         threading.Thread(target=self._keep, name="rota-consumer", daemon=True).start()
 
     def begin_anew(self) -> None:
-        """Begin another life. Raises Unavailable or Uncertain."""
+        """Register again, after the lease was lost. Raises Unavailable or Uncertain."""
         self.life = self._begin()
 
     def end(self, owed: Packed) -> None:
-        """Retire, with outcomes that may not have reached the server. What is held goes back to its lanes."""
+        """Retire, and report the outcomes `owed`, which may not have reached the server. Held tasks return to their
+        lanes."""
         self._over.set()
         self._wakeup.ring()
         call = self._store.retire_exited(self.life.owner, Blame(), owed, self.life.tiers)
@@ -136,7 +143,8 @@ class Lease:
         shares = told.shares if told.registered else tuple(map(QueueShare, self._terms.queues))
         life.tiers = pack_tiers([domain_of(shares)])
         life.cancelled = told.cancelled
-        if not told.registered and not life.lost and not self._over.is_set():  # it may have been retired meanwhile
+        # After the end, the owner may be retired already: then its lease was not lost.
+        if not told.registered and not life.lost and not self._over.is_set():
             life.lost = True
             LOG.warning("the lease of %s was lost: what it held runs again", life.owner)
             self._lost()
@@ -147,15 +155,15 @@ class Lease:
             try:
                 self._attend(self.life)
                 pause = usual
-            except Exception as error:  # noqa: BLE001 - whatever it is: nobody else renews, and tasks would run twice
-                if pause == usual:  # the first of several
+            except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
+                if pause == usual:  # Only the first failure of several is logged.
                     LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error_line(error))
                 pause = min(_AGAIN_SECONDS, usual / 2)
         self._orders.close()
         self._wakeup.close()
 
     def _rest(self, seconds: float, *, listens: bool) -> bool:
-        """Wait so long, or until an order comes. Returns whether to go on."""
+        """Wait for the given seconds, or until an order comes, and return whether to go on."""
         until = time.monotonic() + seconds
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             try:
@@ -167,19 +175,19 @@ class Lease:
                 self._wakeup.wait(min(left, self._orders.silent_at - time.monotonic()), self._orders.fileno())
                 if self._orders.words():
                     break
-            except Unavailable:  # the next renewal says what it is
+            except Unavailable:  # The next renewal reports the fault.
                 listens = False
         return not self._over.is_set()
 
 
 def _node() -> str:
-    """This process as a node, in the form of a worker's."""
+    """Return the name of this process as a node, in the form that workers have."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
     return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 class Fate(Enum):
-    """What has become of a hold."""
+    """The state of a held task."""
 
     HELD = auto()
     SETTLED = auto()
@@ -187,8 +195,9 @@ class Fate(Enum):
 
 
 class HeldTask:
-    """A task's place among those that its consumer holds. `fate`: as far as is known here. `sent`: an outcome that was
-    sent, and to which no answer came.
+    """A task that a consumer holds.
+
+    `fate` is its state, as far as this process knows. `sent` is an outcome that was sent without a reply.
     """
 
     def __init__(self, entry: Entry, life: OwnerLife, holds: "Holds") -> None:
@@ -201,22 +210,22 @@ class HeldTask:
 
     @property
     def owner(self) -> str:
-        """Under which name the task is held."""
+        """The name under which the task is held."""
         return self.life.owner
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to cancel the task."""
+        """Whether a client has cancelled the task."""
         return self.entry.text in self.life.cancelled
 
     def settle(self, settlement: Settlement) -> None:
-        """End the hold. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+        """Settle the task. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
         with self.settling:
             self._holds.settle(self, pack_settlement(settlement))
 
 
 class Holds:
-    """All tasks that a consumer has handed out. `changed` is called when there is one less."""
+    """All tasks that a consumer has handed out. `changed` is called when one of them ends."""
 
     def __init__(self, store: Store, run: RunCommand, patience_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
@@ -230,21 +239,25 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, life: OwnerLife) -> tuple[str, ...]:
-        """What a turn has to name: what this life holds. One that was lost may hold an earlier entry of the same id."""
+        """Return the ids that a turn has to name: those of the tasks held under this registration.
+
+        A registration that was lost may hold an earlier entry of the same id.
+        """
         return tuple(hold.entry.id for hold in list(self._held.values()) if hold.life is life)
 
     def add(self, hold: HeldTask) -> None:
-        """Hold a task that is handed out."""
+        """Add a task that is handed out."""
         self._held[hold.entry.text] = hold
 
     def settle(self, hold: HeldTask, packed: bytes) -> None:
-        """End a hold by telling the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+        """Settle a task on the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
         self._check(hold)
         life = hold.life
         turn = Turn(0, self.ids_of(life), settlements=join_settlements([packed]))
         reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
         life.lost |= reply.word is TurnWord.LOST
-        # While an owner lives, only outcomes of its own take an entry off its list: then one sent before has counted.
+        # While an owner lives, only its own outcomes remove an entry from its list. So if the entry is gone, an outcome
+        # that was sent before has counted.
         counted_before = hold.sent is not None and not life.lost
         if hold.entry.text not in reply.stale or counted_before:
             self._end(hold, Fate.SETTLED)
@@ -253,7 +266,7 @@ class Holds:
         raise self._doubt(hold) if hold.sent else self._loss(hold)
 
     def close(self) -> Packed:
-        """Hold nothing any more. Returns the outcomes that may not have reached the server."""
+        """Drop all held tasks, and return the outcomes that may not have reached the server."""
         self._closed.set()
         left = list(self._held.values())
         for hold in left:
@@ -269,7 +282,7 @@ class Holds:
             raise self._loss(hold)
 
     def _ask(self, command: Command[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
-        """Repeat the call until it is answered, for about as long as a lease lasts."""
+        """Repeat the call until there is a reply, for about as long as a lease lasts."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MOST_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._patience_seconds
         while True:

@@ -1,4 +1,4 @@
-"""A task in the hands of a program, and how a claim becomes one. Nothing here talks to Redis."""
+"""A task that a program holds, and how a claim becomes one. Nothing here communicates with Redis."""
 
 import os
 import time
@@ -43,36 +43,40 @@ from rota.tasks.retry_rules import GiveUp, decide
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
 
-_MOST_NAMES: Final = 1000  # that are remembered: any producer may use any number of names
+_MOST_NAMES: Final = 1000  # How many names are cached, since a producer may use any number of names.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClaimedTask:
-    """A task that this process holds, and how it ends. No I/O: see LeasedTask, and AsyncLeasedTask."""
+    """A task that this process holds, with its possible outcomes. No I/O: see LeasedTask and AsyncLeasedTask."""
 
     id: str
     name: str
     queue: str
+    # `args` and `kwargs` are converted by the annotations of the task if this process declares it.
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    kind: str
-    attempt: int
-    crashes: int
-    losses: int
-    due_at: datetime
-    lag_seconds: float
-    at_most_once: bool
-    carried: Mapping[str, str]
+    kind: str  # One of immediate, delayed, retry, periodic, throttled and recovered.
+    attempt: int  # The number of this attempt, from 1.
+    crashes: int  # Attempts that ended with the crash of their process.
+    losses: int  # Attempts that ended with the loss of their node.
+    due_at: datetime  # When the task was due, by Redis time.
+    lag_seconds: float  # How long after that it was claimed.
+    at_most_once: bool  # Whether the task was declared with `crash_limit=0`.
+    carried: Mapping[str, str]  # Texts that came with the task besides its arguments, for example `traceparent`.
     _entry: Entry = field(repr=False)
     _terms: CallTerms = field(repr=False)
     _typed: "TypedArguments | None" = field(repr=False)
     _hold: HeldTask = field(repr=False)
     _claimed_us: int = field(repr=False)
-    _began: float = field(repr=False)  # monotonic
+    _began: float = field(repr=False)  # When the task was handed out (monotonic seconds).
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to cancel it: told at once, or by the next renewal of the lease if that was missed."""
+        """Whether a client has cancelled the task.
+
+        The process is notified at once, or by the next renewal of the lease if it missed the notification.
+        """
         return self._hold.cancelled
 
     def _when_done(self, result: object) -> Outcome:
@@ -83,7 +87,7 @@ class ClaimedTask:
         return self._when_failed(Retry(None if delay is None else not_negative_seconds(delay, "delay")))
 
     def _when_failed(self, error: Exception) -> Outcome:
-        """By the rule of workers."""
+        """Return the outcome of a failed attempt, by the same rule as in workers."""
         decided = decide(self._terms.options, self._entry.failures + 1, error, random)
         match decided:
             case RetryOutcome(delay_us):
@@ -95,7 +99,7 @@ class ClaimedTask:
                 assert_never(decided)
 
     def _at_exit(self, error: BaseException | None) -> Outcome | None:
-        """How it ends with its block; None when it has ended, or that is not for the block to say."""
+        """Return the outcome at the end of the block, or None if the task was settled or its lease was lost."""
         if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
             return None
         match error:
@@ -128,41 +132,45 @@ class ClaimedTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeasedTask(ClaimedTask):
-    """A task that this process holds, until it is settled or the lease is lost.
+    """A task that this process holds until it is settled or the lease is lost.
 
-    `args` and `kwargs` as they were enqueued, by the annotations of the task if it is declared in this process.
-    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` and `losses`
-    are the attempts that ended with their process or node. `due_at` by Redis time; `lag_seconds`, how late it was
-    claimed.
-    `at_most_once`: it was declared with `crash_limit=0`. `carried`: texts that came along with it besides its
-    arguments, as `traceparent`.
-
-    As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
-    `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
+    As a context manager, it is done at the end of the block, and retried if an exception leaves the block: see
+    `__exit__`. Its methods may be called from any thread; settling a task a second time raises RuntimeError.
     """
 
     def done(self, result: object = None) -> None:
-        """End it: it is done. The result is kept if the task was declared or enqueued with a `result_ttl`; one that is
-        no JSON is refused, as that of a worker's task.
+        """Report the task as done.
 
-        Raises LeaseLost when it is no longer held, and nothing was changed; Unavailable when the server could not be
-        asked for as long as the lease lasts, and Uncertain when it was asked and no answer came: the task is then held
-        as before, and may be settled again.
+        The result is stored if the task was declared or enqueued with a `result_ttl`. As in a worker, a result that is
+        not JSON is refused.
+
+        Raises:
+            LeaseLost: If this process no longer holds the task. Nothing was changed, and the task runs again.
+            Unavailable: If the server could not be reached, or refused, for as long as the lease lasts. The task is
+                still held, and may be settled again.
+            Uncertain: If the outcome was sent and no reply came. The task is still held, and may be settled again.
+            RuntimeError: If the task was settled before.
         """
         self._settle(self._when_done(result))
 
     def retry(self, delay: Duration | None = None) -> None:
-        """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
-        back-off says; or the task is dead, when it has had all its retries. Raises as `done`, and TypeError or
-        ValueError for a delay that is none: the task is then held as before."""
+        """Report the attempt as failed.
+
+        The task is attempted again after `delay` (seconds or timedelta), or after the task's own back-off if there is
+        no `delay`. If it has no retries left, it is dead.
+
+        Raises:
+            TypeError, ValueError: If the delay is not valid. The task is still held.
+            LeaseLost, Unavailable, Uncertain, RuntimeError: As `done` does.
+        """
         self._settle(self._when_retried(delay))
 
     def dead(self, why: str = "") -> None:
-        """End it as dead, without another attempt. Raises as `done`."""
+        """Report the task as dead, with the reason `why` and without another attempt. Raises the errors of `done`."""
         self._settle(self._when_failed(Dead(why)))
 
     def release(self) -> None:
-        """Give it back to the head of its lane; that counts as no failure. Raises as `done`."""
+        """Return the task to the head of its lane, which does not count as a failure. Raises the errors of `done`."""
         self._settle(Release())
 
     def __enter__(self) -> Self:
@@ -173,10 +181,10 @@ class LeasedTask(ClaimedTask):
     ) -> bool:
         """Settle the task, unless the block has done so.
 
-        Without an exception it is done. An `Exception` fails the attempt, as it does in a worker, and ends here: it
-        goes to the log `rota.consumer`, and the consumer's loop goes on. `rota.Cancelled` ends a task as cancelled.
-        LeaseLost and what is no Exception, as KeyboardInterrupt, go on their way; the latter releases the task. Raises
-        as `done`.
+        Without an exception, the task is done. An `Exception` fails the attempt, as in a worker, and does not leave the
+        block: it is logged to `rota.consumer`, and the consumer's loop goes on. Likewise `rota.Cancelled` ends the task
+        as cancelled. LeaseLost leaves the block. Any other exception that is not an `Exception`, for example
+        KeyboardInterrupt, releases the task and leaves the block. Raises the errors of `done`.
         """
         outcome = self._at_exit(error)
         if outcome is None:
@@ -189,8 +197,11 @@ class LeasedTask(ClaimedTask):
 
 
 class _TakenTask(TaskDefinition[..., Any]):
-    """A task as a program takes it. Its arguments stay as they were enqueued if no annotation asks for more, as the
-    program may have no use for the function."""
+    """A task as a program takes it.
+
+    The program may not use the function, so the arguments stay as they were enqueued unless an annotation converts
+    them.
+    """
 
     def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (tuple(args), dict(kwargs)) if self.typed is None else super().received(args, kwargs)
@@ -204,18 +215,18 @@ def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
 
 
 class TakenTasks:
-    """The tasks that a program can take: whatever name one has, declared here or not."""
+    """The tasks that a program can take: those of any name, declared in this process or not."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def get(self, name: str) -> AnyTask:
-        """The task of that name."""
+        """Return the task of that name."""
         return _taken(name, self._registry.get(name))
 
 
 def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
-    """Return what was claimed at this Redis time, to be handed out."""
+    """Return the task that was claimed at this Redis time, ready to be handed out."""
     entry = hold.entry
     return LeasedTask(
         id=entry.id,
@@ -241,8 +252,8 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
 
 
 def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int) -> Runnable | Settlement:
-    """Return the call that was claimed at this Redis time, or how the task ends if nobody is to run it."""
-    if prepared is None:  # it was cancelled after the claim
+    """Return the call that was claimed at this Redis time, or the outcome of the task if it must not run."""
+    if prepared is None:  # The task was cancelled after the claim.
         return _unrun(claim.entry, CancelledOutcome())
     if isinstance(prepared, Unfit):
         account = Account(prepared.fault, prepared.error, claim.entry.attempt)
@@ -253,7 +264,7 @@ def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int
 
 
 def expired(entry: Entry, ready: Runnable) -> Settlement:
-    """Return the end of a task that could only start too late."""
+    """Return the outcome of a task that could start only after it expired."""
     return _unrun(entry, Expired(), ready.name)
 
 
