@@ -65,8 +65,8 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. Values of the report
-    that are None are left out, and so are the names of `tasks` if there are too many."""
+    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. Missing values of the
+    report are left out, and so are the names of `tasks` if there are too many."""
     words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
     told = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)

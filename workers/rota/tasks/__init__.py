@@ -1,1 +1,1 @@
-"""Declaring tasks: what an application that enqueues tasks and a worker that runs them share."""
+"""Task declarations: the code shared by applications that enqueue tasks and workers that run them."""

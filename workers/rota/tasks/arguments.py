@@ -1,7 +1,7 @@
-"""Arguments and results are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
+"""Checks that arguments and results are strict JSON: a task receives exactly what its caller wrote, or the call fails.
 
-Allowed are None, bool, int, float (finite), str, list and dict with str keys. What the annotations of a declared task
-give another type was dumped before: see `rota.tasks.typed_arguments`.
+Allowed are None, bool, int, finite float, str, list, and dict with str keys. Arguments whose annotations are other
+types were converted before: see `rota.tasks.typed_arguments`.
 """
 
 import math
@@ -20,7 +20,7 @@ _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which 
 _SURELY_SHORT = 2**62
 _LISTS: Final = (list,)
 _ARRAYS: Final = (list, tuple)
-_OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs
+_OUTER_LEVELS = 2  # in a body, arguments are inside its array and inside args or kwargs
 _HINTS = {
     "datetime": "pass its .isoformat()",
     "date": "pass its .isoformat()",
@@ -39,18 +39,18 @@ class DescribesArguments(Protocol):
     """A declared task, as far as messages about its arguments need it."""
 
     def described(self, place: int | str) -> tuple[str, str]:
-        """Return what the argument at a place, its number or keyword, is called, and what it may be."""
+        """Return the name of the argument at a place (its number or keyword), and its valid values."""
 
 
 class DumpsResult(Protocol):
-    """What converts a result by its annotation."""
+    """A converter of results, based on the annotation."""
 
     def dump_result(self, value: Any) -> Any:
-        """Return the result as JSON has it. Raises Misfit."""
+        """Return the result as JSON has it. Raises Misfit if it would arrive changed."""
 
 
 class Misfit(Exception):
-    """A value that does not fit its annotation: `path` leads to the part of it that is meant, "" for all of it."""
+    """Raised for a value that does not fit its annotation. `path` leads to the part at fault; "" is the whole value."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(path, fault)
@@ -59,13 +59,13 @@ class Misfit(Exception):
 
 
 def is_model(kind: object) -> bool:
-    """Whether it is a class of pydantic's models; who has none has not imported pydantic."""
+    """Whether this is a class of pydantic models. There are none if pydantic is not imported."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def step(key: Any) -> str:
-    """The part of a path that leads to the value of a key."""
+    """Return the part of a path that leads to the value of a key."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
@@ -74,10 +74,10 @@ def check_arguments(
 ) -> None:
     """Check that every argument is strict JSON; `args` itself may be any sequence, and `kwargs` any mapping.
 
-    Raises InvalidArguments with the path of the first one that is not, and its type; with the parameter if the task is
-    given.
+    Raises InvalidArguments, with path and type of the first argument that is not JSON, and with its parameter if `task`
+    is given.
     """
-    # Nearly every call passes here, some ten times faster than the search for a fault, which judges all the others.
+    # Nearly every call returns here. This check is some ten times faster than the search for a fault that follows.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
@@ -91,7 +91,7 @@ def check_arguments(
 
 
 def require_collections(name: str, args: Any, kwargs: Any) -> None:
-    """Raises InvalidArguments for args that are no sequence, or kwargs that are no mapping with str keys."""
+    """Raise InvalidArguments if `args` is not a sequence, or `kwargs` is not a mapping with str keys."""
     if not isinstance(args, Sequence) or isinstance(args, str | bytes | bytearray | memoryview):
         raise InvalidArguments(f"{name}: args must be a list or a tuple, got {type(args).__name__}")
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
@@ -103,14 +103,14 @@ def _undeclared(place: int | str) -> tuple[str, str]:
 
 
 def check_key(name: str, key: Any) -> None:
-    """Check what a unique key is made of: strict JSON, in which a tuple counts as a list. Raises InvalidArguments."""
+    """Check that a unique key is strict JSON, where a tuple counts as a list. Raises InvalidArguments if it is not."""
     if fault := _fault_in(f"the unique key of {name}", key):
         raise InvalidArguments(f"{fault}; a key must be made of JSON")
 
 
 def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
-    """The outcome of a task that gave this, to be kept for so long: it is done, whether that can be or not. `typed`: by
-    which it is converted."""
+    """Return the outcome of a task whose result is to be kept for `ttl_seconds`. The task is done even if the result
+    cannot be kept. `typed` converts the result."""
     try:
         value = value if typed is None else typed.dump_result(value)
         if fault := _fault_in("result", value):
@@ -118,7 +118,7 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult 
         result = encode_json(value)
     except Misfit as misfit:
         return Done(refused=f"result{misfit.path} {misfit.fault}")
-    except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
+    except Exception as error:  # noqa: BLE001 - code of the application: reading an instance of its class may raise
         return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
     if len(result) > max_kb * _KIBIBYTE:
         return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
@@ -126,14 +126,14 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult 
 
 
 def _fault_in(root: str, value: Any) -> str:
-    """What keeps a value from being strict JSON, tuples for lists, with the path to it; "" when nothing does."""
+    """Return the path and the reason why a value is not strict JSON, where tuples count as lists; "" if it is."""
     if _are_plain((value,), 0, _ARRAYS):
         return ""
     return next((f"{where} {fault}" for where, fault in _faults(root, value, 0, _ARRAYS)), "")
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
-    # True: there is no fault in them. False: there may be one. Exact types only, so what subclasses do is not asked.
+    # True: the values have no fault. False: they may have one. Only exact types pass, so no code of subclasses runs.
     for value in values:
         kind = type(value)
         if kind is str:

@@ -1,4 +1,4 @@
-"""Calls to be made, each a task's name with arguments and options, and chains and groups of calls."""
+"""Calls to enqueue: a task's name with arguments and options; also chains and groups of calls."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,23 +22,18 @@ else:
 
 
 class CallOptions(TypedDict, total=False):
-    """How one call is enqueued; what is not given comes from the task's declaration.
-
-    `delay` (seconds or timedelta) or `at` (an aware datetime), not both. `id`: a task of that id that is live
-    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` and `result_ttl` as
-    declared. `front`: to the head of its lane, now or when it is due; of one `enqueue_many` in the order given.
-    """
+    """The options of one call. An option that is not given comes from the task's declaration."""
 
     queue: str | None
-    delay: Duration | None
-    at: datetime | None
-    id: str | None
-    unique: Unique | None
+    delay: Duration | None  # time until the task is due, seconds or timedelta; give `delay` or `at`, not both
+    at: datetime | None  # when the task is due, an aware datetime
+    id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
+    unique: Unique | None  # this and the next four as in the declaration
     unique_for: Duration | None
     expires: Duration | None
     retries: int | None
     result_ttl: Duration | None
-    front: bool
+    front: bool  # put the task at the head of its lane, now or when it is due; one `enqueue_many` keeps its order
 
 
 CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
@@ -46,9 +41,10 @@ CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
 
 @dataclass(frozen=True)
 class Call(Generic[R_co]):
-    """One call, by name: what `task.call(...)` returns, or made by hand as `rota.Call("resize", args=[7])`.
+    """A call by name: what `task.call(...)` returns, or made by hand, for example `rota.Call("resize", args=[7])`.
 
-    `R_co` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
+    `R_co` is the type that the task's function returns. The fields after `kwargs` are the options of the call, as
+    `using` takes them.
     """
 
     name: str
@@ -68,14 +64,15 @@ class Call(Generic[R_co]):
 
 @dataclass(frozen=True)
 class CallChain:
-    """Calls of which each is enqueued when the one before is done, in the step that ends it."""
+    """A chain of calls. Each call is enqueued in the transaction that ends the call before it as done."""
 
     calls: tuple[Call[Any], ...]
 
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them."""
+    """Calls and chains that run in any order, and a call that is enqueued once, in the transaction that ends the
+    last."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -84,22 +81,22 @@ class CallGroup:
 
 
 class MakesCalls(Protocol):
-    """A task, or one with options: what makes calls of arguments."""
+    """A task, or a task with options. Both make calls from arguments."""
 
     def call(self, *args: Any, **kwargs: Any) -> Call[Any]:
         """Return a call with these arguments."""
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:
-    """`Call(name, args, kwargs)`, in a third of its time: what is not given stays a default of the class."""
+    """Return `Call(name, args, kwargs)` in a third of the time: the other fields stay defaults of the class."""
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
 
 
 def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions) -> Call[Any] | None:
-    """What `enqueue` of a client was given, as a call; None for what may be a chain or a group. Raises TypeError for a
-    Call and more."""
+    """Return the call that the arguments of a client's `enqueue` describe, or None if `what` may be a chain or a group.
+    Raises TypeError if a Call is given together with arguments or options, or if `what` cannot be called."""
     if isinstance(what, Call):
         if args or kwargs or options:
             raise TypeError("a Call brings its arguments and options: give them where it is made")
@@ -114,14 +111,15 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
 
 
 def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
-    """What `enqueue_many` of a client was given. Raises TypeError for what is no more than one."""
+    """Return the argument of a client's `enqueue_many`. Raises TypeError if it is not iterable."""
     if not isinstance(calls, Iterable):
         raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
     return calls
 
 
 def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | CallChain, ...]:
-    """What a group was given, all of it. Raises TypeError for what is no member, or is no more than one."""
+    """Return all members of a group. Raises TypeError if one of them cannot be a member, or if `members` is not
+    iterable."""
     if not isinstance(members, Iterable):
         raise TypeError(f"a group takes many calls, as [resize.call(7), resize.call(8)], got {members!r}")
     found = tuple(members)
@@ -131,12 +129,12 @@ def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | Ca
 
 
 def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
-    """A call and what follows it."""
+    """Return a call and the calls that follow it."""
     return member.calls if isinstance(member, CallChain) else (member,)
 
 
 def check_member(member: Any, where: str) -> None:
-    """Raises TypeError for what can be no member of a group."""
+    """Raise TypeError if the object cannot be a member of a group."""
     if isinstance(member, CallGroup):
         raise TypeError(f"{where}: a group is no member of another: enqueue it in `then`, by a task of yours")
     if not isinstance(member, CallChain):
@@ -158,11 +156,11 @@ def _check_call(call: Any, where: str) -> None:
         raise TypeError(f"{where}: {why_no_call(call)}")
 
 
-# What is said of mistakes
+# Messages about mistakes
 
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
-    """What to say of options that no call has."""
+    """Return the message for options that no call has."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
@@ -170,7 +168,8 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
 
 
 def advice_on_options(name: str, words: Collection[str]) -> str:
-    """What to say of words that a task has no parameter for, and that are options of a call, here or elsewhere."""
+    """Return the advice for keyword arguments that the task does not have, but that are options of a call, in Rota or
+    in another library."""
     meant = next((word for word in sorted(words) if word in CALL_OPTIONS or word in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""
@@ -180,7 +179,7 @@ def advice_on_options(name: str, words: Collection[str]) -> str:
 
 
 def why_no_call(thing: Any) -> str:
-    """What to say of a thing that was to be enqueued and is no Call."""
+    """Return the message for an object that was to be enqueued and is not a Call."""
     name = getattr(thing, "__name__", "resize")
     if isinstance(thing, str):
         return f'a name alone is no call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
@@ -205,7 +204,7 @@ def task_of_method(thing: Any) -> str:
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:
-    """What to say of arguments that stand beside what is to be enqueued."""
+    """Return the message for positional arguments given beside the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
         return f"the task's arguments stand in a list: write .enqueue({what!r}, args=[{shown}])"

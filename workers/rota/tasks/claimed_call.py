@@ -1,16 +1,18 @@
-"""From a claimed body to a call that may be made, or the reason why it never can: what workers and consumers share.
+"""From a claimed body to a call that can be made, or the reason why it can never be made. Workers and consumers share
+this.
 
-Before some starts Redis is asked whether the task's rate lets it start, and told that a task has begun that may be
-started once at most. The steps are given one by one, so that a loop that blocks and one that must not take the same.
+Before some starts the owner queries Redis: whether the rate of the task permits the start, and to mark a task that may
+be started at most once. The steps are yielded one by one, so that a blocking loop and an asyncio loop can take the same
+steps.
 
-1. The script grants a start, or has taken the task out of its owner's hands. A start a few milliseconds ahead is
-   granted too, and waited for.
-2. The script marks an entry that may be started once at most, if the owner still holds it. Killed from here on, the
-   task is dead.
-3. Without an answer nothing is started. The owner still holds the entry, and whatever it does with it next, Redis
-   tells it how the entry stands now: to ask again finds the mark. A start that was granted and not heard of is lost, so
-   there are never more than the rate allows.
-4. An answer may have been long in coming, so the owner checks once more whether it may start anything.
+1. The script grants a start, or takes the task away from its owner. It also grants a start that is a few milliseconds
+   ahead; the owner waits until then.
+2. The script marks an entry that may be started at most once, if the owner still holds it. If the owner is killed from
+   here on, the task is dead.
+3. If no reply arrives, nothing is started. The owner still holds the entry, and its next call returns the entry's
+   current form, so a repeated request finds the mark. A start that was granted in a lost reply is lost, so there are
+   never more starts than the rate permits.
+4. The reply may have been slow, so the owner checks again whether it may start anything.
 """
 
 import math
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
-_MAY_END: Final = (ThrottleWord.START, ThrottleWord.LATE)  # in the hands of its owner: by its run, or without
+_MAY_END: Final = (ThrottleWord.START, ThrottleWord.LATE)  # the owner still holds the task and ends it, run or not
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
     "the name"
@@ -47,23 +49,19 @@ _UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallTerms:
-    """What is the same for all calls of a task, unless one was enqueued with options of its own. `limit_ns`: the time
-    limit in nanoseconds, and `soft_limit_ns` the soft one, 0 for none. `ran_by`: for the account of its run, empty when
-    its end is not to be remembered. `verdicts`: what was decided of this task for its master, by failures.
-    `asks_first`: whether Redis is to be asked before its start. `are_plain`: whether there is nothing to be seen to at
-    its start, as it has the fleet's time limit and no other."""
+    """The settings that are the same for all calls of a task, unless a call was enqueued with options of its own."""
 
     options: TaskOptions
-    limit_ns: int
-    soft_limit_ns: int
-    ran_by: bytes
-    verdicts: dict[int, int]
-    asks_first: bool
-    are_plain: bool
+    limit_ns: int  # time limit in nanoseconds
+    soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
+    ran_by: bytes  # for the account of the run; empty if the end of the task is not to be remembered
+    verdicts: dict[int, int]  # decisions made for the master about this task, by number of failures
+    asks_first: bool  # whether Redis must be queried before the start
+    are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit
 
 
 class Runnable(NamedTuple):
-    """A call that can be made. `extra`: what its body has besides."""
+    """A call that can be made. `extra` holds the extra fields of its body."""
 
     task: AnyTask
     args: tuple[Any, ...]
@@ -73,16 +71,16 @@ class Runnable(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The task's name."""
+        """The name of the task."""
         return self.task.name
 
 
-_runnable: Final = partial(tuple.__new__, Runnable)  # as entries are made
+_runnable: Final = partial(tuple.__new__, Runnable)  # made like entries, because it is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A body that can never be called. `name` is fit for a metric's label."""
+    """A body that can never be called. `name` can be used as the label of a metric."""
 
     fault: NotRunnable
     error: str
@@ -90,7 +88,7 @@ class Unfit:
 
 
 class TaskTerms(Protocol):
-    """What the settings of a worker say of the tasks it runs."""
+    """The settings of a worker that concern the tasks it runs."""
 
     @property
     def max_payload_kb(self) -> int: ...
@@ -102,7 +100,7 @@ class TaskTerms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DefaultTerms:
-    """Settings of a process without a configuration: the defaults. `max_payload_kb`: 0 for any size."""
+    """The settings of a process without a configuration: the defaults. A `max_payload_kb` of 0 means any size."""
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
@@ -110,13 +108,13 @@ class DefaultTerms:
 
 
 class KnownTasks(Protocol):
-    """The tasks that a process can call, by name: usually a registry."""
+    """The tasks that a process can call, by name. Usually this is a registry."""
 
     def get(self, name: str) -> AnyTask | None: ...
 
 
 class Preparer:
-    """Makes calls of bodies, for the tasks and the settings of one process."""
+    """Turns bodies into calls, based on the tasks and the settings of one process."""
 
     def __init__(self, tasks: KnownTasks, settings: TaskTerms) -> None:
         self._tasks = tasks
@@ -127,7 +125,8 @@ class Preparer:
         self._verdicts: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
-        """Decode a body, find its task, fit its arguments, and work out its options. Never raises for its sake."""
+        """Decode a body, find its task, bind its arguments and determine its options. Never raises because of the
+        body."""
         name = UNKNOWN_TASK
         try:
             body = decode_body(raw, self._most_bytes)
@@ -145,17 +144,18 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, str(error))
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), name)
-        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a process
+        except Exception as error:  # noqa: BLE001 - the task boundary: an unforeseen body must not end the process
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
     def _terms(self, task: AnyTask, enqueued: dict[str, Any]) -> CallTerms:
-        """Work them out; without a time limit of its own a task has the fleet's."""
+        """Determine the settings of a task. A task without a time limit of its own has the fleet's."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
-        # Task, operator and fleet each choose a limit: a soft one that comes out no shorter than the hard one never
-        # passes.
+        # The task, the operator and the fleet each choose a limit. A soft limit that is not shorter than the hard one
+        # would
+        # never pass.
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
         who = ran_by(self._pid, task.name) if options.remember else b""
@@ -171,40 +171,40 @@ class Preparer:
         return terms
 
     def _verdicts_of(self, name: str, retries: int) -> dict[int, int]:
-        # Any producer may ask for any number of retries.
+        # A producer may request any number of retries, so the number of these dictionaries is limited.
         if len(self._verdicts) >= _MOST_REMEMBERED:
             self._verdicts.clear()
         return self._verdicts.setdefault((name, retries), {})
 
 
 class MayStart(NamedTuple):
-    """Whether a task is to be started: its entry as it is now, None when it is not; and why."""
+    """Whether a task is to be started, and why."""
 
-    entry: Entry | None
+    entry: Entry | None  # the entry as it is now; None if the task must not be started
     word: ThrottleWord
 
     @property
     def refusal(self) -> Literal[ThrottleWord.THROTTLED] | None:
-        """THROTTLED when the task's rate did not let it start: its owner has it no more. Else None: still held."""
+        """THROTTLED if the task's rate did not permit the start, so that its owner lost it. Else None: the owner still
+        holds it."""
         return ThrottleWord.THROTTLED if self.word is ThrottleWord.THROTTLED else None
 
 
 Steps = Generator[Command[Any] | float, Any, MayStart]
-"""Gives commands to be run, and is sent the answer to each, None for no answer; and seconds to be waited."""
+"""Yields commands to run, and is sent the reply to each, or None if there was none. Also yields seconds to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSteps:
-    """The steps to the starts of tasks that `owner` holds. `may_start`: whether the owner may still start anything.
-    `throttled` is called with the queue and the name of each task that may not start yet."""
+    """The steps to the starts of tasks that `owner` holds."""
 
     owner: str
     store: Store
-    may_start: Callable[[], bool]
-    throttled: Callable[[str, str], None]
+    may_start: Callable[[], bool]  # whether the owner may still start anything
+    throttled: Callable[[str, str], None]  # called with queue and name of each task that may not start yet
 
     def steps(self, entry: Entry, ready: Runnable) -> Steps:
-        """Give the steps to the start of a call whose terms say that Redis is asked first."""
+        """Yield the steps to the start of a call whose settings require a query to Redis first."""
         options, word = ready.terms.options, ThrottleWord.START
         if options.rate is not None:
             word = yield from self._throttle(entry, ready)
@@ -229,7 +229,7 @@ class StartSteps:
 
 
 def take_steps(steps: Steps, take: Callable[[Command[Any] | float], Any]) -> MayStart:
-    """Take the steps to a start, each by a call that blocks. Raises what that raises."""
+    """Take the steps to a start, each with a blocking call of `take`. Raises the errors of `take`."""
     answer = None
     try:
         while True:

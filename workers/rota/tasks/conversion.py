@@ -1,6 +1,6 @@
-"""From values of Python's types to JSON and back, by an annotation. Only what is annotated with such a type loads this.
+"""Conversion of Python values to JSON and back, based on an annotation. Loaded only if an annotation needs it.
 
-A value is dumped, loaded again as the worker will, and compared: what would not arrive as it was given is refused.
+A value is dumped, loaded again as the worker will load it, and compared. A value that would arrive changed is rejected.
 """
 
 import dataclasses
@@ -18,25 +18,25 @@ from rota.protocol.body import encode_json
 from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
-_PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # of a fault that msgspec finds
+_PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # an error that msgspec reports
 _NAIVE: Final = (
     "is a datetime without a time zone, which is another time on another node: pass an aware one, as datetime.now(UTC)"
 )
 
 
 class Converter:
-    """Converts what one annotation stands for."""
+    """Converts values of one annotation."""
 
     def __init__(self, annotation: Any) -> None:
-        """Raises TypeError for an annotation under which it cannot be told what a value is."""
+        """Raises TypeError if JSON would not show which type of this annotation a value has."""
         msgspec.json.Decoder(annotation)
         self._annotation = annotation
 
     def dump(self, value: Any) -> Any:
-        """The value as JSON has it. Raises Misfit when it would not arrive as it is given."""
+        """Return the value as JSON has it. Raises Misfit if it would arrive changed."""
         try:
             dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
-            wire = json.loads(json.dumps(dumped))  # a tuple in it is a list from here on, as for the worker
+            wire = json.loads(json.dumps(dumped))  # a tuple in it becomes a list here, as it does for the worker
         except Exception as error:
             raise Misfit("", f"cannot be written as JSON: {error_line(error)}") from error
         arrives = self._read(wire)
@@ -45,7 +45,7 @@ class Converter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """The value that JSON stands for. Raises Misfit."""
+        """Return the value that JSON represents. Raises Misfit if it does not fit the annotation."""
         value = self._read(wire)
         for path, fault in _differences("", value, value):
             raise Misfit(path, fault)
@@ -56,22 +56,22 @@ class Converter:
             return msgspec.convert(wire, self._annotation, str_keys=True, dec_hook=_load_other)
         except msgspec.ValidationError as error:
             raise _misfit_of(error) from error
-        except Exception as error:  # what a class of the application's says of values that it does not take
+        except Exception as error:  # raised by a class of the application for a value that it does not accept
             raise Misfit("", f"is refused: {error_line(error)}") from error
 
 
 class PydanticConverter:
-    """Converts as pydantic does, under `pydantic=True`: by its rules, so that "7" is an int unless it is told to be
-    strict."""
+    """Converts values by the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is an int unless the
+    annotation is strict."""
 
     def __init__(self, annotation: Any) -> None:
-        """Raises pydantic's errors for an annotation it has no schema for."""
-        from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, and a quarter of a second
+        """Raises pydantic's errors if it has no schema for the annotation."""
+        from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, which takes a quarter of a second to import
 
         self._adapter = TypeAdapter[Any](annotation)
 
     def dump(self, value: Any) -> Any:
-        """The value as JSON has it. Raises Misfit when pydantic refuses it, or would make another of it on arrival."""
+        """Return the value as JSON has it. Raises Misfit if pydantic rejects it, or if it would arrive changed."""
         try:
             checked = self._adapter.validate_python(value)
             wire = self._adapter.dump_python(checked, mode="json", by_alias=True, round_trip=True)
@@ -83,7 +83,7 @@ class PydanticConverter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """The value that JSON stands for. Raises Misfit."""
+        """Return the value that JSON represents. Raises Misfit if pydantic rejects it."""
         try:
             return self._adapter.validate_json(encode_json(wire))
         except Exception as error:
@@ -91,7 +91,7 @@ class PydanticConverter:
 
 
 def ordered(value: Any) -> Any:
-    """A value as JSON has it, the same for equal ones: sets are sorted."""
+    """Return a value as JSON has it, the same for equal values: sets are sorted."""
     return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_for_order)
 
 
@@ -104,7 +104,7 @@ def _misfit_of(error: Exception) -> Misfit:
 
 
 def _first_of_pydantic(error: Exception) -> tuple[str, str]:
-    # Its own text has a line for each fault, the values that were given, and an address on the web.
+    # pydantic's own message has a line for each fault, the values that were given, and a web address.
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return "", error_line(error)
@@ -116,7 +116,7 @@ def _first_of_pydantic(error: Exception) -> tuple[str, str]:
 def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, datetime):  # a subclass, as stand-ins of tests are
+    if isinstance(value, datetime):  # a subclass, for example of a library that fakes the time in tests
         return value.isoformat()
     for kind in (str, int, float):
         if isinstance(value, kind):
@@ -147,7 +147,7 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Where what arrives is not what was given, and what is never to arrive."""
+    """Yield where the value that arrives differs from the one given, and where a value must not be sent at all."""
     parts, others = _parts(given), _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
         yield path, f"is of type {_named(given)}, and would arrive as {_named(arrives)}"
@@ -173,7 +173,7 @@ def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """What a value is made of, each part with the step that leads to it; None for one that is whole."""
+    """Return the parts of a value, each with the step that leads to it, or None if the value has no parts."""
     if isinstance(value, (list, tuple)):
         return [(f"[{number}]", part) for number, part in enumerate(value)]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What `@rota.task` is given: why it cannot be a task, the signature it has, and how its options are shown. Pure."""
+"""Checks of what `@rota.task` is applied to, and the signature that `help` shows of its options. No I/O."""
 
 import dataclasses
 import inspect
@@ -20,7 +20,8 @@ _NO_OBJECT: Final = (
 
 
 def why_no_task(given: Any, name: Any) -> str:
-    """Why this cannot be a task, and what to write instead; "" when it can. `name`: what `name=` says."""
+    """Return why the object cannot be a task and what to write instead, or "" if it can; `name` is the value of
+    `name=`."""
     match given:
         case str():
             return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
@@ -61,7 +62,7 @@ def _takes_an_object(function: FunctionType) -> bool:
 
 
 def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str:
-    """What is wrong with the key for a function of this signature, "" when nothing is."""
+    """Return what is wrong with a rate key for a function of this signature, or "" if nothing is."""
     if not rate_key or signature is None:
         return ""
     known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
@@ -73,8 +74,8 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
 
 
 def showing(options: type, defaults: Any) -> Callable[[F], F]:
-    """Have `help` show the `**options` of a function one by one: their types as a TypedDict has them, and the defaults
-    that a dataclass has."""
+    """Return a decorator that makes `help` show the `**options` of a function one by one, with the types of the
+    TypedDict `options` and the defaults of the dataclass `defaults`."""
 
     def show(function: F) -> F:
         own = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""Which server, namespace and limits the tasks of this process go to: the settings, and their defaults."""
+"""The settings of clients: the server, the namespace and the limits for the tasks of this process, with defaults."""
 
 import errno
 import os
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_NAMESPACE: Final = "rota"
-DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"  # of a fleet, and of clients that find its configuration file
+DEFAULT_REDIS_URL: Final = "redis://127.0.0.1:6379/0"  # for fleets, and for clients that read their configuration file
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
 DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 DEFAULT_DURABILITY: Final = "none"
 DEFAULT_LEASE_SECONDS: Final = 30.0
-DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # of a fleet
+DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # for fleets
 
 
 MOST_FILE_BYTES: Final = 1 << 20
@@ -62,7 +62,7 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 
 
 class ClientSettings(NamedTuple):
-    """What a client is made from; None where a source does not say."""
+    """The settings that a client is made from. None: this source does not set the value."""
 
     redis_url: str | None = None
     namespace: str | None = None
@@ -72,9 +72,9 @@ class ClientSettings(NamedTuple):
     redis_tls_ca: str | None = None
     redis_tls_cert: str | None = None
     redis_tls_key: str | None = None
-    redis: Any = None  # a Redis client of the application, that blocks
-    async_redis: Any = None  # likewise, of asyncio
-    redis_credentials: Any = None  # what gives user and password for the URL
+    redis: Any = None  # the application's own blocking Redis client
+    async_redis: Any = None  # the application's own asyncio Redis client
+    redis_credentials: Any = None  # supplies user and password for the URL
 
     @property
     def has_redis(self) -> bool:
@@ -90,11 +90,14 @@ class ClientSettings(NamedTuple):
 
     @property
     def _speaks_tls(self) -> bool:
-        return str(self.redis_url).lower().startswith("rediss")  # what is no text is refused later
+        return str(self.redis_url).lower().startswith("rediss")  # a value that is not a text is rejected later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """Return these, and the other's where these say nothing: of the other's server nothing where these name one,
-        except files for TLS if these have a URL with TLS, and what gives user and password."""
+        """Return these settings, completed with the other's.
+
+        If these name a server, nothing of the other's server is used, except TLS files if these have a URL with TLS,
+        and the source of user and password.
+        """
         if self.redis_url:
             other = other._replace(redis=None, async_redis=None)
         if self.has_redis:
@@ -105,11 +108,11 @@ class ClientSettings(NamedTuple):
 
 
 class OwnFleet:
-    """The fleet that this process is a worker of. Its settings are empty in any other process."""
+    """The fleet that this process works for, if it is a worker. Its settings are empty in any other process."""
 
     def __init__(self) -> None:
         self.settings = ClientSettings()
 
 
 own_fleet: Final = OwnFleet()
-"""A worker sets it before any user code runs, so that tasks that enqueue tasks reach their own fleet."""
+"""A worker sets its settings before any user code runs, so that tasks that enqueue tasks reach their own fleet."""

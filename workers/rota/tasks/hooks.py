@@ -1,7 +1,7 @@
-"""The application's own code around the attempts of its tasks, and the running task as the code inside it sees it.
+"""Hooks, which run the application's code around the attempts of its tasks, and the current task.
 
-Hooks are kept in the order of their declaration. Declaring a function of the same module and qualified name
-again replaces it, as reloading a module does.
+Hooks run in the order of their declaration. A function replaces an earlier hook with the same module and qualified
+name, for example when a module is reloaded.
 """
 
 import inspect
@@ -20,10 +20,14 @@ from rota.foreign_names import KnowsForeignNames
 class CurrentTask(KnowsForeignNames, place="current task"):
     """One attempt of a task, while it runs.
 
-    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `attempt` counts from 1; `crashes` are the
-    attempts that ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started.
-    `deadline`: when the time limit ends the attempt, None without one. `carried`: texts that came along with the task
-    besides its arguments, as `traceparent`. `trace_id`: what the attempt's line of the log is to say as such.
+    * `kind`: immediate, delayed, retry, periodic, throttled or recovered.
+    * `attempt`: the number of the attempt, from 1.
+    * `crashes`: the number of attempts that ended because their worker died.
+    * `due_at`: when the task was due, by Redis time.
+    * `lag_seconds`: how late this attempt started.
+    * `deadline`: when the time limit ends the attempt; None without a time limit.
+    * `carried`: texts that came with the task besides its arguments, for example `traceparent`.
+    * `trace_id`: the trace id for the log line of this attempt; the application may set it.
     """
 
     id: str
@@ -43,19 +47,22 @@ class CurrentTask(KnowsForeignNames, place="current task"):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody cancelled the task: for code that asks, where `rota.Cancelled` cannot be raised."""
+        """Whether the task was cancelled: for code that has to check, because `rota.Cancelled` cannot be raised
+        there."""
         return self.ask_cancelled is not None and self.ask_cancelled()
 
     def beat(self) -> None:
-        """Say that the task makes progress: its time limits begin anew, and `deadline` moves with them."""
+        """Report that the task makes progress: its time limits start again, and `deadline` moves with them."""
         if self.extend is not None:
             self.deadline = self.extend()
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the task is: shown by `status`, the command line and the status page a second later. As often as
-        you like, from any thread: it is a few microseconds in this process's memory. The note may have 100 bytes.
+        """Report how far the task is. The command line, the status page and `status` show it about a second later.
 
-        Raises ValueError for what is no number from 0 on.
+        Call it as often as you like and from any thread: it takes a few microseconds and only writes to memory. The
+        note may have 100 bytes.
+
+        Raises ValueError if a number is not from 0 to 9e15.
         """
         if self.report is not None:
             self.report(done, total, note)
@@ -65,7 +72,8 @@ _running: ContextVar[Callable[[], CurrentTask]] = ContextVar("rota_current_task"
 
 
 def current_task() -> CurrentTask:
-    """The task this code runs in. Raises NoCurrentTask outside one, and in threads a task starts by itself."""
+    """Return the task in which this code runs. Raises NoCurrentTask outside a task, and in threads that a task
+    started."""
     try:
         return _running.get()()
     except LookupError:
@@ -75,20 +83,21 @@ def current_task() -> CurrentTask:
         ) from None
 
 
-# Round each attempt: from `set_running`, which takes what returns the task and gives back a token, to `reset_running`,
-# which takes the token, that task is the current one. No context manager, whose two methods cost three times as much.
+# The worker calls these around each attempt. `set_running` takes a function that returns the task, and returns a token;
+# `reset_running` takes the token. A context manager would cost three times as much for its two method calls.
 set_running: Final = _running.set
 reset_running: Final = _running.reset
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """How an attempt failed, and what follows.
+    """The failure of an attempt, and what follows.
 
-    `reason`: `failed` when there is another attempt, else why the task is dead: `retries`, `dead_on`, `not_retried`,
-    `asked`, `backoff`, or that it could not be run: `garbage`, `unknown_task`, `arguments`, `options`. `error`: what
-    was wrong, in a line. `exception`: what the task raised, None when it could not be run. `retry_in_seconds`: when
-    the next attempt is due, None when the task is dead.
+    * `reason`: `failed` if there is another attempt, else why the task is dead: `retries`, `dead_on`, `not_retried`,
+      `asked` or `backoff`; or why it could not be run: `garbage`, `unknown_task`, `arguments` or `options`.
+    * `error`: the error in one line.
+    * `exception`: the exception that the task raised; None if the task could not be run.
+    * `retry_in_seconds`: when the next attempt is due; None if the task is dead.
     """
 
     reason: str
@@ -128,8 +137,8 @@ class Hooks:
     def wrapped(self, task: CurrentTask) -> Iterator[None]:
         """Run the block inside every `around_task` hook, the first declared outermost.
 
-        An exception of the block is raised in the hooks at their `yield`; one that a hook does not raise
-        again ends there. Raises RuntimeError when a hook does not yield exactly once.
+        An exception of the block is raised in the hooks at their `yield`. A hook that does not raise it again ends it.
+        Raises RuntimeError if a hook does not yield exactly once.
         """
         with ExitStack() as stack:
             for hook in self.around:
@@ -141,17 +150,17 @@ default_hooks = Hooks()
 
 
 def on_worker_start(function: AnyWorkerHook) -> AnyWorkerHook:
-    """Call the function in each worker after the fork, before its first claim: open connections here."""
+    """Call the function in each worker after the fork, before its first claim: the place to open connections."""
     return _add_plain(default_hooks.worker_start, function, ())
 
 
 def on_worker_stop(function: AnyWorkerHook) -> AnyWorkerHook:
-    """Call the function in each worker that leaves in order, after its last task."""
+    """Call the function in each worker that shuts down in order, after its last task."""
     return _add_plain(default_hooks.worker_stop, function, ())
 
 
 def around_task(function: AnyAroundHook) -> AnyAroundHook:
-    """Wrap each attempt in the generator function: it takes the CurrentTask and yields once."""
+    """Run the generator function around each attempt. It takes the CurrentTask and yields once."""
     if not inspect.isgeneratorfunction(function):
         raise TypeError(f"@rota.around_task takes a generator function that yields once, got {function!r}")
     _require_takes(function, ("task",))
@@ -159,10 +168,11 @@ def around_task(function: AnyAroundHook) -> AnyAroundHook:
 
 
 def on_failure(function: AnyFailureHook) -> AnyFailureHook:
-    """Call the function with the CurrentTask and an AttemptFailure after each attempt that failed, whether the task is
-    tried again or dead: the place for an error tracker. `raise rota.Retry` alone is no failure.
+    """Call the function with the CurrentTask and an AttemptFailure after each failed attempt, whether the task is
+    retried or dead. Use it for an error tracker. `raise rota.Retry` alone does not count as a failure here.
 
-    Attempts that end with their worker, as by a crash or the hard time limit, call nothing: task events tell of them.
+    Attempts that end because their worker died, for example by a crash or the hard time limit, do not call it. Task
+    events report them.
     """
     return _add_plain(default_hooks.failure, function, ("task", "failure"))
 
@@ -170,13 +180,13 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    Deaths that no worker sees (the last crash, the last lost lease) call nothing.
+    It is not called if no worker is there at the death, as after the last crash or the last lost lease.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
 
 def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> AnyHook:
-    # To call a coroutine function or a generator only makes an object that nobody would drive.
+    # Calling a coroutine function or a generator function would only make an object and run nothing.
     runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if runs_nothing or not inspect.isroutine(function):
         raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
@@ -187,7 +197,7 @@ def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> Any
 def _require_takes(function: Callable[..., Any], given: Sequence[str]) -> None:
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some functions written in C tell nothing of their parameters
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         signature.bind(*given)
@@ -204,6 +214,6 @@ def _add(hooks: list[Any], function: AnyHook) -> AnyHook:
 
 
 def _place(function: Callable[..., Any]) -> object:
-    # Lambdas of one function share a qualified name: these stand for themselves.
+    # Lambdas in one function share a qualified name, so a lambda is identified by itself.
     name = function.__qualname__
     return function if name.endswith("<lambda>") else (function.__module__, name)

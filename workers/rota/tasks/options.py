@@ -1,4 +1,4 @@
-"""The options of a task: every default, once, and what overrides them in which order; rates as people write them."""
+"""The options of a task: their defaults, their checks, and the order in which they override one another. Also rates."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ _MICROSECONDS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 class Rate(NamedTuple):
-    """`interval_us` microseconds from one start to the next, `burst` starts at once after a pause."""
+    """A rate: `interval_us` microseconds from one start to the next, and up to `burst` starts at once after a pause."""
 
     interval_us: int
     burst: int
@@ -34,10 +34,10 @@ NO_RATE: Final = Rate(0, 1)
 
 
 def parse_rate(text: str) -> Rate:
-    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError saying what is expected.
+    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError, with the expected form, if the text has another form.
 
-    Starts are spread evenly; a tenth of a second's worth may come at once, so that "5000/s" can be
-    served in batches while no window of a second sees more than a tenth too many.
+    Starts are spread evenly. The starts of a tenth of a second may come at once, so that "5000/s" can be served in
+    batches while no window of one second has more than a tenth too many.
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):
@@ -48,7 +48,8 @@ def parse_rate(text: str) -> Rate:
 
 
 def check_rate(value: object, what: str = "rate") -> Rate | None:
-    """A rate as `@rota.task` takes it; None for none. Raises TypeError or ValueError."""
+    """Return a rate as `@rota.task` takes it, or None for no rate. Raises TypeError or ValueError if it is not
+    valid."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -60,7 +61,8 @@ def check_rate(value: object, what: str = "rate") -> Rate | None:
 
 
 def check_rate_key(value: object, what: str = "rate_key") -> str:
-    """A text with names of parameters in braces, and nothing else in those. Raises TypeError or ValueError."""
+    """Return a rate key: a text with names of parameters in braces. Raises TypeError or ValueError if it is not
+    valid."""
     if not isinstance(value, str):
         raise TypeError(f'{what} must be a text such as "{{account}}", got {value!r}')
     try:
@@ -77,17 +79,17 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
 
 
 def parameters_in(rate_key: str) -> list[str]:
-    """The names in braces."""
+    """Return the names in braces."""
     return [name for _, name, _, _ in Formatter().parse(rate_key) if name is not None]
 
 
 def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
-    """The value whose starts are counted, of arguments by their names."""
+    """Return the rate key filled with arguments, given by name. Starts are counted for each such value."""
     return rate_key.format_map(arguments)
 
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
-"""What the `options` of a body may say."""
+"""The options that the `options` of a body may have."""
 _NAMED_OPTIONS: Final = 5
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
@@ -96,7 +98,7 @@ Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class ScheduleArguments(TypedDict, total=False):
-    """Those arguments of `@rota.task` that have a task enqueued periodically."""
+    """The arguments of `@rota.task` that make a task periodic."""
 
     cron: str
     timezone: str
@@ -132,7 +134,7 @@ _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
 
 
 def check_retries(value: object, what: str = "retries") -> int:
-    """A number of retries. Raises TypeError or ValueError."""
+    """Return a valid number of retries. Raises TypeError or ValueError if it is not valid."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be a whole number, got {value!r}")
     if value < 0:
@@ -150,7 +152,7 @@ def _crash_limit(value: object, what: str) -> int | None:
 
 
 def check_queue(value: str, what: str = "queue") -> str:
-    """A queue's name. Raises InvalidName."""
+    """Return a valid queue name. Raises InvalidName if it is not valid."""
     fault = fault_in_queue_name(value) if isinstance(value, str) else f"{what} must be a string, got {value!r}"
     if fault:
         raise InvalidName(fault)
@@ -158,7 +160,8 @@ def check_queue(value: str, what: str = "queue") -> str:
 
 
 def require_name(what: str, text: str) -> str:
-    """A task's name, an id or a namespace; `what` is the word for it. Raises InvalidName."""
+    """Return a valid name of a task, an id or a namespace; `what` is its kind for the message. Raises InvalidName if
+    the name is not valid."""
     fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
     if fault:
         raise InvalidName(fault)
@@ -166,7 +169,8 @@ def require_name(what: str, text: str) -> str:
 
 
 def check_unique(value: object, what: str = "unique") -> Unique:
-    """True, False, or a callable making the key from the task's arguments. Raises TypeError."""
+    """Return True, False, or a callable that makes the key from the task's arguments. Raises TypeError for anything
+    else."""
     if isinstance(value, bool) or callable(value):
         return value
     raise TypeError(f"{what} must be True, False or a callable that makes the key, got {value!r}")
@@ -179,7 +183,7 @@ def _backoff(value: object, what: str) -> Backoff:
 
 
 def check_boolean(value: object, what: str) -> bool:
-    """True or False. Raises TypeError."""
+    """Return True or False. Raises TypeError for anything else."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, got {value!r}")
     return value
@@ -206,43 +210,99 @@ def _optional_duration(value: Any, what: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """Options as declared, each with the function that checks it. Durations in seconds.
+    """The options of a task, each with the function that checks it. Durations are in seconds.
 
-    `retries` 10 means 11 attempts. `backoff`: see `retry`. `crash_limit`: a task that has killed its worker so often is
-    dead; with 0 it is started once at most: if that start does not end it is dead. `time_limit` kills an attempt that
-    runs longer. None is the fleet's in both (`restarts.crash_limit` and `limits.time_limit_seconds` of its
-    configuration, 3 and 3600 unless it says otherwise).
-    `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
-    `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
-    arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
-    `remember`: whether the fleet remembers how it ended. `rate`: how often it may start over the whole fleet, or with
-    `rate_key`, how often for each value that this makes of its arguments; None for no such limit. `pydantic`: whether
-    pydantic checks and converts all its arguments and its result.
+    Where None means "as the fleet is configured", the configuration has `restarts.crash_limit` (default 3) and
+    `limits.time_limit_seconds` (default 3600).
     """
 
+    # The queue that the task is enqueued on, unless a call gives another one.
+    # Default: "default".
     queue: Annotated[str, check_queue] = "default"
+
+    # How often a failed task is retried; with 10 there are at most 11 attempts.
+    # Then the task is set aside as dead. Crashes are counted separately.
+    # Default: 10 retries.
     retries: Annotated[int, check_retries] = 10
+
+    # How the delay before a retry grows with the number of failures n: "exponential" is `base * 2 ** (n - 1)`, "linear"
+    # is `base * n`, and a function takes n and returns a duration.
+    # A function that fails or returns no duration makes the task dead.
+    # Default: "exponential".
     backoff: Annotated[Backoff, _backoff] = "exponential"
+
+    # The delay from which `backoff` starts. A backoff function does not use it.
+    # Default: 2 seconds.
     base: Annotated[float, not_negative_seconds] = 2.0
+
+    # The longest delay before a retry. It does not limit the delay of `rota.Retry`.
+    # Default: 3600 seconds.
     max_delay: Annotated[float, not_negative_seconds] = 3600.0
+
+    # Whether the delay is multiplied by a random number from 0 to 1, so that tasks that failed together do not all come
+    # back together.
+    # A delay from a backoff function or from `rota.Retry` is used as it is.
+    # Default: True.
     jitter: Annotated[bool, check_boolean] = True
+
+    # The exceptions that are retried. The task is dead at once if it raises another one.
+    # Default: every Exception.
     retry_on: Annotated[tuple[type[BaseException], ...], _exceptions] = (Exception,)
+
+    # The exceptions that are not retried, even if `retry_on` has them: the task is dead at once.
+    # Default: none.
     dead_on: Annotated[tuple[type[BaseException], ...], _exceptions] = ()
+
+    # After how many crashes of its worker the task is dead, for example by running out of memory.
+    # With 0 the task is started at most once: if that start does not end it, it is dead.
+    # Default: None, as the fleet is configured.
     crash_limit: Annotated[int | None, _crash_limit] = None
+
+    # The time after which the worker of an attempt is killed.
+    # Default: None, as the fleet is configured.
     time_limit: Annotated[float | None, _optional_duration] = None
+
+    # The time after which TimeLimit is raised in an attempt. It has no effect unless it is shorter than the time limit.
+    # Default: None, no soft limit.
     soft_time_limit: Annotated[float | None, _optional_duration] = None
+
+    # How late the task may start after it was due. If it would start later, it ends as expired without being started.
+    # Default: None, it never expires.
     expires: Annotated[float | None, _optional_duration] = None
+
+    # Whether only one live task may exist with these arguments, or with the key that a function makes of them.
+    # A second one is not enqueued, and its handle has `duplicate` set.
+    # Default: False.
     unique: Annotated[Unique, check_unique] = False
+
+    # The longest time that the unique key is held, counted from the enqueue. It is free earlier if the task ends.
+    # Default: None, until the task has ended.
     unique_for: Annotated[float | None, _optional_duration] = None
+
+    # How long the value that the function returns is kept.
+    # Default: 0, it is not kept.
     result_ttl: Annotated[float, not_negative_seconds] = 0.0
+
+    # Whether the fleet remembers how the task ended, so that `rota.status` can report it.
+    # Default: True.
     remember: Annotated[bool, check_boolean] = True
+
+    # How often the task may start over the whole fleet, for example "100/m". A task that may not start yet is delayed.
+    # Default: None, no such limit.
     rate: Annotated[Rate | None, check_rate] = None
+
+    # What the rate is counted for: each value of this text, with the task's arguments filled in, for example
+    # "{account}".
+    # Default: "", the whole task.
     rate_key: Annotated[str, check_rate_key] = ""
+
+    # Whether pydantic checks and converts all arguments and the result.
+    # Default: False, only those whose annotations need it are converted.
     pydantic: Annotated[bool, check_boolean] = False
 
     @property
     def is_started_once(self) -> bool:
-        """Whether it may be started once at most, as long as no start of it has ended."""
+        """Whether the task may be started at most once: no start after one that has not ended."""
         return self.crash_limit == 0
 
 
@@ -250,10 +310,10 @@ _CHECKS: Final = {name: kind.__metadata__[0] for name, kind in TaskOptions.__ann
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
-    """Check what a decorator was given and fill in the defaults; what makes the task periodic is left to
-    `rota.tasks.periodic`.
+    """Check the arguments of the decorator and fill in the defaults. `rota.tasks.periodic` checks those of schedules.
 
-    Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
+    Raises InvalidName if the queue's name is not valid, and TypeError or ValueError, with the option's name, for the
+    rest.
     """
     if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
         raise TypeError(
@@ -274,9 +334,10 @@ def check_options(given: TaskArguments) -> TaskOptions:
 def effective_options(
     options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
 ) -> TaskOptions:
-    """Options in force for one task: declared < the operator's `[tasks.NAME]` < those it was enqueued with.
+    """Return the options in force for one task: its declaration, overridden by the operator's `[tasks.NAME]`,
+    overridden by the options it was enqueued with.
 
-    `enqueued` comes from the body, so from any producer: what is of a wrong type counts as not given.
+    `enqueued` comes from a body that any program may have written, so a value of a wrong type counts as not given.
     """
     changes: dict[str, Any] = {}
     if override is not None:
@@ -292,7 +353,8 @@ def effective_options(
 
 
 def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Say which options of a body nobody knows, or None: one that was misspelt must not pass for the default."""
+    """Return which options of a body are unknown, or None if there are none. A misspelt option must not pass for the
+    default."""
     unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
     if not unknown:
         return None

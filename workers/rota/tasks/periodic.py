@@ -1,7 +1,7 @@
-"""When a task is enqueued periodically, as callers write it: `rota.Cron` and `rota.Every`, and the arguments `cron`,
-`every` and `schedules` of `@rota.task`. Each makes a Schedule, which everything else works with.
+"""Periodic tasks as callers declare them: `rota.Cron`, `rota.Every`, and the arguments `cron`, `every` and `schedules`
+of `@rota.task`. Each makes a Schedule, which all other code works with.
 
-Only an application that declares something periodic loads this module, with what reads cron expressions.
+Only an application that declares something periodic loads this module and the parser of cron expressions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,16 @@ _AS = {"expression": ' such as "0 3 * * *"', "timezone": ' such as "Europe/Zuric
 
 @dataclass(frozen=True, kw_only=True)
 class Periodic:
-    """What `Cron` and `Every` have in common.
+    """The options that `Cron` and `Every` share.
 
-    `name`: of the schedule; without one it has the task's. `queue`: without one the task's. `missed`: of occurrences
-    whose time passed while no fleet was there, the "last" is made up for, or "all" (the last 1,000), or "none".
-    `overlap`: an occurrence whose predecessor has not ended is left out ("skip"), or enqueued all the same ("queue").
-    `jitter`: each is put off by up to so much. `start` and `end`: it occurs from the one on and before the other.
+    * `name`: the name of the schedule. Default: the task's name.
+    * `queue`: the queue of its tasks. Default: the task's queue.
+    * `missed`: which occurrences are made up for if their time passed while no fleet ran: the "last" one (the default),
+      "all" (the last 1,000), or "none".
+    * `overlap`: whether an occurrence is skipped ("skip", the default) or enqueued anyway ("queue") if the one before
+      has not ended.
+    * `jitter`: each occurrence is delayed by a random time up to this. Default: 0.
+    * `start`, `end`: occurrences are at or after `start` and before `end`.
     """
 
     name: str | None = None
@@ -42,7 +46,7 @@ class Periodic:
     start: datetime | None = None
     end: datetime | None = None
 
-    if not TYPE_CHECKING:  # they know the arguments by themselves
+    if not TYPE_CHECKING:  # type checkers know the arguments from the fields
 
         def __new__(cls, *positional: object, **given: object) -> Self:
             if len(positional) > 1:
@@ -58,7 +62,8 @@ class Periodic:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""
+        """Check the fields. Raises ValueError or TypeError if one is wrong; InvalidArguments, a TypeError, for the
+        arguments."""
         require_collections(type(self).__name__, self.args, self.kwargs)
         for what, example in _AS.items():
             value = getattr(self, what, None)
@@ -68,11 +73,11 @@ class Periodic:
 
     @property
     def rule(self) -> Rule:
-        """When it occurs."""
+        """The rule that determines the times of the occurrences."""
         raise NotImplementedError
 
     def of(self, name: str, task: str, queue: str, source: Source) -> Schedule:
-        """The schedule of a task, under the name and on the queue where this gives none."""
+        """Return the schedule of a task. `name` and `queue` are used if this object has none."""
         return Schedule(
             name=name if self.name is None else self.name,
             task=task,
@@ -91,8 +96,8 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Cron(Periodic):
-    """At the times of a cron expression: minute, hour, day of the month, month, day of the week, with a second before
-    them if there are six. By the clock of `timezone`, a name of the IANA database."""
+    """The times of a cron expression: minute, hour, day of the month, month, day of the week. If there are six fields,
+    the first is the second. Times are in `timezone`, a name of the IANA database such as "Europe/Zurich"."""
 
     expression: str
     timezone: str = field(default=UTC, kw_only=True)
@@ -104,8 +109,8 @@ class Cron(Periodic):
 
 @dataclass(frozen=True)
 class Every(Periodic):
-    """At the multiples of an interval (seconds or timedelta, at least one second), counted from `start`, without one
-    from 1970-01-01 00:00 UTC: so it does not matter when a node was started."""
+    """The multiples of an interval (seconds or timedelta, at least one second). They are counted from `start`, or else
+    from 1970-01-01 00:00 UTC, so the time at which a node was started does not matter."""
 
     interval: Duration
 
@@ -115,19 +120,20 @@ class Every(Periodic):
 
 
 class ScheduledTask(DescribesArguments, Protocol):
-    """A task as it is declared, as far as its schedules need it."""
+    """A declared task, as far as its schedules need it."""
 
     name: str
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return what converts its arguments by their annotations."""
+        """Return the converter of the task's arguments, based on their annotations."""
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
-        """Fit arguments to the signature. Raises InvalidArguments."""
+        """Bind arguments to the signature. Raises InvalidArguments if they do not fit."""
 
 
 def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
-    """Return what the arguments of `@rota.task` say of schedules. Raises TypeError or ValueError."""
+    """Return the schedules that the arguments of `@rota.task` declare. Raises TypeError or ValueError if they are
+    wrong."""
     cron, every, timezone = given.get("cron"), given.get("every"), given.get("timezone")
     if timezone is not None and cron is None:
         raise ValueError("timezone is the time zone of cron: give cron with it")
@@ -150,7 +156,7 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
 
 
 def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
-    """The same with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
+    """Return a copy with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
     args, kwargs = periodic.args, periodic.kwargs
     if (args or kwargs) and (typed := task.read_annotations()) is not None:
         args, kwargs = typed.dump(args, kwargs)
@@ -165,10 +171,10 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
 
 
 def schedules_of(task: ScheduledTask, queue: str, declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
-    """The schedules of a task, checked against its signature. The first has the task's name unless it says its own,
-    those behind it the task's and their number: `report`, `report:2`.
+    """Return the schedules of a task, checked against its signature. A schedule without a name gets the task's name,
+    from the second on with its number: `report`, `report:2`.
 
-    Raises InvalidArguments, ValueError, TypeError, or DuplicateTask for two of one name.
+    Raises InvalidArguments, ValueError or TypeError if a declaration is wrong, and DuplicateTask if two have one name.
     """
     made: dict[str, Schedule] = {}
     for number, given in enumerate(declarations, 1):

@@ -1,4 +1,4 @@
-"""The tasks that a process knows by name: functions with options. A worker runs these, and imports no other."""
+"""The tasks that a process knows by name: functions with options, as a worker runs them."""
 
 import functools
 import inspect
@@ -36,7 +36,7 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
+        functools.update_wrapper(self, function, updated=())  # without its attributes: they might have names of ours
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, in this process, now."""
@@ -47,22 +47,23 @@ class TaskDefinition(Generic[P, R]):
 
     @property
     def place(self) -> str:
-        """Where the function is: its module and qualified name."""
+        """The place of the function: its module and qualified name."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @property
     def is_async(self) -> bool:
-        """Whether calling it gives a coroutine, to be awaited in an event loop."""
+        """Whether calling the function returns a coroutine, to be awaited in an event loop."""
         return inspect.iscoroutinefunction(self.function)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of this task, for `enqueue_many` and `Client.enqueue`."""
+        """Return a call of this task, for `enqueue_many` and `Client.enqueue`."""
         return plain_call(self.name, args, kwargs)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Fit arguments to the function's signature without calling it; returns them as it would take them.
+        """Bind arguments to the function's signature without calling it. Return them as the function would receive
+        them.
 
-        Raises InvalidArguments naming the task and what does not fit.
+        Raises InvalidArguments, with the task and what does not fit, if they do not fit the signature.
         """
         if not kwargs and len(args) in self._fitting_counts:
             return tuple(args), {}
@@ -76,28 +77,32 @@ class TaskDefinition(Generic[P, R]):
         return bound.args, bound.kwargs
 
     def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
+        """Bind arguments that came through the server to the signature, and convert them by its annotations.
 
-        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
+        Raises InvalidArguments as `bind` does. The message names the parameter whose annotation does not permit its
+        argument.
         """
         bound = self.bind(args, kwargs)
         return bound if self.typed is None else self.typed.load(*bound)
 
     @functools.cached_property
     def typed(self) -> "TypedArguments | None":
-        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
-        ModuleNotFoundError when `pydantic=True` cannot be done."""
+        """The converter of arguments and results, or None if the annotations need no conversion.
+
+        Raises TypeError or ModuleNotFoundError if `pydantic=True` cannot be fulfilled.
+        """
         return self.read_annotations()
 
     def read_annotations(self) -> "TypedArguments | None":
-        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
+        """Return the converter like `typed`, but without caching it: at the declaration, classes that an annotation
+        names may not exist yet."""
         with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
             from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
     def described(self, place: int | str) -> tuple[str, str]:
-        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
+        """Return, for messages, the name of the argument at a place (its number or keyword), and its valid values."""
         from rota.tasks.typed_arguments import described  # noqa: PLC0415 - as above
 
         return described(self.function, self._signature, place)
@@ -105,8 +110,8 @@ class TaskDefinition(Generic[P, R]):
     def rate_asked(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RateAsked | None:
-        """What is to be asked before a call with these arguments starts, under the options in force; None without a
-        rate. Arguments that do not fit are counted as none."""
+        """Return the request for the start of a call with these arguments under the options in force, or None without a
+        rate. Arguments that do not fit the signature count as no arguments."""
         if options.rate is None:
             return None
         latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
@@ -129,7 +134,8 @@ class TaskDefinition(Generic[P, R]):
 
     @functools.cached_property
     def _fitting_counts(self) -> range:
-        # How many positional arguments fit when there are no others: `Signature.bind` then returns them unchanged.
+        # The numbers of positional arguments that fit without keyword arguments: `Signature.bind` returns these
+        # unchanged.
         least = most = 0
         for parameter in self._signature.parameters.values() if self._signature else ():
             needed = parameter.default is parameter.empty
@@ -144,11 +150,11 @@ class TaskDefinition(Generic[P, R]):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """What a function takes; of a wrapper what that takes, and not what it wraps: it may add arguments. Only a bare
-    `(*args, **kwargs)` passes them on."""
+    """Return the signature of a function. For a wrapper it is the wrapper's own signature, because the wrapper may add
+    arguments. Only a wrapper with a bare `(*args, **kwargs)` has the signature of the function that it wraps."""
     try:
         own = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # some functions written in C tell nothing of their parameters
+    except ValueError:  # some functions written in C have no signature
         own = None
     wrapped = getattr(function, "__wrapped__", None)
     if callable(wrapped) and isinstance(function, MethodType):
@@ -161,14 +167,14 @@ AnyTask = TaskDefinition[..., Any]
 
 
 def written_at(function: Callable[..., Any]) -> str:
-    """Where a function is written, `file:line`; its module where that is not known."""
+    """Return where a function is written as `file:line`, or its module if that is not known."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else str(function.__module__)
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that runs now declares both functions, as two: a module that is loaded again is compiled
-    again, and the code of what it declared before is no constant of its code."""
+    """Whether the module that runs now declares both functions, as two different ones. When a module is reloaded it is
+    compiled again, and the code of the functions it declared before is not a constant of its new code."""
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
     while frame is not None:
@@ -186,10 +192,11 @@ class Registry:
         self._tasks: dict[str, AnyTask] = {}
 
     def add(self, task: AnyTask) -> None:
-        """Add a task; one of the same module and qualified name replaces the earlier, as when its module is reloaded.
+        """Add a task. It replaces a task with the same module and qualified name, for example when a module is
+        reloaded.
 
-        Raises DuplicateTask when the name is taken by another function, of the same name in the same module too, or
-        that of a schedule by another task's.
+        Raises DuplicateTask if another function has the name already, even one of the same name in the same module, or
+        if another task has a schedule of the same name.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.place != task.place or _is_second(known.function, task.function)):
@@ -211,7 +218,7 @@ class Registry:
                 )
 
     def get(self, name: str) -> AnyTask | None:
-        """The task of that name, or None."""
+        """Return the task of that name, or None."""
         return self._tasks.get(name)
 
     def __iter__(self) -> Iterator[AnyTask]:

@@ -1,7 +1,7 @@
-"""What follows a failed attempt: another one, and when, or the end. Pure: the random number is an argument.
+"""The rules of retries: whether and when an attempt follows a failed one. No I/O: the random number is an argument.
 
-Exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015) is the default;
-`backoff="linear", base=2, jitter=False` is the classic rule of 2 x failures seconds.
+The default is exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015).
+`backoff="linear", base=2, jitter=False` is the classic rule of 2 seconds for each failure.
 """
 
 import sys
@@ -22,18 +22,18 @@ _NO_TERMINAL: Final = (
 
 
 class DeadReason(StrEnum):
-    """Why there is no further attempt: a bounded set, fit for a metric's label."""
+    """Why there is no further attempt. A bounded set, so it can be the label of a metric."""
 
     RETRIES = "retries"  # the last attempt failed
     DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
-    NOT_RETRIED = "not_retried"  # the exception is none of the task's retry_on
+    NOT_RETRIED = "not_retried"  # the exception is not in the task's retry_on
     ASKED = "asked"  # the task raised rota.Dead
-    BACKOFF = "backoff"  # the task's own backoff function failed or returned no duration
+    BACKOFF = "backoff"  # the task's own backoff function failed or did not return a duration
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No further attempt. `why` is a sentence for people."""
+    """The decision that there is no further attempt. `why` is a sentence for people."""
 
     reason: DeadReason
     why: str
@@ -44,7 +44,7 @@ def decide(
 ) -> RetryOutcome | GiveUp:
     """Decide what follows an attempt that ended with `exception`.
 
-    `failures` counts this one, so it is `entry.failures + 1`. `random` returns a number in [0, 1).
+    `failures` counts this attempt, so it is `entry.failures + 1`. `random` returns a number in [0, 1).
     """
     end = _end(options, failures, exception)
     if end is not None:
@@ -85,7 +85,7 @@ def _is_of_debugger(exception: BaseException) -> bool:
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
     if isinstance(exception, (Retry, *options.retry_on)):
         return True
-    # sys.exit() and the soft time limit fail an attempt as any Exception does.
+    # sys.exit() and the soft time limit fail an attempt like any Exception.
     return Exception in options.retry_on and not isinstance(exception, Exception)
 
 

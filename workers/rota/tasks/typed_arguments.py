@@ -1,8 +1,8 @@
-"""The typed arguments of a task: those that its annotations give a type that JSON does not have, and its result.
+"""The typed arguments of a task: arguments, and the result, whose annotations are types that JSON does not have.
 
-JSON has None, bool, int, float, str, list, and dict with str keys: an annotation made of those asks for nothing. Any
-other asks for a conversion, if it names types for which there is one: the argument is dumped at the call, and loaded
-again before the function is called. This module is loaded when a task is first used.
+JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those needs no conversion. Any
+other annotation needs one, if there is a conversion for the types that it names: the argument is dumped at the call,
+and loaded before the function is called. This module is loaded when a task is first used.
 """
 
 import collections.abc
@@ -41,7 +41,7 @@ _OBJECTS: Final = {dict, collections.abc.Mapping, collections.abc.MutableMapping
 _SETS: Final = {set, frozenset, collections.abc.Set, collections.abc.MutableSet}
 _UNIONS: Final = {Union, UnionType}
 _CONVERTED: Final = {*_JSON, *_LISTS, *_OBJECTS, *_SETS, *_UNIONS, tuple, bytes, bytearray}
-_OF_LIBRARIES: Final = {  # by name, so that nobody who has none of them imports their modules
+_OF_LIBRARIES: Final = {  # by name, so that their modules are not imported by an application that does not use them
     *(("datetime", name) for name in ("datetime", "date", "time", "timedelta")),
     ("uuid", "UUID"),
     ("decimal", "Decimal"),
@@ -50,16 +50,15 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Parameters(NamedTuple):
-    """Which parameter an argument goes to. `rest` takes further positional arguments, `others` further keyword
-    arguments; "" when the function has none."""
+    """The parameters of a function, to find the one that an argument goes to."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
-    rest: str = ""
-    others: str = ""
+    rest: str = ""  # takes further positional arguments; "" if the function has no such parameter
+    others: str = ""  # takes further keyword arguments; "" if the function has no such parameter
 
     def of(self, place: int | str) -> tuple[str, str]:
-        """The parameter of an argument, by its number or keyword, and what the argument is called in a message."""
+        """Return the parameter of an argument, given by number or keyword, and the name of the argument in messages."""
         if isinstance(place, str):
             return (
                 (place, place) if place in self.keywords else (self.others, f"{self.others or 'kwargs'}{step(place)}")
@@ -70,7 +69,7 @@ class Parameters(NamedTuple):
 
 
 def parameters_of(signature: inspect.Signature | None) -> Parameters:
-    """The parameters of a function; none of one that tells no signature."""
+    """Return the parameters of a function; none if it has no signature."""
     every = () if signature is None else tuple(signature.parameters.values())
     return Parameters(
         tuple(each.name for each in every if each.kind in _POSITIONAL),
@@ -81,18 +80,18 @@ def parameters_of(signature: inspect.Signature | None) -> Parameters:
 
 
 class Annotation(NamedTuple):
-    """An annotation as it was written, a text perhaps. `may_be_none`: None is the parameter's default."""
+    """An annotation as it was written, perhaps as a text. `may_be_none`: the parameter's default is None."""
 
     written: Any
     may_be_none: bool = False
 
     @property
     def shown(self) -> str:
-        """As a message shows it."""
+        """The annotation as a message shows it."""
         return self.written if isinstance(self.written, str) else inspect.formatannotation(self.written)
 
     def resolved(self, function: Callable[..., Any]) -> Any:
-        """What it stands for where the function was written. Raises what looking it up raises."""
+        """Return the type of the annotation in the function's module. Raises the errors of looking it up."""
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
@@ -100,7 +99,7 @@ class Annotation(NamedTuple):
 
 
 def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]:
-    """The annotations by parameter, that of the result as `return`."""
+    """Return the annotations by parameter. That of the result is named `return`."""
     if signature is None:
         return {}
     found = {each.name: Annotation(each.annotation, each.default is None) for each in signature.parameters.values()}
@@ -109,7 +108,7 @@ def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]
 
 
 def is_plain(annotation: Any) -> bool:
-    """Whether it is made of what JSON has, and asks for nothing."""
+    """Whether the annotation is made of the types of JSON and needs no conversion."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return is_plain(args[0]) and not any(type(each).__module__ == "msgspec" for each in args[1:])
@@ -126,7 +125,7 @@ def is_plain(annotation: Any) -> bool:
 
 
 def unknown_in(annotation: Any) -> str:
-    """The first type in it for which there is no conversion, "" when there is none."""
+    """Return the first type in the annotation for which there is no conversion, or "" if there is none."""
     return next((getattr(each, "__qualname__", repr(each)) for each in _leaves(annotation) if not _is_known(each)), "")
 
 
@@ -145,7 +144,7 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _named(annotation: Any) -> Any:
-    """What a NewType, or a `type` statement, is a name for."""
+    """Return the type that a NewType or a `type` statement is a name for."""
     return getattr(annotation, "__supertype__", getattr(annotation, "__value__", annotation))
 
 
@@ -168,7 +167,7 @@ _NO_MSGSPEC = "converting it takes msgspec, which is not installed: pip install 
 
 @dataclass(frozen=True)
 class TypedArguments:
-    """Converts the arguments of one task, and its result; those without a converter are left as they are."""
+    """Converts the arguments and the result of one task. Arguments without a converter stay as they are."""
 
     name: str
     parameters: Parameters
@@ -176,27 +175,28 @@ class TypedArguments:
     shown: Mapping[str, str]  # each annotation as it was written
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments as JSON has them. Raises InvalidArguments for one that would not arrive as it is given."""
+        """Return the arguments as JSON has them. Raises InvalidArguments if one would arrive changed."""
         require_collections(self.name, args, kwargs)
         return self._each(args, kwargs, dumps=True)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments as the function takes them, of what came as JSON. Raises InvalidArguments."""
+        """Return the arguments as the function takes them. Raises InvalidArguments if one does not fit its
+        annotation."""
         loaded, named = self._each(args, kwargs, dumps=False)
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """JSON that is the same for equal arguments, of those that the function takes."""
+        """Return JSON that is the same for equal arguments. Takes the arguments as the function does."""
         from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])
 
     def dump_result(self, value: Any) -> Any:
-        """The result as JSON has it. Raises Misfit."""
+        """Return the result as JSON has it. Raises Misfit if it would arrive changed."""
         return self.converters[RESULT].dump(value) if RESULT in self.converters else value
 
     def load_result(self, wire: Any) -> Any:
-        """The result as the function returned it. Raises Misfit."""
+        """Return the result as the function returned it. Raises Misfit if it does not fit the annotation."""
         return self.converters[RESULT].load(wire) if RESULT in self.converters else wire
 
     def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, dumps: bool) -> tuple[list[Any], dict[str, Any]]:
@@ -218,9 +218,10 @@ class TypedArguments:
 def typed_arguments(
     name: str, function: Callable[..., Any], signature: inspect.Signature | None, *, with_pydantic: bool
 ) -> TypedArguments | None:
-    """What a task's annotations ask for; None when that is nothing, as with most tasks.
+    """Return the converter that a task's annotations need, or None if they need none, like those of most tasks.
 
-    Raises TypeError with pydantic for an annotation that it cannot work with, ModuleNotFoundError without it.
+    Raises TypeError with pydantic if it does not support an annotation, ModuleNotFoundError if pydantic is not
+    installed.
     """
     written = annotations_of(signature)
     made: dict[str, Converter | PydanticConverter] = {}
@@ -235,7 +236,8 @@ def typed_arguments(
 
 
 def described(function: Callable[..., Any], signature: inspect.Signature | None, place: int | str) -> tuple[str, str]:
-    """What an argument that is no JSON is called, and what it may be, or why its annotation is not followed."""
+    """Return, for messages, the name of an argument that is not JSON, and its valid values, or why its annotation is
+    not used."""
     parameter, path = parameters_of(signature).of(place)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
@@ -245,13 +247,13 @@ def described(function: Callable[..., Any], signature: inspect.Signature | None,
 
 
 def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "Converter | str | None":
-    """What converts by an annotation, None where nothing is asked for, or why none of it is done."""
+    """Return the converter for an annotation, None if it needs none, or why there is none."""
     try:
         found = annotation.resolved(function)
         if is_plain(found):
             return None
         unknown = unknown_in(found)
-    except Exception as error:  # noqa: BLE001 - any expression may stand there, and be meant for others than us
+    except Exception as error:  # noqa: BLE001 - an annotation is any expression, perhaps meant for another library
         return f"that cannot be read here: {error_line(error)}"
     if unknown:
         return f"there is no conversion for {unknown}"
@@ -261,7 +263,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return Converter(found)
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
-    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # by classes that it names, too
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # also from classes it names
         return f"nothing can be converted by that: {str(error).partition(' - type ')[0]}"
 
 
