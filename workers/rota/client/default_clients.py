@@ -1,9 +1,14 @@
-"""The default clients, through which tasks are enqueued unless a call names another client, and where they connect.
+"""The default clients, through which tasks are enqueued unless a call names another client, and their settings.
 
-Each setting comes from the first source that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
-ROTA_REDIS_URL_FILE, ROTA_REDIS_CREDENTIALS, ROTA_REDIS_TLS_CA, ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE,
-ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL; if there is such a file,
-the defaults of the fleet that reads it. In a worker, the settings of its fleet come between the first and the second.
+Each setting comes from the first of these sources that has it:
+
+1. `rota.configure`.
+2. In a worker, the settings of its fleet.
+3. The environment: ROTA_REDIS_URL or the file in ROTA_REDIS_URL_FILE, ROTA_REDIS_CREDENTIALS, ROTA_REDIS_TLS_CA,
+   ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS.
+4. The file in ROTA_CONFIG, or else ./rota.toml.
+5. REDIS_URL.
+6. If there is such a file, the defaults of the fleet that reads it.
 """
 
 import functools
@@ -46,11 +51,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DefaultClient:
-    """Holds the default clients, one that blocks and one for each event loop, made at the first use. What `configure`
-    was given goes before what the fleet runs on.
+    """The default clients: a blocking one, and one for each event loop. They are made at the first use.
 
-    There is no lock, since a fork could leave one locked: two threads that meet at the first use make two
-    clients, of which one stays.
+    There is no lock, since a fork could leave one locked: two threads that make the first use at the same time make two
+    clients, of which one stays. Settings of `configure` have precedence over those of the fleet.
     """
 
     def __init__(self) -> None:
@@ -61,19 +65,19 @@ class DefaultClient:
         self._of_loops: dict[AbstractEventLoop, AsyncClient] = {}
 
     def get(self) -> "Client":
-        """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
+        """Return the blocking client. Raises NotConfigured, or ValueError if the URL is not valid."""
         if self._fleet is not own_fleet.settings:
             self._enter_fleet()
         client = self.client
         if client is None:
-            with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
+            with time_limit_deferred:  # A TimeLimit during an import would leave the module half imported.
                 client = make_client(self.configured.or_else(self._fleet), self.on_commit)
-            if interception.interceptor is None:  # else it may be one without a server
+            if interception.interceptor is None:  # Otherwise the client may have no server.
                 self.client = client
         return client
 
     def of_loop(self, loop: "AbstractEventLoop") -> "AsyncClient":
-        """The client of a running loop. Raises as `get`."""
+        """Return the client of a running loop. Raises as `get`."""
         if self._fleet is not own_fleet.settings:
             self._enter_fleet()
         client = self._of_loops.get(loop)
@@ -85,14 +89,14 @@ class DefaultClient:
         return client
 
     def forget(self) -> None:
-        """Have the next use make clients anew."""
+        """Forget the clients, so that the next use makes new ones."""
         self.client = None
         of_loops, self._of_loops = self._of_loops, {}
         for client in of_loops.values():
             client.close_soon()
 
     def _enter_fleet(self) -> None:
-        """Go to the fleet that this process has become a worker of, whatever was enqueued while its code was loaded."""
+        """Switch to the fleet of this worker process, whatever was enqueued while its code was imported."""
         self._fleet = own_fleet.settings
         self.forget()
 
@@ -101,7 +105,7 @@ _default = DefaultClient()
 
 
 def _by_name(function: F) -> F:
-    # Says what to write instead of what `configure` does not take.
+    # Reports the right name for an option that `configure` does not have.
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
@@ -129,11 +133,20 @@ def configure(
     redis_credentials: "CredentialProvider | None" = None,
     on_commit: OnCommitOption = ...,
 ) -> None:
-    """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
-    comes from the environment. The files for TLS and `redis_credentials`: see `Client`. `on_commit`: see `Task.using`;
-    None for what is sent at once. `redis`: a Redis client of the application to be used instead of a URL, one that
-    blocks or one of asyncio; an application that uses both calls this for each. Raises TypeError or ValueError for a
-    time that is not valid, an `on_commit` that takes no callback, or both `redis` and `redis_url`."""
+    """Set where the default clients enqueue, what they wait for, and for how long.
+
+        rota.configure(redis_url="redis://db.example:6379/0", namespace="mail", timeout_seconds=5)
+
+    Options that are not given keep their value, or come from the environment. `redis` is a Redis client of the
+    application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds calls this
+    function once for each. `on_commit` is described at `Task.using`; None sends at once. The other options are those of
+    `Client`.
+
+    Raises:
+        TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both `redis`
+            and `redis_url` are given.
+        ValueError: If `timeout_seconds` is not above 0.
+    """
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
     if on_commit is not ...:
@@ -148,7 +161,7 @@ def configure(
 
 
 def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
-    from rota.server.borrowed import check_source, is_asyncio  # noqa: PLC0415 - for those alone who give a client
+    from rota.server.borrowed import check_source, is_asyncio  # noqa: PLC0415 - only needed with such a client
 
     files = (given.redis_tls_ca, given.redis_tls_cert, given.redis_tls_key)
     if given.redis_url or given.redis_credentials or any(files):
@@ -159,7 +172,7 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Have the default client enqueue there for the length of a block, and then where it did before; for tests."""
+    """Make the default client enqueue to this server within a block, and restore it afterwards. For tests."""
     configured, client_before = _default.configured, _default.client
     configure(redis_url=redis_url, namespace=namespace)
     try:
@@ -172,13 +185,15 @@ def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
 
 
 def default_client() -> "Client":
-    """The default client. Raises NotConfigured when nothing says which server."""
+    """Return the default client. Raises NotConfigured if no source names a server."""
     return _default.get()
 
 
 def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Client":
-    """Return the client that was given, else the default one. Raises TypeError, which says what to write `instead`, for
-    an AsyncClient."""
+    """Return the given client, or else the default one.
+
+    Raises TypeError if the client is an AsyncClient; the message names what to write `instead`.
+    """
     client = default_client() if given is None else given
     if client.is_async:
         raise TypeError(f"this client is an AsyncClient: write `{instead}`")
@@ -186,8 +201,10 @@ def blocking_client(given: "Client | AsyncClient | None", instead: str) -> "Clie
 
 
 def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncClient":
-    """Return the client that was given, else the default one of the event loop. Raises TypeError, which says what to
-    write `instead`, for a client that blocks."""
+    """Return the given client, or else the default one of the event loop.
+
+    Raises TypeError if the client is a blocking one; the message names what to write `instead`.
+    """
     client = default_async_client() if given is None else given
     if not client.is_async:
         raise TypeError(f"this client is no AsyncClient: write `{instead}`")
@@ -197,23 +214,28 @@ def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncCl
 def enqueue_many(
     calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
 ) -> "list[Handle[R]]":
-    """Enqueue many calls through the default client: see `Client.enqueue_many`."""
+    """Enqueue many calls through the default client, and return their handles: see `Client.enqueue_many`."""
     return default_client().enqueue_many(calls, on_commit=on_commit, progress=progress)
 
 
 def status(task_id: str, *, args: bool = False) -> "TaskStatus":
-    """Where a task stands, asked through the default client: see `Client.status`."""
+    """Return the status of a task, read through the default client: see `Client.status`."""
     return default_client().status(task_id, args=args)
 
 
 def cancel(task_id: str, kill_after: Duration | None = None) -> "CancelWord":
-    """End a task that waits, have one that runs told to end, through the default client: see `Client.cancel`."""
+    """Cancel a task through the default client, and return what it was doing: see `Client.cancel`."""
     return default_client().cancel(task_id, kill_after)
 
 
 def default_async_client() -> "AsyncClient":
-    """The default client of the event loop that runs. Raises NotConfigured, or RuntimeError where none runs."""
-    from asyncio import get_running_loop  # noqa: PLC0415 - `import rota` leaves asyncio out
+    """Return the default client of the running event loop.
+
+    Raises:
+        NotConfigured: If no source names a server.
+        RuntimeError: If no event loop runs.
+    """
+    from asyncio import get_running_loop  # noqa: PLC0415 - `import rota` must not load asyncio
 
     return _default.of_loop(get_running_loop())
 
@@ -225,7 +247,7 @@ async def aenqueue_many(
     return await default_async_client().enqueue_many(calls, on_commit=on_commit, progress=progress)
 
 
-# Where they connect
+# The settings of the default clients
 
 CONFIG_FILE = "rota.toml"
 _TLS_FILES = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
@@ -242,15 +264,15 @@ _KINDS = ("of asyncio", "that blocks")
 
 
 def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> "Client":
-    """Make the default client of this process. Raises NotConfigured, InvalidName or ValueError."""
-    from rota.client.blocking.client import Client  # noqa: PLC0415 - brings sockets and JSON, which `import rota` must not
+    """Make the blocking default client of this process. Raises NotConfigured, InvalidName or ValueError."""
+    from rota.client.blocking.client import Client  # noqa: PLC0415 - `import rota` must not load sockets and JSON
 
     return Client(**_arguments(configured, lambda found: found.redis), on_commit=on_commit)
 
 
 def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) -> "AsyncClient":
     """Make the default client of an event loop. Raises as `make_client`."""
-    from rota.client.aio import AsyncClient  # noqa: PLC0415 - for those alone who use asyncio
+    from rota.client.aio import AsyncClient  # noqa: PLC0415 - only needed with asyncio
 
     return AsyncClient(**_arguments(configured, lambda found: found.async_redis), on_commit=on_commit)
 
@@ -269,7 +291,7 @@ class _Arguments(TypedDict):
 
 
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
-    """Return the arguments of a client. `client_in` reads the application's Redis client of the kind that it takes."""
+    """Return the arguments of a client. `client_in` returns the application's Redis client of the right kind."""
     found = resolve(configured, os.environ, Path.cwd())
     url, redis = found.redis_url, client_in(found)
     if url is None and redis is None:
@@ -293,12 +315,12 @@ def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings],
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
-    """Each value from the first source that has it; `folder` is the current one. What decides nothing is not read.
+    """Return each setting from the first source that has it. `folder` is the current directory.
 
-    Raises NotConfigured when a source is there and cannot be read.
+    A source is not read if no setting can come from it. Raises NotConfigured if a source exists but cannot be read.
     """
     found = configured
-    if found.timeout_seconds is None:  # the file is the fleet's, and says nothing of it
+    if found.timeout_seconds is None:  # The file belongs to the fleet, and does not have this setting.
         seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
         found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
@@ -311,12 +333,12 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def _for_server_of(configured: ClientSettings, source: ClientSettings) -> ClientSettings:
-    """Return what a source says, without the password of its server if the application names another one."""
+    """Return the settings of a source, without its credentials if the application names another server."""
     return source._replace(redis_credentials=None) if configured.redis_url else source
 
 
 def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
-    """The file that a fleet started here would read; None if it would read none."""
+    """Return the file that a fleet started here would read, or None if it would read none."""
     named = environment.get("ROTA_CONFIG")
     path = folder / (named or CONFIG_FILE)
     return path if named or path.exists() else None
@@ -341,7 +363,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
     path = _config_file(environment, folder)
     if path is None:
         return ClientSettings()
-    import tomllib  # noqa: PLC0415 - for those alone who have such a file
+    import tomllib  # noqa: PLC0415 - only needed with such a file
 
     try:
         table = tomllib.loads(_read(path, "ROTA_CONFIG" if environment.get("ROTA_CONFIG") else "the current directory"))
@@ -373,13 +395,13 @@ def _read(path: Path, what: str) -> str:
 
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
-    if "://" not in text:  # a bare password, say: what refuses a URL would quote it
+    if "://" not in text:  # It may be a bare password, which the error about a URL would show.
         raise NotConfigured(f"{what} names {path}, which holds no Redis URL")
     return text
 
 
 def _level(where: str, text: str | None) -> str | None:
-    from rota.server.session import level_of  # noqa: PLC0415 - for those alone who make a client
+    from rota.server.session import level_of  # noqa: PLC0415 - only needed to make a client
 
     try:
         return level_of(text) if text else None

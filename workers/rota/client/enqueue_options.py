@@ -1,4 +1,4 @@
-"""What stands between a call and the server: a commit (`on_commit`), a bar (`progress`), a stand-in of tests."""
+"""Options between a call and the server: a commit (`on_commit`), a progress bar (`progress`), a stand-in for tests."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +17,14 @@ W = TypeVar("W")
 H = TypeVar("H")
 
 OnCommit = Callable[[Callable[[], None]], object]
-"""Takes a callback, and calls it once the transaction is committed, or at once when there is none; never after a
-rollback."""
+"""Takes a callback, and calls it when the transaction is committed, or at once if there is no transaction. After a
+rollback it never calls it."""
 OnCommitOption = OnCommit | EllipsisType | None
-"""`None` sends at once; `...` leaves it to the client."""
+"""`None` sends at once; `...` uses the client's option."""
 
 
 def check_on_commit(value: OnCommit) -> OnCommit:
-    """What registers a callback for the commit. Raises TypeError."""
+    """Return the function that registers a callback for the commit. Raises TypeError if it is not such a function."""
     if not callable(value):
         raise TypeError(
             f"on_commit must be a callable that takes a callback, as django.db.transaction.on_commit is, got {value!r}"
@@ -44,7 +44,8 @@ MAP_WAITS_NOT: Final = "map() begins at once: call it after the commit, or on a 
 
 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
-    """For what is sent now: raises RuntimeError where `on_commit` would have it wait, or TypeError."""
+    """Check that `on_commit` does not delay an enqueue. Raises RuntimeError if it would, and TypeError if it is not
+    valid."""
     called: list[bool] = []
     check_on_commit(on_commit)(lambda: called.append(True))
     if not called:
@@ -52,8 +53,10 @@ def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None
 
 
 class OnceSent(Generic[W, H]):
-    """The callback: sends what waits, and does nothing when it is called again after that. `handles`: what the server
-    answered, None before."""
+    """The callback of a commit: it sends the enqueue the first time it is called.
+
+    `handles` are the handles that sending returned, or None before.
+    """
 
     def __init__(self, waiting: W, send: Callable[[W], list[H]]) -> None:
         self._waiting = waiting
@@ -61,20 +64,23 @@ class OnceSent(Generic[W, H]):
         self.handles: list[H] | None = None
 
     def __call__(self) -> None:
-        """Raises as `Client.enqueue`: into the framework that calls."""
+        """Send the enqueue. Raises the errors of `Client.enqueue` into the framework that calls."""
         if self.handles is None:
             self.handles = self._send(self._waiting)
 
 
 Tell = Callable[[int], object]
-"""Takes how many were accepted so far."""
+"""Takes the number of tasks accepted so far."""
 ProgressOption = Callable[[int, int | None], object] | bool | None
-"""Takes how many were accepted so far, and of how many (None: not known); True draws a bar."""
+"""Takes the number of tasks accepted so far and their total (None if not known). True draws a bar."""
 
 
 @contextmanager
 def telling(progress: ProgressOption, total: int | None) -> Iterator[Tell]:
-    """Gives what is to be told how many were accepted. Raises TypeError, or ModuleNotFoundError without rich."""
+    """Yield a function that reports the number of accepted tasks.
+
+    Raises TypeError, or ModuleNotFoundError if rich is needed but not installed.
+    """
     if progress is None or progress is False:
         yield lambda _done: None
     elif progress is True:
@@ -87,7 +93,7 @@ def telling(progress: ProgressOption, total: int | None) -> Iterator[Tell]:
 
 
 def tell_all(progress: ProgressOption, total: int) -> None:
-    """Tell that all were accepted."""
+    """Report that all tasks were accepted."""
     with telling(progress, total) as tell:
         tell(total)
 
@@ -95,7 +101,7 @@ def tell_all(progress: ProgressOption, total: int) -> None:
 @contextmanager
 def _bar(total: int | None) -> Iterator[Tell]:
     try:
-        from rich import progress as rich  # noqa: PLC0415 - an extra, for those who ask for a bar
+        from rich import progress as rich  # noqa: PLC0415 - an extra, only needed for a bar
         from rich.console import Console  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
@@ -111,31 +117,32 @@ def _bar(total: int | None) -> Iterator[Tell]:
 
 T = TypeVar("T")
 
-NO_SERVER: Final = "redis://no-server.invalid"  # of a default client that nobody configured; never connected to
+NO_SERVER: Final = "redis://no-server.invalid"  # The URL of a default client in tests without configuration.
 
 
 class Interceptor(Protocol):
-    """A stand-in for the server, as that of `rota.testing`, in whichever thread a client is used.
+    """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
 
-    What it is given has passed every check of a call, and is what the server would be sent. What it raises reaches the
-    caller.
+    Its arguments have passed all checks of a call, and are what a server would receive. Its errors reach the caller.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
         """Take the tasks of one call, in the order in which they would be sent."""
 
     def run(self, namespace: str, command: "Command[T]") -> T:
-        """Answer any other command. Raises for one that it knows no answer to."""
+        """Return the reply to any other command. Raises if it has no reply."""
 
     def wait(self, namespace: str, question: "WaitQuestion") -> "TaskState":
-        """Answer a wait, at once. Raises when what is waited for has not come."""
+        """Return the result of a wait at once. Raises if the event has not happened."""
 
     def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
-        """Answer a wait for room in a group, or for its end, likewise."""
+        """Return the result of a wait for room in a group, or for its end, at once. Raises if the event has not
+        happened."""
 
 
 class Interception:
-    """The interceptor of this process, None but in tests. Each client looks here before it sends anything."""
+    """The interceptor of this process, which is None except in tests. Each client checks it before it sends
+    anything."""
 
     def __init__(self) -> None:
         self.interceptor: Interceptor | None = None
