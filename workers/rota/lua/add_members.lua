@@ -1,29 +1,29 @@
 #!lua
--- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A
--- full server refuses it as it does an enqueue.
+-- Accept tasks, as `enqueue` does, together with the chains that follow them, and make them members of a group. The
+-- script can also open and close the group. A server that is out of memory refuses the call, as it refuses `enqueue`.
 -- with: asked prefix sent clock numbers entry doorbell books in_use about_groups former bare news waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
 -- ARGV
---   nonce             see shared/sent.lua
---   group             or '' for none
---   opens             0|1: whether to open the group
---   on_end            what follows its end, as in shared/following.lua, or ''
---   on_dead           the same if a member is dead
---   cursor            how many items the group has accepted before, or ''
---   closes            0|1: whether to close the group
---   id, queue, how, body  as of an enqueue; up to 500 x these and the next
---   rest              what follows this task, as in shared/following.lua
+--   nonce                 name and number of the call, see shared/sent.lua
+--   group                 id of the group, '' for none
+--   opens                 0|1: whether to open the group if it does not exist
+--   on_end                text of the task that follows when the group ends, as in shared/following.lua, or ''
+--   on_dead               text of the task that follows instead if a member is dead, or ''
+--   cursor                number of items that the group must have accepted before this call, or '' for any
+--   closes                0|1: whether to close the group after these members
+--   id, queue, how, body  task, as in `enqueue`; up to 500 x these and `rest`
+--   rest                  text of the chain that follows this task, as in shared/following.lua
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
--- errors   as an enqueue
--- returns  word, how many items the group has accepted by now, then the words of the enqueue
---   ok      those that were accepted are members
---   cursor  the group has accepted another number of items: nothing was done
---   ended   it has ended, was cancelled, or is not known and not to be opened: nothing was done
--- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes
--- nothing.
+-- errors   as `enqueue`
+-- returns  a status, the number of items that the group has accepted so far, and the results of `enqueue`
+--   ok      the accepted tasks are members of the group
+--   cursor  the group has accepted a different number of items; nothing was changed
+--   ended   the group has ended or was cancelled, or it is unknown and `opens` is 0; nothing was changed
+-- Invariant: an accepted task becomes a member and is counted by the cursor in the same call. A call with a nonce that
+-- was seen within the last 60 s changes nothing.
 local FIRST, FIELDS = 8, 5
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
 local now, key = redis_now(), following.group_key(group)
@@ -39,7 +39,7 @@ local function fault_in(text)
   end
 end
 
--- Judge before anything is written; a key of another type raises here.
+-- Check everything before the first write. A key of the wrong type raises an error here.
 local has_group = group ~= ''
 if has_group and not name_or_nil(group) then
   return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200))
@@ -62,7 +62,7 @@ local is_repeated = is_answer(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
-    -- A write, so that a WAIT behind this answer covers the calls before, on whatever connection they came.
+    -- This write makes a WAIT after this call also cover the earlier calls, whichever connection they used.
     if known[1] then redis.call('HSET', key, 'phase', known[1]) end
     return { has_ended and 'ended' or 'cursor', accepted, {} }
   end

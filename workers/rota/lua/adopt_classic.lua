@@ -1,20 +1,21 @@
 #!lua flags=allow-oom
--- Take what producers of classic queues left in keys of their own, outside of the namespace: what stands in a list is
--- ready, what stands in a sorted set when it is due.
+-- Turn the items of classic queues into tasks. Producers push these items to keys outside the namespace. Items of a
+-- list become ready at once; items of a sorted set become ready when their score says that they are due.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt leases
 -- KEYS[1]  tasks
 -- ARGV
---   name              of this poller
---   limit             how many items at most
---   key, queue, task  of each source; queue and task are '' for none
+--   name              name of this poller
+--   limit             maximum number of items to take
+--   key, queue, task  per source: its key, and its queue and task name, each '' if not configured
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now, whether it is the one poller of the fleet that listens 0|1, next due us or '', more 0|1,
---          (taken, left, what is wrong with it or '') of each source, (queue, reason) of each item that is dead at once
--- Invariant: an item is in its source, or it is a task. What one source has is taken in its order, and a source that
--- cannot be read keeps nothing from the others.
-local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, a second
+-- returns  now; 0|1 whether this poller is the one that listens for the fleet; the next due time in microseconds or '';
+--          0|1 whether items are left that could be taken now; (taken, left, error or '') per source; (queue, reason)
+--          per item that went straight to the dead set
+-- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
+-- be read does not affect the others.
+local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
 local EPITAPHS = {
   garbage = '{"reason":"garbage","error":"not a task: neither this item nor its source names a queue"}',
   too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
@@ -25,7 +26,7 @@ guard_places()
 redis.call('SCARD', PREFIX .. 'queues')
 local duty = has_duty(name, 'adopter', 'adopts_until', DUTY, now)
 
--- `routes`: a list `queue:NAME` that feeds another queue takes with it what is scheduled for NAME.
+-- `routes`: a list `queue:NAME` that feeds another queue also routes the scheduled items that name the queue NAME.
 local sources, routes = {}, {}
 for at = 3, #ARGV, 3 do
   local source = { key = ARGV[at], queue = ARGV[at + 1], task = ARGV[at + 2], taken = 0, left = 0, fault = '' }
@@ -34,7 +35,7 @@ for at = 3, #ARGV, 3 do
   if old and source.queue ~= '' then routes[old] = source.queue end
 end
 
--- The answer of a command about a source; nil when it was refused, which is noted.
+-- Return the reply of a command on a source, or nil if the server refused it. The error is stored in the source.
 local function ask(source, command, ...)
   local answer = redis.pcall(command, source.key, ...)
   if type(answer) ~= 'table' or not answer.err then return answer end
@@ -55,13 +56,14 @@ local function look(source)
   end
 end
 
--- Of a sorted set: up to `most` members that are due, or that never will be, with their scores.
+-- Return up to `most` members of a sorted set that are due, or that are too far ahead to be tasks, with their scores.
 local function due_members(source, most)
   local found = ask(source, 'ZRANGE', '-inf', to_score(now), 'BYSCORE', 'LIMIT', 0, most, 'WITHSCORES') or {}
   local items = {}
   for i = 1, #found, 2 do
     local due = from_score(found[i + 1])
-    if due <= now then items[#items + 1] = { text = found[i], due = due } end -- it is rounded: never early
+    -- `due` is rounded, so compare again: a task never starts early.
+    if due <= now then items[#items + 1] = { text = found[i], due = due } end
   end
   if #items == most then return items end
   local far = ask(source, 'ZRANGE', source.too_far, '+inf', 'BYSCORE', 'LIMIT', 0, most - #items)
@@ -69,7 +71,7 @@ local function due_members(source, most)
   return items
 end
 
--- Up to `most` items of a source, which has them no more.
+-- Remove up to `most` items from a source and return them.
 local function take(source, most)
   local items = {}
   if source.kind == 'list' then
@@ -82,7 +84,7 @@ local function take(source, most)
   return #items > 0 and ask(source, 'ZREM', unpack(members)) and items or {}
 end
 
--- A source with a task hands each item to it as its one argument; any other item says itself what is to be called.
+-- If the source names a task, the item becomes its only argument. Otherwise the item itself names the task.
 local lanes, dead = {}, {}
 local function become_task(source, item)
   local id, named

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Adopt bare items of the delayed set before they are due, so that they are counted, shown and cancelled as any other
--- task.
+-- Turn bare items of the delayed set into tasks before they are due, so that they are counted, listed and cancelled
+-- like any other task. A bare item is a JSON array that another program added with ZADD.
 -- with: prefix clock entry ticket doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
 -- ARGV
---   member  up to 500
+--   member  member of the delayed set; up to 500
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  how many were adopted, then the queue and the reason of each that is dead at once
--- Invariant: a member becomes a task with the same score, or is dead with its bytes, or is gone meanwhile.
+-- returns  the number of adopted tasks, then (queue, reason) for each item that went straight to the dead set
+-- Invariant: a member that is still there becomes a task with the same score, or goes to the dead set with its bytes.
 local UNKNOWN_QUEUE, LONGEST_WAIT = 'unknown', 3653 * 86400 * 1000000 -- ten years
 local EPITAPHS = {
   garbage = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}',
@@ -47,6 +47,6 @@ end
 
 for _, member in ipairs(ARGV) do
   local score = redis.call('ZSCORE', delayed, member)
-  if score and not name_or_nil(member) then take(member, score) end -- a name is the id of a task
+  if score and not name_or_nil(member) then take(member, score) end -- a valid name is the id of a task, not a bare item
 end
 return { taken, dead }

@@ -1,21 +1,21 @@
 #!lua
--- Enqueue the next occurrences of a schedule, a little ahead of their time, and set what follows. A full server refuses
--- it, as it does an enqueue.
+-- Enqueue the next occurrences of a schedule a few seconds before they are due, and store the schedule's new record. A
+-- server that is out of memory refuses the call, as it refuses `enqueue`.
 -- with: prefix clock numbers entry doorbell books in_use former bare news schedules occurrences
 -- KEYS[1]  tasks
 -- ARGV
---   name           of the schedule
---   read           its record as it was read
---   becomes        its record from now on
---   look_at        when it is next to be looked at (us | '+inf')
---   rule           'skip' | 'queue' for what overlaps
---   queue          of the occurrences
---   id, due, body  up to 100 x; due in us
+--   name           name of the schedule
+--   read           record of the schedule as the poller read it
+--   becomes        record to store instead
+--   look_at        time at which a poller has to process the schedule again (in microseconds, or '+inf')
+--   rule           'skip' | 'queue': what to do with occurrences that overlap
+--   queue          queue of the occurrences
+--   id, due, body  occurrence, with its due time in microseconds; up to 100 x
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused
 --          progress queue:* queues ready schedules schedules-alive schedules-declared schedules-due served tasks
 --          tickets times:* totals turns:* waiters
--- returns  1, or 0 when the record is no longer the one that was read: then nothing was done
--- Invariant: of any number of pollers that read the same record one enqueues its occurrences, and none does twice.
+-- returns  1, or 0 if the stored record is not `read` any more; then nothing was changed
+-- Invariant: if several pollers read the same record, exactly one of them enqueues its occurrences, and does so once.
 local FIELDS, MOST, FIRST = 3, 100, 7
 local name, read, becomes, look_at, rule, queue = unpack(ARGV, 1, FIRST - 1)
 local now = redis_now()

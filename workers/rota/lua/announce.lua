@@ -1,24 +1,25 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events
--- it wants kept, and how queues are to be served, for consumers to do alike.
+-- Publish a master's heartbeat: that its node is alive, which queues it serves and with which settings, how many ended
+-- tasks are remembered, and how many task events are kept. Consumers serve the queues with the same settings.
 -- with: prefix clock numbers doorbell ends
 -- KEYS[1]  tasks
 -- ARGV
---   node              its name
---   heartbeat         JSON
---   ttl               ms
---   keep              how many ends to remember
---   events            how many events to keep, 0 for none
---   settings          of the queues that are not plain, as in the tiers of a turn
---   domains           how many domains with patterns follow
---   domain, settings  so many x
+--   node              name of the node
+--   heartbeat         JSON, see docs/protocol.md
+--   ttl               lifetime of the heartbeat in milliseconds
+--   keep              number of ended tasks to remember
+--   events            number of task events to keep, 0 for none
+--   settings          settings of the queues that do not use the defaults, as in the tiers of a turn
+--   domains           number of domains with patterns that follow
+--   domain, settings  name and settings of a domain with patterns; `domains` x
 --   queue             each queue that the node serves
 -- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
--- returns  how many nodes are alive, and whether anything may be closed to claims, or has been 0|1: see conditions.lua
--- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is
--- away is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
--- Invariant: each thing that is published here holds for the ttl alone, so that a master that is gone is forgotten.
+-- returns  the number of nodes that are alive, and 0|1 whether some queue may be closed to claims, or was closed; see
+--          conditions.lua
+-- A node's request for events stays until another master is alive, so that events of tasks that are enqueued while the
+-- fleet is down are kept. The last heartbeat of a silent node stays for 5 minutes, so that people can see it.
+-- Invariant: everything that is published here is valid for `ttl` only, so that a master that is gone is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
 local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)
@@ -36,7 +37,7 @@ for i = 1, #nodes, 2 do
     alive, lives[nodes[i]] = alive + 1, true
   end
 end
-redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', keep) -- the memory of ends stops nothing, whatever stands there
+redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', keep) -- a key of the wrong type must not stop the heartbeat
 if keep == '0' then
   local numbers = redis.pcall('LRANGE', SEALED, 0, -1)
   for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', sealed_key(number)) end
@@ -46,7 +47,7 @@ redis.call('HSET', PREFIX .. 'nodes', node, untill .. ' ' .. heartbeat)
 for queue, share in string.gmatch(settings, ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
--- Of another type it stops events, and no heartbeat.
+-- A key of the wrong type disables events, but does not stop the heartbeat.
 if events == '0' then
   redis.pcall('HDEL', events_on, node)
 else
@@ -56,7 +57,7 @@ for _, other in ipairs(redis.pcall('HKEYS', events_on)) do
   if not lives[other] then redis.call('HDEL', events_on, other) end
 end
 
--- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.
+-- Publish a domain in which queues of patterns are marked. A new domain starts with a mark for every ready queue.
 local function announce_domain(domain, settings)
   local is_known = redis.pcall('HEXISTS', PATTERNS, domain)
   redis.pcall('HSET', PATTERNS, domain, untill .. settings)
@@ -66,7 +67,7 @@ local function announce_domain(domain, settings)
   for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
--- Those of masters that are gone leave with what stood for them; while no master is there at all, they stay.
+-- Remove expired domains, with their turns and times. If no master is alive, nothing calls this, so the domains stay.
 local function forget_domains()
   local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do
@@ -82,7 +83,7 @@ for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
-  -- So that a sweep sees bare pushes.
+  -- A sweep finds bare pushes only in queues that are listed.
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end
 end
 return { alive, math.min(1, redis.call('EXISTS', PREFIX .. 'paused', PREFIX .. 'conditions', PREFIX .. 'closed')) }

@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- The books: accepted = done + cancelled + expired + purged + live.
+-- Return the counters that must balance: accepted = done + cancelled + expired + purged + live.
 -- with: prefix numbers
 -- KEYS[1]  tasks
 -- keys     tasks totals
--- returns  accepted, done, cancelled, expired, purged, live
+-- returns  the numbers of tasks that are accepted, done, cancelled, expired, purged, and live
 local sums = { accepted = 0, done = 0, cancelled = 0, expired = 0, purged = 0 }
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do

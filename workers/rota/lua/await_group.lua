@@ -1,14 +1,16 @@
 #!lua flags=allow-oom
--- Whether few enough members of a group are left, or it has ended; if not, note that this client waits for that.
+-- Check whether at most `most` members of a group are left, or whether the group has ended. If not, register this
+-- client, so that the script that brings this about wakes it.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   client  who waits
---   group   its id
---   most    how many members may be left, or `-` to wait for its end
+--   client  name of the client that waits
+--   group   id of the group
+--   most    number of members that may be left, or `-` to wait for the end of the group
 -- keys     group-members:* group:* tasks
--- returns  whether that has come 0|1, how many are left, -1 when it has ended or is not known
--- Invariant: what has not come yet is noted in the call that looked. Who finds no room there asks again by itself.
+-- returns  0|1 whether this is the case now, and the number of members left (-1 if the group has ended or is unknown)
+-- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. A client
+-- for which the record has no room is not registered, and checks again by itself.
 local MOST_NOTED = 1000
 local client, group, most = ARGV[1], ARGV[2], ARGV[3]
 local key = PREFIX .. 'group:' .. group

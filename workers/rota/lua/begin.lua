@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Before a task is started that may be started once at most: mark its entry, in its place. From then on nobody gives it
--- back but its worker, which alone knows that it did not start it after all.
+-- Mark the entry of a task that may be started at most once, before the worker starts it. From then on only its worker
+-- can give the task back, because only the worker knows whether it really started the task.
 -- with: prefix begun
 -- KEYS[1]  tasks
 -- ARGV
---   owner  of the entry
---   entry  as it was claimed
+--   owner  owner that holds the entry
+--   entry  the entry as it was claimed
 -- keys     inflight:* owners tasks
--- returns  the entry as it stands now, or '' when the owner does not hold it: then it must not be started
--- Invariant: repeated, as when an answer was lost, it finds the entry with its mark and answers the same.
+-- returns  the entry with its mark, or '' if the owner does not hold it; then the task must not be started
+-- Invariant: a repeated call finds the marked entry and returns the same reply.
 local owner, entry = ARGV[1], ARGV[2]
 local inflight, begun = PREFIX .. 'inflight:' .. owner, begun_text(entry)
 if not redis.call('ZSCORE', PREFIX .. 'owners', owner) then return '' end

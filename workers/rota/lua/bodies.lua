@@ -1,15 +1,16 @@
 #!lua flags=no-writes
--- A portion of the tasks that live: those that are neither delayed nor dead, so that they stand in a list, or nowhere.
+-- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or is
+-- missing.
 -- with: prefix lists places
 -- KEYS[1]  tasks
 -- ARGV
---   cursor  '0' at first
+--   cursor  '0' in the first call, then the cursor of the last reply
 -- keys     dead delayed inflight:* owners tasks
--- returns  the next cursor, '0' after the last portion; ids
+-- returns  the next cursor ('0' after the last batch), and the ids
 local PORTION = 250
 local cursor = ARGV[1]
 local step, found = 1, redis.pcall('HSCAN', KEYS[1], cursor, 'COUNT', PORTION, 'NOVALUES')
-if found.err then -- older than Redis 7.4 and Valkey 8: the bodies come along
+if found.err then -- Redis before 7.4 and Valkey before 8 lack NOVALUES, so they return the bodies too
   step, found = 2, redis.call('HSCAN', KEYS[1], cursor, 'COUNT', PORTION)
 end
 local ids = {}

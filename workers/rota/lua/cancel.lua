@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- End a waiting task; mark a running one by an empty body, and order its node to tell the worker. A claim drops what is
--- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
+-- Cancel a task. A waiting task ends at once. A running task is marked by an empty body, and its node gets an order to
+-- interrupt it. If the order is lost, `renew` reports the cancelled entry later, and the task gets no other attempt.
 -- with: prefix clock entry ticket bare lists doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
 -- ARGV
---   id          of the task
---   kill_after  after how many ms its process is killed if the task has not ended, or `-`
+--   id          id of the task
+--   kill_after  milliseconds after which the worker is killed if the task is still running, or `-` for never
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta orders:* owners patterns paused progress
 --          queue:* queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  cancelled | running | dead | unknown
--- Invariant: a task that waits has ended when this returns; one that runs is never started again.
-local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what stays for a node that is no more
+-- Invariant: a waiting task has ended when the script returns. A running task is never started again.
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what an absent node may leave behind
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_places()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -19,7 +19,7 @@ if not body then return 'unknown' end
 local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
 if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
 
--- What is known of one that waits. Nobody looks for an entry in a lane: then it is what its body says.
+-- Describe the waiting task. If its entry is in a lane, which is not searched, only its body is known.
 local _, queue, name = bare_names(body)
 local account = NO_RUN .. (name or '-')
 local e = ticket or new_entry(id, queue or 'unknown', 'i', 0, 0)
@@ -35,8 +35,8 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   return 'cancelled'
 end
 
--- The node is what stands in an owner's name before its slot and its life. When the entry was ready says which life of
--- the id is meant: the next one may run there soon. A key of another type loses the order.
+-- The node is the part of the owner's name before slot and life. The time at which the entry became ready tells which
+-- task of this id is meant, because a later one may run there soon. If the key has the wrong type, the order is lost.
 local function order(owner, line)
   local ready = string.match(line, '^%S+ %S+ %S+ %d+ (%d+) ') or '0'
   local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)
@@ -52,10 +52,11 @@ if owner then
   order(owner, line)
   return 'running'
 end
--- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.
+-- Do this now, because the claim that drops the entry may come much later: free the unique key and record the end.
 free_unique_key(id, 'u')
 if body ~= '' then
-  local past = redis.call('HGET', PREFIX .. 'epitaphs', id) -- its flag, which says whether there is any, is in the lane
+  -- Only the flag of the entry says whether there are attempt records, and the entry is in the lane.
+  local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
   note_end('cancelled', now, '-', id, e.text, account .. (past and behind_account(past) or ''))
 end
 return 'cancelled'

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out
--- in portions, for the caller to cancel.
+-- Cancel a group: the group accepts no more members, nothing follows it, and its chains stop. The script returns the
+-- remaining members in batches, and the caller cancels them.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV
---   group   its id
---   cursor  '0' at first
+--   group   id of the group
+--   cursor  '0' in the first call, then the cursor of the last reply
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  whether it is known and has not ended 0|1, the next cursor, '0' behind the last portion, ids
--- Invariant: nothing that was to follow the group is enqueued any more.
+-- returns  0|1 whether the group is known and has not ended, the next cursor ('0' after the last batch), and the ids
+-- Invariant: nothing that was to follow the group is enqueued after this call.
 local PORTION = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()
 guard_places()
@@ -20,7 +20,7 @@ if not known[1] or known[2] then return { 0, '0', {} } end
 local portion = redis.call('SSCAN', following.members_key(group), cursor, 'COUNT', PORTION)
 redis.call('HSET', following.group_key(group), 'phase', 'cancelled')
 for i, member in ipairs(#portion[2] > 0 and redis.call('HMGET', MEMBERS, unpack(portion[2])) or {}) do
-  if not member then -- somebody took it away: nobody would tell of its end
+  if not member then -- the member's record was deleted by hand, so no script would report its end
     redis.call('HSET', MEMBERS, portion[2][i], group)
     follow('purged', now, { portion[2][i] })
   end

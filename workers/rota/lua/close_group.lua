@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Close a group: no more is to come than members that live may add. One without any that lives ends at once.
+-- Close a group: from now on only its own members may add members. A group without live members ends at once.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV
---   group  its id
+--   group  id of the group
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  1, or 0 when it has ended, or is not known
--- Invariant: a group without members that live has ended when this returns.
+-- returns  1, or 0 if the group has ended or is unknown
+-- Invariant: a group without live members has ended when the script returns.
 local group, now = ARGV[1], redis_now()
 guard_places()
 redis.call('HLEN', MEMBERS)

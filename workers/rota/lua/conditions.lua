@@ -1,24 +1,25 @@
 #!lua flags=allow-oom
--- A master's round over what is closed: define its conditions, and keep since when queues are paused, or hold entries
--- that their condition lets nobody claim, or have a condition that fails. A claim forgets it: nothing was taken since.
+-- Store a master's conditions, and note since when each closed queue is closed. A queue is closed if it is paused, if
+-- its condition keeps entries waiting, or if its condition fails. The next claim from the queue removes the note.
 -- with: prefix clock numbers entry doorbell condition shares closing
 -- KEYS[1]  tasks
 -- ARGV
---   ttl               ms
---   name, kind, text  of each condition
+--   ttl               lifetime of the definitions in milliseconds
+--   name, kind, text  each condition
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters
--- returns  a row for each queue that is closed, of 100 at most of each sort: queue, for how many us, '' when it is
---          paused or the name of its condition, what is wrong with that one or ''
--- As CLOSED_A_LOOK of masters. An evaluation takes 30 to 80 us: 500 of each sort held turns up for 60 ms.
--- Invariant: since when a queue is closed is kept for as long as it is, whatever master looks.
+-- returns  a row per closed queue, at most 100 of each kind: queue, for how many microseconds it has been closed, the
+--          name of its condition ('' if it is paused), and the error of the condition or ''
+-- The limit equals CLOSED_A_LOOK of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block turns
+-- for 60 ms.
+-- Invariant: the time since when a queue is closed is kept while it is closed, whichever master runs the script.
 local MOST = 100
 local now = redis_now()
 local ttl = tonumber(ARGV[1])
 local untill = digits_of(now + ttl * 1000)
 if #ARGV == 1 and redis.call('EXISTS', PREFIX .. 'paused', CONDITIONS, CLOSED) == 0 then return {} end
 
--- Of another type these stop conditions, and no master.
+-- A key of the wrong type disables conditions, but does not stop the master.
 for i = 2, #ARGV, 3 do
   local name, kind, text = unpack(ARGV, i, i + 2)
   redis.pcall('HSET', CONDITIONS, name, untill .. ' ' .. kind .. ' ' .. text)

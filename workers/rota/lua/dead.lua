@@ -1,12 +1,13 @@
 #!lua flags=no-writes
--- A page of the dead, latest first.
+-- Return a page of the dead tasks, latest first.
 -- with: prefix clock entry ticket
 -- KEYS[1]  tasks
 -- ARGV
---   offset  how many to pass over
---   count   up to 500
+--   offset  number of tasks to skip
+--   count   number of tasks to return, up to 500
 -- keys     dead epitaphs tasks tickets
--- returns  how many there are, then a row each: id, died us, queue, epitaph, body
+-- returns  the number of dead tasks, then a row each: id, time of death in microseconds, queue, epitaph (death record),
+--          body
 local offset, count = tonumber(ARGV[1]), math.max(1, math.min(tonumber(ARGV[2]), 500))
 local answer = { redis.call('ZCARD', PREFIX .. 'dead') }
 local page = redis.call('ZREVRANGE', PREFIX .. 'dead', offset, offset + count - 1, 'WITHSCORES')

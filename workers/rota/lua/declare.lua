@@ -1,20 +1,21 @@
 #!lua flags=allow-oom
--- The schedules that a node's code and configuration have, with each heartbeat of its master.
+-- Store the schedules that a node's code and configuration declare. The node's master calls this with each heartbeat.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
---   ttl              ms
---   name, age, text  up to 100 x; age: for how many us this node has said so, text: what the schedule says
+--   ttl              lifetime of the declarations in milliseconds
+--   name, age, text  schedule: its name, for how many microseconds this node has declared this text, and the text; up
+--                    to 100 x
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  a word each: kept | new | changed | older (another node says something else, and began to later) | client (a
---          client has put one of that name)
--- What was declared by a node last counts, as long as some node goes on declaring that. A schedule that nobody declares
--- any more is removed by a poller: see sweep.
--- Invariant: of several nodes the one that began last to declare a schedule is followed, whatever the order of their
--- calls.
+-- returns  a status each: kept | new | changed | older (another node declares a different text, and started to later) |
+--          client (a client stored a schedule of that name) | refused (the name is not valid)
+-- The text of the node that started to declare the schedule last wins, as long as some node still declares it. A poller
+-- removes a schedule that is no longer declared; see sweep.lua.
+-- Invariant: if several nodes declare different texts, the text of the node that started last wins, whatever the order
+-- of the calls.
 local MOST, FIELDS = 100, 3
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 100 schedules a call') end
 local now = redis_now()
@@ -29,7 +30,7 @@ local function declare(name, since, text)
   end
   if s.rank == 0 then return 'client' end
   if s.text == text then return 'kept' end
-  local is_newer = since > s.rank or s.rank > now -- or the clock went back
+  local is_newer = since > s.rank or s.rank > now -- the second case: the clock was set back
   if not is_newer and (tonumber(redis.call('ZSCORE', DECLARED, name) or '') or 0) > now then return 'older' end
   s.rank, s.text = since, text
   withdraw(name, s, now, now)

@@ -1,34 +1,42 @@
 #!lua
--- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
--- producers who are pushed back.
+-- Accept tasks. A server that is out of memory refuses this script, so that it is the producers who are pushed back.
+-- Most other scripts carry `allow-oom` and go on.
 -- with: prefix clock bare in_use_at_enqueue news marks sent
 -- KEYS[1]  tasks
 -- ARGV
---   nonce             see shared/sent.lua
---   id, queue, how, body  up to 500 x
---       how: '' for at once and nothing else, or `DUE HOLD KEY`: due ('' | '+us' | '@unix us'; behind it '^' for the
---       head of its lane, where the last one of a call stands first), for how many ms it holds its unique key, and
---       that key or ''
+--   nonce                 name and number of the call, see shared/sent.lua
+--   id, queue, how, body  task; up to 500 x
+--       how: '' for a task that is due now and has no unique key, else `DUE HOLD KEY`
+--         DUE   '' for now, '+us' after that many microseconds, '@us' at that Unix time in microseconds; then '^' to
+--               put the task at the head of its lane (the last such task of a call comes first)
+--         HOLD  milliseconds for which the task holds its unique key, 0 for as long as it lives
+--         KEY   the unique key, or ''
 -- keys     counts delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys meta owners
 --          patterns queue:* queues ready sent:* served tasks tickets times:* totals turns:* unique:*
--- errors   ROTA… when there are too many, or not four arguments for each, or a name is none: nothing was done
--- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was
---          never a fleet in this namespace) | duplicate | held ID
---          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
---          shared/former.lua), and the new one has a life of its own.
--- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
--- Applications wait for this script, mostly with one task: it makes few functions and tables, each a tenth to a quarter
--- of a redis.call, and brings no shared file of which it would need one line.
+-- errors   ROTA… if there are more than 500 tasks, not four arguments for each, or a name is not valid; nothing was
+--          changed
+-- returns  a result for each task:
+--   ok         accepted
+--   unserved   accepted, but no live master serves the queue
+--   unseen     accepted, but no fleet has ever run in this namespace
+--   duplicate  a live task has this id
+--   held ID    the live task ID holds the unique key
+-- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a shell
+-- (see shared/former.lua), and the new task has its own entry.
+-- Invariant: an accepted id is in `tasks` and in exactly one other place. A nonce that was seen within the last 60 s
+-- changes nothing.
+-- Applications wait for this script, mostly with one task per call. It therefore avoids functions and tables, each of
+-- which costs a tenth to a quarter of a redis.call, and shared files of which it would use one line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end
 local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
 local call, try = redis.call, redis.pcall
 local now = redis_now()
-local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- a third of the time that %.0f takes
+local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- The word for a task that is accepted. Nobody is told of a fleet that is only away.
+-- Return the result for an accepted task. A fleet that is only absent for a while is not reported.
 local function accepted_word(queue)
   local untill = call('HGET', SERVED, queue)
   if untill and (tonumber(untill) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
@@ -39,13 +47,14 @@ local function accepted_word(queue)
   return #known == 0 and call('EXISTS', PREFIX .. 'meta') == 0 and 'unseen' or 'ok'
 end
 
--- Judge every item before anything is written; a key of another type raises here.
+-- Check every item before the first write. A key of the wrong type raises an error here.
 call('HLEN', PREFIX .. 'totals')
 local words, queues, accepted, bodies = {}, {}, {}, {}
 local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
-local news = tell and {} -- what `tell` takes, of each
--- All at once: a HEXISTS each would be a tenth of a full call. Nearly every id is new, and brings no body along.
+local news = tell and {} -- arguments of `tell`, for each task
+-- Read all ids with one command: a HEXISTS for each would be a tenth of a full call. Nearly every id is new and has no
+-- body.
 local ids = {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}
@@ -53,7 +62,7 @@ local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}
 for at = 2, #ARGV, FIELDS do
   local id, queue, how, body, due, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], '', ''
   if how ~= '' then due, key = string.match(how, '^(%S*) %d+ (.*)$') end
-  local lane = queues[queue] -- its new entries, and what is known of it
+  local lane = queues[queue] -- the new entries of the queue, and what is known about it
   if not name_or_nil(id) or not (lane or queue_or_nil(queue)) then
     return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
   end
@@ -62,7 +71,7 @@ for at = 2, #ARGV, FIELDS do
     lane = {
       queue = queue, accepted = 0, word = accepted_word(queue), at_once = 0,
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
-      after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
+      after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- text of an entry between id and flag
     }
     queues[queue] = lane
     queues[#queues + 1] = lane
@@ -70,7 +79,8 @@ for at = 2, #ARGV, FIELDS do
 
   local word, follows = lane.word, live[#words + 1]
   if follows == '' then
-    -- Cancelled. While it runs its id is taken; so it is where there are more owners than `cancel` looks at.
+    -- The task of this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
+    -- searches, assume that it runs.
     if not running then
       running = { too_many = call('ZCARD', PREFIX .. 'owners') > 500 }
       for _, owner in ipairs(call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
@@ -153,19 +163,19 @@ if #tickets > 0 then
   if first[1] then waiting_for = from_score(first[2]) end
 end
 
--- The first write also tells whether the nonce is known: then the answer is the one given before, and stays.
+-- The first write also reads whether the nonce is known. If it is, the stored results are returned.
 local nonce = ARGV[1]
 local sent = sent_key(nonce)
 local told = call('SET', sent, nonce .. '\n' .. table.concat(words, '\n'), 'GET', 'PX', SENT_MS)
 if is_answer(nonce, told) then
-  -- A write, so that a WAIT behind this answer covers the first call too, on whatever connection that came.
+  -- This write makes a WAIT after this call also cover the first call, whichever connection that used.
   call('SET', sent, told, 'PX', SENT_MS)
   words = {}
   for word in string.gmatch(string.sub(told, #nonce + 2), '[^\n]+') do words[#words + 1] = word end
   return words
 end
 
--- As in the shared files: neither a bell nor the books may stop a transition half way.
+-- As in the shared files: a broken doorbell or counter must not stop a script after its first write.
 local function ring(bell)
   if try('LLEN', bell) == 0 then call('RPUSH', bell, '1') end
 end
@@ -173,7 +183,7 @@ end
 for id, life in pairs(lives or {}) do
   call('HSET', FORMER, id, life.text)
   if life.follows then
-    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that comes upon its shell will not count it
+    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds its shell will not count it
     call('HDEL', PREFIX .. 'epitaphs', id)
   end
 end

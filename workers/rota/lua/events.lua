@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- Task events behind a place in their stream, oldest first.
+-- Return the task events after a position in the stream, oldest first.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   place  the id of an event, '0' before all of them, '$' behind them
---   most   how many, up to 500
+--   place  id of an event, '0' for the beginning of the stream, '$' for its end
+--   most   number of events to return, up to 500
 -- keys     events events-on tasks
--- returns  whether somebody wants events 0|1, the id of the oldest kept and of the latest, '' when there is none, then
---          for each its id and its fields with their values
+-- returns  0|1 whether some node has events enabled, the ids of the oldest and the latest event ('' if there is none),
+--          then each event: its id and its fields with their values
 local EVENTS = PREFIX .. 'events'
 local place, most = ARGV[1], ARGV[2]
 local oldest = redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', 1)[1]

@@ -1,30 +1,33 @@
 #!lua flags=no-writes
--- The next claims in their order, as the turn makes them: it is run over a copy, again and again, each time for a
--- worker with nothing in hand. Nothing is enqueued, becomes due or ends between them.
+-- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
+-- that holds no task. It assumes that meanwhile no task is enqueued, becomes due, or ends.
 -- with: copy prefix clock entry doorbell bare named tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks
 -- ARGV
---   turn   the arguments of one: an owner that nobody is, limit 1, nothing held or to settle, the tiers
+--   turn   arguments of a turn: an owner that does not exist, limit 1, no held tasks, no outcomes, the tiers
 --   asked  a queue to report in any case, or ''
---   most   how many claims
+--   most   maximum number of claims
 -- keys     closed conditions counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each
---          queue of which one is claimed and, up to 100, for others with entries: queue, tier, cost, cap, interval us,
---          and how it is before these claims: entries, running, virtual time; and behind them: entries left, whether
---          nothing shuts it 0|1, how long until its rate lets one through us (0: it holds none back), paused 0|1, its
---          condition or '', whether that keeps it closed 0|1, until when us if that is known, what is wrong with it
+-- returns  now; 0|1 whether the list of claims is complete or has `most` claims (0: it took too much work); (entry,
+--          task name) per claim; then a row for each queue that is claimed from and, up to 100 in total, for other
+--          queues with entries:
+--     queue, tier, cost, cap, interval in microseconds
+--     before these claims: number of entries, number running, virtual time
+--     after these claims: number of entries; 0|1 whether the queue is open; microseconds until its rate allows a start
+--       (0 if the rate does not delay it); 0|1 paused; its condition or ''; 0|1 whether the condition closes it; the
+--       time in microseconds at which the condition opens it, if known, else 0; the error of the condition or ''
 local TIERS_AT, MOST_ROWS, MOST_WORK = 13, 100, 50000
 local most, asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local domains, now = read_tiers(TIERS_AT), redis_now()
 
--- What a turn claims: an entry and a body, or nothing; and how long a rate limit holds the next one back.
+-- Run one turn. Return its claim (entry and body, or nothing) and for how long a rate limit delays the next one.
 local function claim()
   local answer
-  verdicts = {} -- conditions go by counts, which the claim before has changed
+  verdicts = {} -- conditions depend on counts, which the previous claim has changed
   repeat answer = turn() until answer[1] ~= 'more' or work > MOST_WORK
   return answer[5], answer[3]
 end
@@ -40,7 +43,7 @@ local function claims_in_order()
   return claims, #claims == 2 * most
 end
 
--- The queues to tell of, with the tiers and the shares by which they are served.
+-- The queues to report, with the tiers and settings with which they are served.
 local queues, known = {}, {}
 local function tell_of(tier, queue)
   if known[queue] then return end
@@ -54,7 +57,8 @@ local function tell_of_served(queue)
   end
 end
 
--- Of a domain with patterns those that are marked or have a place there; of any other its names.
+-- Return the queues of a domain: its names, or for a domain with patterns the queues that are marked or have a turn
+-- there.
 local function queues_of(domain)
   local found = {}
   if not domain.has_patterns then
@@ -84,8 +88,8 @@ local function entries_before(queue)
   return (type(ready) == 'number' and ready or 0) + (type(delayed) == 'number' and delayed or 0)
 end
 
--- Whether nothing but its condition keeps a turn from claiming of this queue, and how long its rate does: a turn that
--- serves no other queue says so. What nothing can shut is open, and so is one with cancelled tasks and no others.
+-- Return whether a turn that serves only this queue could claim from it, apart from its condition, and for how long the
+-- rate delays it. A queue without limits is open, and so is a queue whose entries all belong to cancelled tasks.
 local function look_at(share, paused)
   if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
   local numbers = string.format('%.0f %.0f %.0f %.0f', share.cost, share.cap, share.interval, share.burst)
@@ -95,7 +99,7 @@ local function look_at(share, paused)
   return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
 
--- When a condition that goes by hours opens next; 0 when it goes by other things, or nobody has told so far ahead.
+-- Return when a condition of hours opens next; 0 for other conditions, and if the masters published no such time.
 local function opens_at(condition)
   local text = redis.pcall('HGET', CONDITIONS, condition)
   if type(text) ~= 'string' or not string.find(text, '^%d+ hours ') then return 0 end
@@ -124,7 +128,7 @@ local function row_of(tier, share)
   return before
 end
 
-redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy: a turn claims for registered owners only
+redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy, because a turn claims only for registered owners
 local claims, is_all = claims_in_order()
 find_queues(claims)
 local rows = {}

@@ -1,12 +1,13 @@
 #!lua flags=no-writes
--- How it is with a group.
+-- Return the state of a group.
 -- with: prefix numbers group_row
 -- KEYS[1]  tasks
 -- ARGV
---   group  its id
+--   group  id of the group
 -- keys     group-members:* group:* tasks
--- returns  a row: group, open | closed | cancelled | ended, whether it was cancelled 0|1, total, left, done, dead,
---          cancelled, expired, purged, cursor, opened us, ended us or '', the id of what followed or '', those of what
---          is to follow then and if one is dead, each or ''; nothing when it is not known
+-- returns  a row: group; open | closed | cancelled | ended; 0|1 whether it was cancelled; numbers of members: total,
+--          left, done, dead, cancelled, expired, purged; cursor; time opened and time ended in microseconds ('' if it
+--          has not ended); the id of the task that followed; the ids of the tasks that will follow, by default and if a
+--          member is dead; each id is '' if there is none. Nothing if the group is unknown
 local group = ARGV[1]
 return group_row(group)

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Recount. Call with cursor '0', then with each answer until it is '0' again; 500 tickets a call. `running` counts are
--- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it
--- again.
+-- Count running, delayed and dead tasks again and replace the counters. A call counts 500 tickets; repeat it with the
+-- returned cursor until that is '0'. The counters of running tasks are exact at once. Those of delayed and dead tasks
+-- are exact if no task moved meanwhile; otherwise run the script again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
 -- ARGV
---   cursor  '0' at first
+--   cursor  '0' in the first call, then the cursor of the last reply
 -- keys     counts dead healing inflight:* owners rotation tasks tickets
 -- returns  the next cursor
--- Invariant: counts are written from what was counted, and tasks are not touched.
+-- Invariant: only counters are written, from what was counted. Tasks are not changed.
 local healing = PREFIX .. 'healing'
 local cursor = ARGV[1]
 

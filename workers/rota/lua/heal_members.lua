@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
--- Have follow what follows tasks that are members and do not live: ended by a node of an earlier version, which knows
--- no members, or taken away by hand. How one ended is looked for in the memory of ends; where nothing is found it was
--- purged.
+-- Process the end of group members and chain steps whose end was missed: a node of an earlier version, which knows no
+-- members, ended them, or they were deleted by hand. How a task ended is read from the memory of ends. A task that is
+-- not remembered counts as purged.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following remembered
 -- KEYS[1]  tasks
 -- ARGV
---   cursor  '' at first
+--   cursor  '' in the first call, then the cursor of the last reply
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the next cursor, '0' behind the last portion, how many had ended. The cursor of the call when it has looked
---          enough before the end of its portion: those that had ended are gone from it
--- Invariant: each member that has ended is taken off its group once.
+-- returns  the next cursor ('0' after the last batch), and the number of members that had ended. The cursor stays the
+--          same if the call stops in the middle of its batch; the processed members are gone from it
+-- Invariant: each member that has ended is removed from its group once.
 local PORTION = 500
 local now, healed, work = redis_now(), 0, 0
 guard_places()
 
--- A chain goes on by it, so the whole memory is looked through.
+-- Search the whole memory, because whether a chain goes on depends on the result.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat

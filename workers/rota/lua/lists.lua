@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- The lists in which tasks stand: lanes, and what owners hold. Where a walk through them begins.
+-- Return the lists that hold entries: lanes and in-flight lists. The walk of the audit starts with them.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- keys     doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:* queues
 --          served tasks times:* turns:* waiters
--- returns  how many entries there are, then the lists that hold some, without the prefix
+-- returns  the number of entries in all lists, then the keys of the lists that have some, without the prefix
 local entries, lists = 0, {}
 local function note(list)
   local n = length(list)

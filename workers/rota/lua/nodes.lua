@@ -1,13 +1,14 @@
 #!lua flags=no-writes
--- The nodes whose masters live, and those that have been silent for some minutes.
+-- Return the nodes whose masters are alive, and those that have been silent for up to 5 minutes.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- keys     nodes tasks
--- returns  (node, its heartbeat, us until that is over: not above 0 of one that is silent)..., of at most 500
+-- returns  (node, its heartbeat, microseconds until the heartbeat expires; 0 or less for a silent node) for at most 500
+--          nodes
 local MOST = 500
 local now = redis_now()
 local found = redis.pcall('HGETALL', PREFIX .. 'nodes')
-if found.err then found = {} end -- of another type it stops nothing
+if found.err then found = {} end -- a key of the wrong type counts as empty
 local answer = {}
 for i = 1, #found, 2 do
   local ends, heartbeat = string.match(found[i + 1], '^(%d+) (.*)$')

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Mark a fresh namespace with the version of this protocol.
+-- Store the protocol version in a new namespace.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   version  ours
+--   version  protocol version of the caller
 -- keys     meta tasks
--- returns  the version the namespace has
+-- returns  the protocol version of the namespace
 -- Invariant: the version of a namespace is written once.
 local version = ARGV[1]
 redis.call('HSETNX', PREFIX .. 'meta', 'protocol', version)

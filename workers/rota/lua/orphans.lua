@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- Give in-flight lists whose owner nobody registered one lease; then they are retired like any other. What runs is
--- counted anew with them: a count that was taken while they had no owner lacks what they hold.
+-- Register the owners of in-flight lists that have no registered owner, for the length of one lease. When it expires
+-- they are retired like any other owner. Running tasks are counted again, because an earlier count lacks the tasks in
+-- these lists.
 -- with: prefix clock numbers entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV
---   lease  ms
---   owner  each whose list was seen
+--   lease  length of the lease in milliseconds
+--   owner  each owner whose list was found
 -- keys     counts doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:*
 --          rotation served tasks times:* turns:* waiters
--- returns  how many were orphans
--- Invariant: an owner is given one lease, whether it is found once or often; no task is touched.
+-- returns  the number of owners that were not registered
+-- Invariant: an owner gets one lease, however often it is found. No task is changed.
 local lease = tonumber(ARGV[1]) * 1000
 local expires = digits_of(redis_now() + lease)
 redis.call('HLEN', PREFIX .. 'counts')

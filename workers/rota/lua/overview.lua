@@ -1,18 +1,21 @@
 #!lua flags=no-writes
--- The numbers of queues, for gauges and people: of those named, and of a portion of all that are known.
+-- Return the numbers of queues, for gauges and for people: of the queues that are named, and of a batch of the known
+-- queues.
 -- with: prefix clock numbers entry ticket doorbell untold matching condition shares closing
 -- KEYS[1]  tasks
 -- ARGV
---   cursor  '0' at first
---   queue   up to 500 to report whether or not they are known
+--   cursor  '0' in the first call, then the cursor of the last reply
+--   queue   queue to report even if it is not known; up to 500
 -- keys     closed conditions counts dead delayed doorbell doorbell:* events-on former idle members owners patterns
 --          paused progress queue:* queues served shares tasks tickets times:* totals turns:* waiters
--- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled,
---          overdue, in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1,
---          served 0|1, for how many us it has been closed with entries that wait (0: it is not), the condition that
---          keeps it closed or '', what is wrong with that
--- At most 500 named queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled
--- counts as scheduled in the queue `unknown` until it is adopted.
+-- returns  now, the number of owners, the next cursor ('0' after the last batch); then a row per queue:
+--     queue, ready, scheduled, overdue, in flight, dead, accepted
+--     age in microseconds of the oldest ready task and of the longest overdue task
+--     0|1 paused, 0|1 served
+--     for how many microseconds the queue has been closed with entries waiting (0: it is open)
+--     the condition that closes it or '', the error of the condition or ''
+-- At most 500 named queues and 500 overdue tasks are counted by queue. Bare items in the delayed set count as scheduled
+-- in the queue `unknown` until they are adopted.
 local MOST, PORTION, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}
@@ -42,7 +45,7 @@ for i = 1, #all_due, 2 do
   end
 end
 
--- One call for all queues: with 10,000 of them a call each would be most of what this takes.
+-- Read the counters of all queues with one call: with 10,000 queues, a call for each would take most of the time.
 local function values(command, key, prefix)
   local fields = {}
   for i, queue in ipairs(names) do fields[i] = prefix .. queue end
@@ -53,7 +56,7 @@ local delayed, running = values('HMGET', counts, 'delayed:'), values('HMGET', co
 local dead, accepted = values('HMGET', counts, 'dead:'), values('HMGET', totals, 'accepted:')
 local paused = values('SMISMEMBER', PREFIX .. 'paused', '')
 
--- What somebody serves now: names, and patterns as settings that `served_as` reads.
+-- The names and patterns that are served now. The patterns are a settings text, for `served_as`.
 local served, patterns, all = {}, '', redis.call('HGETALL', PREFIX .. 'served')
 for i = 1, #all, 2 do
   local is_now = whole_or_zero(all[i + 1]) > now
@@ -61,7 +64,7 @@ for i = 1, #all, 2 do
   if is_now and is_pattern(all[i]) then patterns = patterns .. ' ' .. all[i] .. '=+' end
 end
 
--- How many entries a lane has, and how long its head has been ready.
+-- Return the number of entries in a lane, and for how long its first entry has been ready.
 local function look_at(lane)
   local entries = length(lane)
   local e = entries > 0 and parse_entry(redis.call('LINDEX', lane, 0))

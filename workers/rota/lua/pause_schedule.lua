@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Stop a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
+-- Pause a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
---   name  of the schedule
+--   name  name of the schedule
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  paused | same (it was before) | unknown
--- Invariant: no occurrence whose time is still to come is left in `delayed`.
+-- returns  paused | same (it was paused before) | unknown
+-- Invariant: no occurrence of the schedule that is due later is left in `delayed`.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
 guard_places()

@@ -1,22 +1,23 @@
 #!lua flags=no-writes
--- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
+-- Return a page of the tasks in one place, for people. Only the entries of the page are read.
 -- with: prefix clock entry ticket doorbell lists in_use former bare named
 -- KEYS[1]  tasks
 -- ARGV
 --   place   ready | scheduled | running | dead
---   queue   its name, '' for all; of ready it has to be named
---   task    the name of a task, '' for all
+--   queue   name of a queue, '' for all; required for `ready`
+--   task    name of the tasks to return, '' for all
 --   offset  where the page begins
---   count   up to 500
+--   count   number of entries to read, up to 500
 -- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
 --          progress queue:* served tasks tickets times:* turns:* waiters
--- returns  now, how many were looked at, offset of the next page or '' when this was the last, then a row each: id,
---          queue, name, due us, since us, failures, crashes, losses, owner, its epitaph or progress
---   ready      its lanes: the delayed one first, as it is served
---   scheduled  all of `delayed`, next due first
---   running    the lists of owners, which is what the offset counts
---   dead       latest first
--- An entry whose task was cancelled is no task. What is no entry is a bare item, known by the names it brings.
+-- returns  now, the number of entries read, the offset of the next page ('' after the last), then a row each: id,
+--          queue, name, due time and time since when it is there (in microseconds), failures, crashes, losses, owner,
+--          its epitaph (death record) or progress
+--  ready      its lanes, the delayed lane first, because it is served first
+--  scheduled  the delayed set, earliest due time first
+--  running    the in-flight lists; the offset counts owners
+--  dead       the dead set, latest first
+-- Cancelled tasks are left out. An item that is not an entry is a bare item; the row has the names in the item.
 local MOST, LONGEST_TOLD = 500, 4000
 local now, place, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
 local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
@@ -35,7 +36,7 @@ local function show_bare(text, in_queue, due)
   show({ id = id or '', queue = in_queue or named or '', due = due }, name_in(text), {})
 end
 
--- A line of a lane or of an owner's list.
+-- Add the row for a line of a lane or of an in-flight list.
 local function show_line(line, owner, in_queue)
   looked_at = looked_at + 1
   local e = parse_entry(line)
@@ -70,7 +71,7 @@ local function show_running()
   return redis.call('ZCARD', PREFIX .. 'owners'), at
 end
 
--- With a score, and its ticket as long as it is there.
+-- Add rows for members of a sorted set. `show_known` is called for those that have a ticket.
 local function show_scored(key, page, show_known)
   for i = 1, #page, 2 do
     looked_at = looked_at + 1

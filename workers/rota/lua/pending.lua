@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- What a task follows that is not enqueued yet: looked for in what follows the members of chains, then groups.
+-- Find the chain or group after which a task that is not enqueued yet will be enqueued. Chains are searched first.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   id      of the task
---   cursor  '' at first
+--   id      id of the task
+--   cursor  '' in the first call, then the cursor of the last reply
 -- keys     group:* groups members tasks
--- returns  `task ID` or `group ID`, '' when this portion has none; the next cursor, '' behind the last portion
+-- returns  `task ID` or `group ID`, '' if this batch has neither; the next cursor, '' after the last batch
 local PORTION = 250
 local ITEM = '^(%S+) %S+ %S+ (%d+)\n()' -- as in shared/following.lua
 local id, cursor = ARGV[1], ARGV[2] == '' and 'm0' or ARGV[2]
@@ -30,7 +30,7 @@ end
 
 local function scan(verb, key, at, find)
   local page = redis.pcall(verb, key, at, 'COUNT', PORTION)
-  if page.err then return '', '0' end -- of another type it stops nothing
+  if page.err then return '', '0' end -- a key of the wrong type counts as empty
   for i = 1, #page[2], 2 do
     local found = find(page[2][i], page[2][i + 1])
     if found then return found, '0' end

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Keep what running tasks say of their progress, as their masters carry it here about once a second.
+-- Store the progress of running tasks. Masters call this about once a second for the tasks of their workers.
 -- with: prefix lists
 -- KEYS[1]  tasks
 -- ARGV
---   owner, entry, said  up to 250 x
+--   owner, entry, said  owner, entry and progress text of a task; up to 250 x
 -- keys     inflight:* owners progress tasks
--- returns  how many of these entries are still held by their owners
--- Invariant: nothing is kept of a task that is not in flight; whatever takes its entry out of the list forgets it.
+-- returns  the number of entries that their owners still hold
+-- Invariant: progress is stored only for tasks in flight. Every script that removes their entry from the list deletes
+-- it.
 local PROGRESS, held = PREFIX .. 'progress', 0
 redis.call('HLEN', PROGRESS)
 for at = 1, #ARGV, 3 do

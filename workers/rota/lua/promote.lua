@@ -1,21 +1,23 @@
 #!lua flags=allow-oom
--- Move tasks that are due to the delayed lanes of their queues, in order of due.
+-- Move due tasks from the delayed set to the delayed lanes of their queues, in the order of their due times.
 -- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following
 -- with: adopt overlap withdrawal
 -- KEYS[1]  tasks
 -- ARGV
---   limit  how many tasks at most
+--   limit  maximum number of tasks to move
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* schedules-alive served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule
---          of each occurrence that was left out, as one before it lives
--- Invariant: nothing is moved before its due time; each member ends in one lane or in dead.
+-- returns  now; the next due time in microseconds or ''; 0|1 whether more tasks may be due; the number of members that
+--          became dead because they are not tasks or have no usable lane; (queue, number of moved tasks)...; the
+--          schedule of each occurrence that was skipped because an earlier one has not ended
+-- Invariant: no task is moved before its due time. Each moved member ends up in exactly one lane, in the dead set, or
+-- ended.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
--- A ticket, cut so that its entry is these pieces with the two times between: most tasks need no more of it.
+-- Parts of a ticket. With the two times in between, they are the entry; most tasks need no more parsing.
 local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
-local SHORT = 20 -- counters and flag: then each is short enough
+local SHORT = 20 -- length of counters and flag up to which every counter is short enough
 local now, limit = redis_now(), tonumber(ARGV[1])
 local ready = digits_of(now)
 
@@ -23,12 +25,12 @@ local ready = digits_of(now)
 local found = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
 local members, dues, score, due, due_text = {}, {}, nil, nil, nil
 for i = 1, #found, 2 do
-  if found[i + 1] ~= score then -- those of one instant stand together
+  if found[i + 1] ~= score then -- members with the same due time are adjacent
     score = found[i + 1]
     due = from_score(score)
     due_text = digits_of(due)
   end
-  -- A score is rounded to a microsecond when it is written; never early means by the exact one.
+  -- The score is rounded to a microsecond when it is written. A task must not start before the exact time.
   if due <= now then
     members[#members + 1] = found[i]
     dues[#dues + 1] = { us = due, text = due_text }
@@ -44,7 +46,7 @@ local function note_queue(queue)
   return queues[queue]
 end
 
--- Without a ticket a task is known by the body behind its id (a lost ticket) or by the member itself (a bare item).
+-- Identify a task without ticket by its body (if the ticket was lost) or by the member itself (if it is a bare item).
 local function tell_without_ticket(task)
   local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
   local id, queue = bare_names(body or task.member)
@@ -63,7 +65,7 @@ local function look_up()
     local e = (not head or #counters > SHORT) and parse_ticket(member, tickets[i])
     if head and #counters > SHORT and not e then head = nil end
     local task = { member = member, due = dues[i], dead = died and died[i], head = head, counters = counters }
-    if e and not head and name_or_nil(e.queue) then -- its ticket says more
+    if e and not head and name_or_nil(e.queue) then -- the ticket has more than the usual fields
       task.entry, queue = e, e.queue
     elseif not head then
       queue = tell_without_ticket(task)
@@ -73,7 +75,7 @@ local function look_up()
   end
 end
 
--- What lies in `delayed` leaves it before anything is moved, so that a burial may write the same id's ticket anew.
+-- Remove the members and tickets before anything is moved, because `bury` may write a new ticket for the same id.
 local function take_out()
   local ticketed = {}
   for _, task in ipairs(waiting) do
@@ -83,7 +85,7 @@ local function take_out()
   if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
 end
 
--- A throttled task is due since its ticket says; its score was only when it may start.
+-- A throttled task keeps the due time in its ticket. Its score is only the time at which it may start.
 local function entry_of(task)
   local e = task.entry
   if not e then return parse_ticket(task.member, task.head .. ' ' .. task.counters) end
@@ -97,7 +99,7 @@ local function without_ticket(task)
   return entry_anew(id, queue, 'd', task.due.us, lives_of(id), now)
 end
 
--- Whether it is an occurrence that may not overlap with the one before it: then it ends here.
+-- Cancel an occurrence that must not overlap with an earlier one. Return whether it was cancelled.
 local left_out = {}
 local function is_left_out(task)
   if string.sub(task.head, -1) ~= 'p' then return false end
@@ -126,23 +128,24 @@ local function move(task)
   if queue and queue.usable then
     local lane = e.front and queue.fronts or queue.texts
     lane[#lane + 1] = entry_text(e)
-    -- Of any other it was told that it was enqueued.
+    -- An adopted item was already reported as enqueued.
     if tell and (task.known or task.entry) then tell('ready', entry_text(e)) end
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
-    redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
+    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show its dead tasks
     buried = buried + 1
   end
 end
 
--- Write a queue's share of what was moved; adds it to the answer.
+-- Push the moved tasks of a queue to its lane, and add them to the reply.
 local moved = {}
 local function fill(queue)
   if queue.delayed > 0 then count('delayed:' .. queue.name, -queue.delayed) end
   local lane, size = delayed_lane(queue.name), #queue.texts + #queue.fronts
   if size == 0 then return end
   if #queue.texts > 0 then redis.call('RPUSH', lane, unpack(queue.texts)) end
-  if #queue.fronts > 0 then redis.call('LPUSH', lane, unpack(queue.fronts)) end -- as if each had come by itself
+  -- Reversed, as if each had been pushed alone.
+  if #queue.fronts > 0 then redis.call('LPUSH', lane, unpack(queue.fronts)) end
   redis.call('SADD', PREFIX .. 'ready', queue.name)
   redis.call('SADD', PREFIX .. 'queues', queue.name)
   ring(queue.name)
@@ -154,7 +157,7 @@ if #members > 0 then
   look_up()
   take_out()
   for _, task in ipairs(waiting) do
-    if not task.dead then move(task) end -- a dead task that somebody scheduled by hand stays dead: see revive
+    if not task.dead then move(task) end -- a dead task that was scheduled by hand stays dead: see revive
   end
   for _, queue in ipairs(queues) do fill(queue) end
 end

@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
+-- End the ready tasks of a queue, at most 500 per call. Running and scheduled tasks stay.
 -- with: prefix clock entry bare doorbell books in_use former news waiters otherwise following
 -- KEYS[1]  tasks
 -- ARGV
---   queue  its name
+--   queue  name of the queue
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  how many, whether there are more 0|1
--- Invariant: each task that is purged has ended, and was in a lane until then.
+-- returns  the number of purged tasks, 0|1 whether there are more
+-- Invariant: each purged task was in a lane and has ended.
 local MOST = 500
 local queue, now = ARGV[1], redis_now()
 guard_places()
@@ -19,16 +19,16 @@ for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
   local popped = #purged < MOST and redis.call('LPOP', lane, MOST - #purged) or {}
   for _, text in ipairs(popped) do purged[#purged + 1] = text end
 end
-local left = entries_in(queue) -- what follows those that are purged is none of them
+local left = entries_in(queue) -- count now: tasks that follow the purged ones must not be counted
 if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end
 for _, text in ipairs(purged) do
   local e = parse_entry(text)
   local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
   if body == '' then
-    take_off(e.id, e.flag, 'purged') -- its end was noted when it was cancelled
+    take_off(e.id, e.flag, 'purged') -- its end was recorded when it was cancelled
   elseif body then
     local _, _, name = bare_names(body)
     end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))
-  end -- a bare item was never accepted, so the books do not know it
+  end -- a bare item was never accepted, so no counter includes it
 end
 return { #purged, left > 0 and 1 or 0 }

@@ -1,15 +1,15 @@
 #!lua
--- Put a schedule of a client, or change it. It stays until a client removes it.
+-- Store or change a schedule on behalf of a client. It stays until a client removes it.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
---   name  of the schedule
---   text  what it says
+--   name  name of the schedule
+--   text  text of the schedule
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  new | same | changed | declared (it is one of the fleet's code or configuration: nothing was done)
+-- returns  new | same | changed | declared (a node declares a schedule of this name; nothing was changed)
 -- Invariant: a schedule that a node declares is never changed.
 local name, text, now = ARGV[1], ARGV[2], redis_now()
 if not name_or_nil(name) or #name > LONGEST_NAME then

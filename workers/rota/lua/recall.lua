@@ -1,28 +1,30 @@
 #!lua flags=allow-oom
--- One task of a claim takes long: settle those before it, which would wait for the worker's next turn, and give back
--- those behind it, which are not started: to the head of their lanes, in order, without blame.
+-- Return prefetched tasks: while a worker runs a long task, settle the finished tasks that its claim had before that
+-- task, and put the tasks behind it, which are not started, back at the head of their lanes, in order and without
+-- blame.
 -- with: prefix clock entry begun doorbell books in_use former bare news waiters otherwise following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
---   owner             the worker
---   running           the entry that runs
---   settlements       how many follow
---   entry, verb, first, second  so many x
---   domains           the tiers, see shared/tiers.lua
+--   owner                       owner name of the worker
+--   running                     entry of the task that runs
+--   settlements                 number of outcomes that follow
+--   entry, verb, first, second  outcome of a finished task, see rota/protocol/outcome.py; `settlements` x
+--   domains                     the tiers, see shared/tiers.lua
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
 --          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
--- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
--- Invariant: besides what is settled, only what stands behind the entry that runs leaves the list; once that one is
--- settled, nothing does.
+-- returns  the number of entries behind the running one that left the list, because they were given back or had been
+--          cancelled
+-- Invariant: apart from settled entries, only entries behind the running one leave the list. If the running entry is
+-- settled already, nothing is given back.
 local now = redis_now()
 local owner, running = ARGV[1], ARGV[2]
 local inflight = PREFIX .. 'inflight:' .. owner
 local settlements, settlements_at = tonumber(ARGV[3]), 4
 local domains = read_tiers(settlements_at + settlements * 4)
 
--- Guards, before the first write.
+-- Checks that may raise an error come before the first write.
 guard_places()
 guard_rotation(domains)
 redis.call('LLEN', inflight)
@@ -34,14 +36,14 @@ for queue, ended in pairs(settled) do
   ring_if_served(queue)
 end
 
--- It may have begun since the worker published it.
+-- The worker may have marked the entry as started since it published it.
 local position = redis.call('LPOS', inflight, running) or redis.call('LPOS', inflight, begun_text(running))
 if not position then return 0 end
 
 local entries = {}
 for i, text in ipairs(redis.call('LRANGE', inflight, position + 1, -1)) do
   entries[i] = parse_entry(text)
-  if not entries[i] then return 0 end -- not of our making: `retire` sets it aside
+  if not entries[i] then return 0 end -- not written by Rota: `retire` sets it aside
 end
 
 redis.call('LTRIM', inflight, 0, position)

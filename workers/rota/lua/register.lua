@@ -1,20 +1,21 @@
 #!lua flags=allow-oom
--- Begin lives. The names are made here, so that a late copy of the call makes owners that nobody bears: they expire
--- empty. Called before the process exists; without it a claim is refused.
+-- Register owners before their processes exist; an owner that is not registered can claim nothing. The server makes the
+-- names, so a late copy of this call registers owners without a process, which expire without holding anything.
 -- with: prefix clock numbers leases
 -- KEYS[1]  tasks
 -- ARGV
---   lease  ms
---   place  each, as `node:slot`
+--   lease  length of the lease in milliseconds
+--   place  place of each owner, as `node:slot`
 -- keys     lives owners pulse tasks
--- returns  an owner a place, `node:slot:life`
+-- returns  an owner name per place, `node:slot:life`
 -- Invariant: no name is given twice.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')
 local lives = redis.call('GET', PREFIX .. 'lives')
 note_lease(lease, now)
--- What is no count of lives is replaced by one that no count has come to yet: a name is never used again.
+-- A value that is not a counter is replaced by a number that no counter has reached, because a name is never used
+-- again.
 if lives and not whole(lives) then redis.call('SET', PREFIX .. 'lives', digits_of(now)) end
 local owners = {}
 for i = 2, #ARGV do

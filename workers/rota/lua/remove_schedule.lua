@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- Remove a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
+-- Remove a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
 -- KEYS[1]  tasks
 -- ARGV
---   name      of the schedule
---   patience  after how many us without a declaration, '' for a client
+--   name      name of the schedule
+--   patience  microseconds since the last declaration expired, after which a declared schedule may be removed; '' for a
+--             client, which may not remove it
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  removed | unknown | declared (it is declared by some node: nothing was done)
+-- returns  removed | unknown | declared (a node declares it; nothing was changed)
 -- Invariant: a schedule that a node declares is never removed.
 local name, patience, now = ARGV[1], whole(ARGV[2]), redis_now()
 guard_schedules()

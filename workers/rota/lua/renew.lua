@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Extend leases: the master's word that these owners live.
+-- Extend the leases of a master's workers.
 -- with: prefix clock numbers lists leases renewal
 -- KEYS[1]  tasks
 -- ARGV
---   lease   ms
---   owners  up to 100
+--   lease   length of the lease in milliseconds
+--   owners  owners whose processes are alive; up to 100
 -- keys     inflight:* owners pulse tasks
--- returns  owners that are no longer registered; entries in flight that somebody asked to cancel
--- Invariant: a lease is extended, and never given: an owner that was retired stays so.
+-- returns  the owners that are not registered any more; the entries in flight whose tasks were cancelled
+-- Invariant: a lease is only extended, never created. A retired owner stays retired.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local owners = { unpack(ARGV, 2) }
 local expires = digits_of(now + lease)

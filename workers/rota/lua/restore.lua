@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- Put back tasks that live and stand nowhere, as somebody took their entry away.
+-- Put back live tasks that are in no place, because something outside Rota deleted their entries.
 -- with: prefix clock entry ticket lists places doorbell books in_use former bare news waiters otherwise following adopt
 -- KEYS[1]  tasks
 -- ARGV
---   id  up to 500, of tasks that were found in no lane
+--   id  id of a task that was found in no lane; up to 500
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or
---          its lane is no list) | placed (it has ended, or stands somewhere: nothing was done)
--- Invariant: nothing runs twice for it. The new entry has a life number above that of any other of its id, and stands
--- at the tail: if a lane has one after all, that is met first, and is a shell (see shared/former.lua).
+-- returns  a status each: restored | ended (it was cancelled while it waited) | dead (its queue is unknown, or its lane
+--          is not a list) | placed (it has ended, or is in some place; nothing was changed)
+-- Invariant: no task runs twice because of this script. The new entry has a higher life number than all others of its
+-- id and is pushed to the tail. If a lane holds an older entry after all, a claim finds that first and drops it as a
+-- shell (see shared/former.lua).
 local UNKNOWN_QUEUE = 'unknown'
 local UNPLACED = '{"reason":"unplaced",'
   .. '"error":"it stood nowhere, and its body does not name its queue: enqueue it again"}'
@@ -22,9 +23,9 @@ redis.call('SCARD', PREFIX .. 'queues')
 local words, unplaced = {}, {}
 for _, id in ipairs(in_lane_or_nowhere(ARGV, held_ids())) do unplaced[id] = true end
 
--- The entry of its next life; its counters are in its ticket, if that is left.
+-- Return a new entry with the next life number. Its counters come from the ticket, if there is one.
 local function next_life(id, body)
-  local is_name = name_or_nil(id) -- who shares the server may have put a body under anything
+  local is_name = name_or_nil(id) -- another program may have stored a body under any field
   local ticket = is_name and parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   local _, queue = bare_names(is_name and body or '')
   local life, shells = lives_of(id)
@@ -41,14 +42,15 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    take_off(id, 'u1X', 'cancelled') -- all that it may hold; its end was noted when it was cancelled
-    if follow then follow('cancelled', now, { id }) end -- unless it ran then
+    -- A flag with everything that it may hold; its end was recorded when it was cancelled.
+    take_off(id, 'u1X', 'cancelled')
+    if follow then follow('cancelled', now, { id }) end -- in case it was running then
     return 'ended'
   end
   local e = next_life(id, body)
   if e.queue == UNKNOWN_QUEUE or not is_list(ready_lane(e.queue)) then
     bury(e, e.queue == UNKNOWN_QUEUE and UNPLACED or UNUSABLE, now)
-    redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
+    redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show its dead tasks
     return 'dead'
   end
   put(e)

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Let claims go on, and ring: nobody rang while it was paused.
+-- Resume a paused queue, and ring its doorbell, because nothing rings for a paused queue.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- ARGV
---   queue  its name
+--   queue  name of the queue
 -- keys     closed doorbell doorbell:* events-on former idle members patterns paused progress queue:* ready served tasks
 --          times:* turns:* waiters
--- returns  1 when it was paused, else 0
--- Invariant: whoever sleeps at the bell of the queue wakes if the queue holds entries.
+-- returns  1 if the queue was paused, else 0
+-- Invariant: if the queue holds entries, a worker that sleeps at its doorbell wakes.
 local queue = ARGV[1]
 local was = redis.call('SREM', PREFIX .. 'paused', queue)
 redis.pcall('HDEL', PREFIX .. 'closed', queue)
@@ -15,6 +15,6 @@ if entries_in(queue) > 0 then
   redis.call('SADD', PREFIX .. 'ready', queue)
   ring(queue)
 elseif any_patterns then
-  mark(queue) -- claims that passed it over are to see that it is empty
+  mark(queue) -- claims that skipped it have to see that it is empty
 end
 return was

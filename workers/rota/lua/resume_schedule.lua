@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Let a schedule go on with its next occurrence. What would have been while it was paused was not missed.
+-- Resume a paused schedule with its next occurrence. Occurrences of the time while it was paused do not count as
+-- missed.
 -- with: prefix clock numbers schedules
 -- KEYS[1]  tasks
 -- ARGV
---   name  of the schedule
+--   name  name of the schedule
 -- keys     schedules schedules-alive schedules-declared schedules-due tasks
 -- returns  resumed | same (it was not paused) | unknown
--- Invariant: no occurrence comes twice.
+-- Invariant: no occurrence is enqueued twice.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
 local s = schedule_of(name)

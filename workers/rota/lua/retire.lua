@@ -1,38 +1,40 @@
 #!lua flags=allow-oom
--- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
--- with the blame where it belongs.
+-- Remove an owner whose process or node is gone: settle the tasks that it had finished, and put the others back at the
+-- head of their lanes, in order. Tasks that may be to blame are charged with the crash or the loss.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following
 -- with: settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
---   owner             whose life ends
---   reason            exit | expired
---   crash_limit       how many crashes end a task
---   loss_limit        how many losses end a task
---   loss_epitaph      of all it held, when it expired
---   mark_of_crash     the letter of its kind, or '' when no task is to blame
---   count_ran         how many follow
---   id, epitaph       so many x, of each task that ran
---   settlements       how many follow
---   entry, verb, first, second  so many x
---   domains           the tiers, see shared/tiers.lua
+--   owner                       the owner to remove
+--   reason                      exit | expired, see below
+--   crash_limit                 number of crashes after which a task is dead
+--   loss_limit                  number of losses after which a task is dead
+--   loss_epitaph                attempt record for the tasks it held, if its lease expired
+--   mark_of_crash               letter of the kind of crash, or '' if no task is to blame
+--   count_ran                   number of running tasks that follow
+--   id, epitaph                 running task and its attempt record; `count_ran` x
+--   settlements                 number of outcomes that follow
+--   entry, verb, first, second  outcome of a finished task, see rota/protocol/outcome.py; `settlements` x
+--   domains                     the tiers, see shared/tiers.lua
 -- keys     consumers counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events
 --          events-on former group-members:* group:* groups idle inflight:* keys members meta nodes owners patterns
 --          paused progress pulse queue:* queues ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were
---          stale
---   exit     the process is known to be gone. Only what ran is charged with the crash, unless its epitaph or the mark
---            is empty; an empty id is what stands first in the list once the outcomes are settled, `all held` is all in
---            it. Of several that are charged nobody knows which one it was, so none is dead of it: entries with a crash
---            on record run alone, and there the guilty one is found.
---            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
---   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
---            has not run out or grace is on, and then nothing is done.
--- What ran, or is charged with the loss, had its start: it is due anew from now, as recovered. What had not been
--- started yet keeps its due time: it is late. While a node of an earlier version lives, all keeps kind and due time.
--- What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
--- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
+-- returns  ok | alive, the number of outcomes that were settled, the entries given back, the entries that are now dead,
+--          the outcomes that were stale
+--   exit     the process is known to be gone. Only the tasks that ran are charged with a crash, and only if `epitaph`
+--            and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list after the
+--            outcomes are settled; `all held` means all of them. If several tasks are charged, none becomes dead,
+--            because it is not known which of them caused the crash. Entries with a crash on record run alone, so the
+--            next crash identifies the task. A charged task that goes on keeps `epitaph` as its last attempt record,
+--            and the mark in its flag
+--   expired  the lease ran out. Every task held is charged with a loss. The script checks the lease again: it returns
+--            `alive` and changes nothing if the lease has not expired, or during the grace period after an outage
+-- A task that ran or is charged with a loss gets a new due time, now, and the kind `c` (recovered). A task that was not
+-- started keeps its due time, so its lag is counted. While a node of an earlier version is alive, all tasks keep their
+-- kind and due time.
+-- A task that may be started at most once and is marked as started (see begin.lua) becomes dead.
+-- Invariant: afterwards the owner is not registered, its list is gone, and nothing that it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
@@ -49,7 +51,7 @@ end
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1
 local domains = read_tiers(settlements_at + settlements * 4)
 
--- Guards, before the first write.
+-- Checks that may raise an error come before the first write.
 local expires = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if reason == 'expired' then
   local grace = whole(redis.call('HGET', PREFIX .. 'pulse', 'grace_until')) or 0
@@ -57,7 +59,7 @@ if reason == 'expired' then
 end
 guard_places()
 guard_rotation(domains)
-local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
+local has_list = is_list(inflight) -- a key of another type holds no entries and is not touched
 
 local touched, all_settled = {}, 0
 local stale, settled, released = settle(owner, settlements_at, has_list and settlements or 0, now, 0, '')
@@ -68,9 +70,9 @@ for queue, ended in pairs(settled) do
   credit(share_of(domains, queue), released[queue] or 0)
 end
 
--- Whether all nodes that live know the kind of what is due anew: an earlier version takes such an entry for garbage.
+-- Return whether all live nodes know the kind `c`. An earlier version treats such an entry as garbage.
 local function is_known_to_all()
-  for _, node in ipairs(redis.pcall('HVALS', PREFIX .. 'nodes')) do -- of another type it stops nothing
+  for _, node in ipairs(redis.pcall('HVALS', PREFIX .. 'nodes')) do -- a key of the wrong type counts as empty
     local ends, heartbeat = string.match(node, '^(%d+) (.*)$')
     if (whole(ends) or 0) > now and not string.find(heartbeat, '"kinds":"%l*c') then return false end
   end
@@ -78,7 +80,7 @@ local function is_known_to_all()
 end
 local is_due_anew = (next(ran) or reason == 'expired') and is_known_to_all()
 
--- Charge an entry; returns the account of what it is charged with, and whether this was its last life.
+-- Charge an entry. Return its attempt record, or nil, and whether the task has reached its limit.
 local function charge_entry(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
@@ -92,8 +94,8 @@ local function charge_entry(e)
   return nil, false
 end
 
--- The epitaph of what may not be started again: what happened, as far as that was told, with the reason why this was
--- its end.
+-- Return the epitaph (death record) of a task that must not be started again: what happened, with the reason
+-- `at_most_once`.
 local function end_of_begun(e)
   local happened = reason == 'expired' and loss_epitaph or ran[e.id] or BEGUN
   local epitaph, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')
@@ -113,7 +115,7 @@ local function let_go(e)
   if is_shell(e.id, e.flag, true) then return end
   local account, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    e.text = entry_text(e) -- with what it was charged
+    e.text = entry_text(e) -- with the new counters
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
@@ -144,10 +146,10 @@ if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
 redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
--- Ring also the queues it served: a token it had swallowed is known to nobody else.
+-- Ring for all queues that the owner served as well, because it may have taken a doorbell token with it.
 each_queue(domains, function(name)
   touched[name] = true
-  if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- of a pattern: who hears it looks
+  if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- workers of the pattern check all its queues
 end)
 for queue in pairs(touched) do ring_if_served(queue) end
 return { 'ok', all_settled, requeued, dead, stale }

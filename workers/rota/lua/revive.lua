@@ -1,14 +1,14 @@
 #!lua
--- Put dead tasks back into their lanes as if enqueued now: failures, crashes and losses are forgiven. Like enqueue it
--- is refused by a full server.
+-- Put dead tasks back into their lanes as if they were enqueued now, with failures, crashes and losses reset to 0. A
+-- server that is out of memory refuses the call, as it refuses `enqueue`.
 -- with: prefix clock entry ticket doorbell books bare in_use news place
 -- KEYS[1]  tasks
 -- ARGV
---   id  up to 500
+--   id  id of a dead task; up to 500
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused
 --          progress queue:* queues ready served tasks tickets times:* totals turns:* waiters
--- returns  how many were dead
--- Invariant: a task leaves the dead set and enters its lane in one call, with an entry that never was before.
+-- returns  the number of tasks that were dead
+-- Invariant: a task leaves the dead set and enters its lane in one call, with an entry that has never existed before.
 local now = redis_now()
 guard_places()
 local entries = {}

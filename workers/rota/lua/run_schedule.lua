@@ -1,18 +1,19 @@
 #!lua
--- Enqueue an occurrence out of turn, due now. A full server refuses it, as it does an enqueue.
+-- Enqueue an extra occurrence of a schedule, due now. A server that is out of memory refuses the call, like an
+-- `enqueue`.
 -- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks
 -- ARGV
---   name             of the schedule
---   read             its record as it was read
---   rule             'skip' | 'queue' for what overlaps
---   id, queue, body  of the occurrence
+--   name             name of the schedule
+--   read             record of the schedule as the caller read it
+--   rule             'skip' | 'queue': what to do with occurrences that overlap
+--   id, queue, body  the occurrence
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          idle inflight:* keys members owners patterns paused progress queue:* queues ready schedules schedules-alive
 --          schedules-declared schedules-due served tasks tickets times:* totals turns:* waiters
--- returns  ok | changed (the record is no longer the one that was read) | overlaps ID (that occurrence has not ended)
--- Repeated with the same id it enqueues nothing: the id lives, or has ended.
+-- returns  ok | changed (the stored record is not `read` any more) | overlaps ID (the occurrence ID has not ended)
+-- A repeated call with the same id enqueues nothing, because the task is alive or has ended.
 -- Invariant: an id is enqueued once.
 local name, read, rule, id, queue, body = unpack(ARGV, 1, 6)
 local now = redis_now()

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- Schedules for people: a page of all, those first that are due next, or those of these names.
+-- Return a page of the schedules, next due first, or the schedules of the given names.
 -- with: prefix clock
 -- KEYS[1]  tasks
 -- ARGV
---   offset  how many to pass over
---   number  how many to return, up to 500
---   names   to return these instead
+--   offset  number of schedules to skip
+--   number  number of schedules to return, up to 500
+--   names   names of the schedules to return instead
 -- keys     schedules schedules-due tasks
--- returns  now, how many there are, (name, record)... of those that are there
+-- returns  now, the number of schedules, then (name, record) for each that exists
 local now, due = redis_now(), PREFIX .. 'schedules-due'
 local offset, number = tonumber(ARGV[1]), math.min(500, tonumber(ARGV[2]))
 local names = {}

@@ -1,17 +1,19 @@
 #!lua flags=no-writes
--- The ids that stand in lists, up to 500 a call. A list is read from its tail: what enters or leaves a lane at its head
--- moves nothing of what is still to be read, and what enters at the tail moves it further away, so that it is read
--- twice rather than not at all.
+-- Return the ids of the tasks in lists, up to 500 per call. Lists are read from the tail. Entries that enter or leave a
+-- lane at its head then do not shift the part that is still to be read, and entries that enter at the tail shift it so
+-- that some entries are read twice, but none is missed.
 -- with: prefix in_use former
 -- KEYS[1]  tasks
 -- ARGV
---   from   how many entries of the first list were read before
---   lists  without the prefix
+--   from   number of entries of the first list that earlier calls have read
+--   lists  keys of the lists, without the prefix
 -- keys     events-on former inflight:* members patterns paused progress queue:* tasks waiters
--- returns  how many of the lists are read to their head, how much of the next one is, ids
+-- returns  the number of lists that were read completely, the number of entries of the next list that were read, the
+--          ids
 local MOST, LONGEST = 500, 384
 
--- The id of the task that stands there; '' for a bare item, which is none yet, and for the shell of a former life.
+-- Return the id of the task of an entry; '' for a bare item, which has no task yet, and for an entry of a cancelled
+-- task whose id was used again (a shell).
 local function id_at(line)
   if #line > LONGEST then return '' end
   local id, flag = string.match(line, '^([%w_.:-]+) .- (%S+)$')

@@ -1,25 +1,25 @@
 #!lua flags=allow-oom
--- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the
--- time that is kept for it.
+-- Ask whether a task with its own rate may start now. If it may not, delay the task until the next free time of its
+-- rate. Workers call this before they start such a task.
 -- with: prefix clock numbers entry ticket doorbell books in_use former bare news rate
 -- KEYS[1]  tasks
 -- ARGV
---   owner     of the entry
+--   owner     owner that holds the entry
 --   text      the entry
---   rate      its name
---   interval  us
---   burst     how many starts at once
---   latest    when it may start at last, us, or ''
+--   rate      name of the rate
+--   interval  microseconds between two starts
+--   burst     number of starts that may happen at once
+--   latest    time in microseconds after which the task must not start, or ''
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
--- returns  word, us
---   start      so many us from now on: 0, or few enough to wait for them with the task in hand
+-- returns  a status and a number of microseconds
+--   start      it may start after this many microseconds: 0, or at most 5 ms, which the worker waits
 --   throttled  it is delayed until this Redis time
---   late       its turn would come after the latest: nothing was done
---   gone       its owner does not hold it, or it was cancelled: it must not be started, and nothing was done
--- Invariant: the start behind k others comes at least k intervals, less the slack, after the first of them. Each task
--- that comes back finds time kept for it: it comes back once, unless those before it started late.
-local IN_HAND = 5000 -- what a claim is worth; a trip through the delayed set takes as long
+--   late       it could start only after `latest`; nothing was changed
+--   gone       its owner does not hold it, or it was cancelled: it must not be started; nothing was changed
+-- Invariant: a start with k starts before it comes at least k intervals, minus the slack, after the first of them. A
+-- delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
+local IN_HAND = 5000 -- microseconds; as much as a claim is worth, and a round through the delayed set takes as long
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local slack = slack_of(interval, burst)
@@ -31,10 +31,10 @@ local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.
 if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
--- The state of such a rate, thrice. `paid`: when the starts that were will be paid off. `line`: when those that wait
--- will be, so that who comes anew stands behind them. `again`: when those will have started that came back and found
--- that others before them had started late, so that they do not all come at once. More than a full bucket ahead `paid`
--- is left over from a clock that went back; of a rate that was changed all three are stretched.
+-- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is the same
+-- with the tasks that wait, so a new task comes behind them. `again` is the same for delayed tasks that came back and
+-- found that others before them had started late, so that they do not all start at once. A `paid` that is further ahead
+-- than a full bucket comes from a clock that was set back. If the rate was changed, all three are scaled.
 local function read_rate()
   local state = redis.pcall('GET', rate)
   local fields = { string.match(type(state) == 'string' and #state < 80 and state or '', '^(%d+) (%d+) (%d+) (%d+)$') }
@@ -55,14 +55,14 @@ end
 local function delay_until(slot)
   redis.call('LREM', inflight, 1, text)
   count('running:' .. e.queue, -1)
-  -- It was not started, whatever was about to be.
+  -- The task was not started, so it loses the mark `b` of a started one.
   e.kind, e.flag = 't', string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
   local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e) .. ' ' .. digits_of(e.due))
   redis.call('ZADD', PREFIX .. 'delayed', to_score(slot), e.id)
   count('delayed:' .. e.queue, 1)
   if not first[1] or slot < from_score(first[2]) then ring_pollers() end
-  ring_if_served(e.queue) -- under a cap there is room now
+  ring_if_served(e.queue) -- a queue with a cap has room now
   if tell then tell('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
   return { 'throttled', digits_of(slot) }
 end
@@ -76,7 +76,7 @@ if slot - now <= IN_HAND then
   write_rate()
   return { 'start', math.ceil(slot - now) }
 end
-guard_places() -- before the first write of this branch
+guard_places() -- checks before the first write of this branch
 if is_back then
   slot = math.max(slot, again)
   again = slot + interval
@@ -85,5 +85,5 @@ else
   line = math.max(line, slot) + interval
 end
 write_rate()
--- Its next entry is another text than this one, even if the clock has gone back meanwhile.
+-- The next entry must have a different text than this one, even if the clock was set back meanwhile.
 return delay_until(math.min(math.max(slot, e.ready + 1), LATEST))

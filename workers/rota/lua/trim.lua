@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- Keep the dead set within its age and size, at most 500 a call.
+-- Delete the oldest dead tasks, so that the dead set keeps its maximum age and size. A call deletes at most 500 tasks.
 -- with: prefix clock entry books bare in_use former news forget
 -- KEYS[1]  tasks
 -- ARGV
---   age   us, of the oldest to keep
---   most  how many to keep
+--   age   maximum age in microseconds
+--   most  maximum number of dead tasks
 -- keys     counts dead delayed epitaphs events events-on former keys members patterns paused progress ready tasks
 --          tickets totals waiters
--- returns  how many were forgotten, whether there are more 0|1
--- Invariant: only dead tasks are forgotten, the oldest first.
+-- returns  the number of deleted tasks, 0|1 whether there are more to delete
+-- Invariant: only dead tasks are deleted, the oldest first.
 local MOST = 500
 guard_places()
 local dead = PREFIX .. 'dead'

@@ -1,38 +1,41 @@
 #!lua flags=allow-oom
--- One round trip of a worker: settle what ended, then claim what is next.
+-- Settle a worker's finished tasks, then claim its next ones. This is the one round trip of a worker.
 -- with: prefix clock entry doorbell books in_use former news waiters following settle tiers rotation claim
 -- KEYS[1]  tasks
 -- ARGV
---   owner             the worker
---   limit             how many entries of one queue to claim, 0 for none
---   picks             how often a queue is chosen; with more than one each pick takes one entry
---   awaited           the entry for which it empties its hands, or ''
---   names_held        0|1: whether the ids that it holds follow; 0 when all claims were answered
---   claim_by          from this Redis time on nothing is claimed, us, 0 for never
---   held              how many ids it holds, and these
---   tokens            how many queues it swallowed the token of, and these
---   limits            of queues that have their own: ` QUEUE=LIMIT`...
---   plain_count       of how many done tasks lines follow
---   plain             their lines, as in shared/ends.lua
---   settlements       how many follow
---   entry, verb, first, second  so many x
---   domains           the tiers, see shared/tiers.lua
+--   owner                       owner name of the worker
+--   limit                       maximum number of entries to claim from one queue, 0 to claim nothing
+--   picks                       number of times a queue is chosen; with more than 1, each pick claims one entry
+--   awaited                     entry that has to run alone and for which the worker finishes its other tasks, or ''
+--   names_held                  0|1: whether the ids that it holds follow; 0 if it received the reply of each claim
+--   claim_by                    Redis time in microseconds from which nothing is claimed, 0 for no limit
+--   held                        number of ids that it holds, then these ids
+--   tokens                      number of queues whose doorbell token it took, then these queues
+--   limits                      text ` QUEUE=LIMIT` for each queue with its own limit
+--   plain_count                 number of tasks in `plain`
+--   plain                       lines of the tasks that are done without a result, as in shared/ends.lua
+--   settlements                 number of other outcomes that follow
+--   entry, verb, first, second  outcome of a task, see rota/protocol/outcome.py; `settlements` x
+--   domains                     the tiers, see shared/tiers.lua
 -- keys     closed conditions counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an
---          entry
---   ok     the claims: up to `limit` entries of one queue; with several picks as many entries as so many turns would
---          claim one by one. With fewer than picks there is nothing more that may be claimed now
---   plenty the same of one pick, and so much is left that this worker may claim ahead
---   alone  as `ok`, and nothing more while this owner holds anything: that entry has to run alone, be it held or next
---   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
---   lost   the owner is not registered; what it settled counted, it may claim nothing. Or its list was overwritten by
---          something else: nothing counted
---   more   500 things were looked at, and picks are left, or it came too late to claim; call again at once with the
---          same tokens
--- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
+-- returns  a status; now; microseconds until a rate or a condition opens a queue (0 for none); stale entries; (entry,
+--          body) per claim; entries that were dropped because they were cancelled; with `alone` the entry that has to
+--          run alone
+--   ok      the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of one
+--           pick would claim. Fewer than `picks` means that nothing else may be claimed now
+--   plenty  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one
+--   alone   as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The owner
+--           holds it already, or it is next
+--   again   the entries of the in-flight list that the worker did not name, because the reply that returned them was
+--           lost
+--   lost    the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the wrong
+--           type; then nothing was settled
+--   more    500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the same
+--           tokens
+-- Invariant: only the list of a registered owner grows. An outcome counts only if its entry is in that list.
 local now = redis_now()
 local owner, limit, picks, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local names_held, claim_by = ARGV[5] == '1', tonumber(ARGV[6])
@@ -53,34 +56,36 @@ local domains = read_tiers(settlements_at + settlements * 4)
 
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if registered and settlements + plain_count + #tokens == 0 and is_nothing_there(domains, inflight) then
-  return { 'ok', now, 0, {}, {}, {} } -- as behind a doorbell at which nobody rang
+  return { 'ok', now, 0, {}, {}, {} } -- as after a wait at a doorbell that did not ring
 end
 
--- Guards, before the first write: what any turn may write, and what only an end other than `done` does.
+-- Checks that may raise an error come before the first write: keys that any turn writes, and keys that only outcomes
+-- other than `done` write.
 local holding = redis.pcall('LLEN', inflight)
 local has_list = type(holding) == 'number'
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 guard_rotation(domains)
-local bounds -- of the queues that have any
+local bounds -- limits of the queues, made if some queue has any
 for _, domain in ipairs(domains) do
-  if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
+  if domain.settings ~= '' then -- caps and conditions use `counts`, rate limits use `rates`
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
     bounds = bounds or make_bounds(now)
   end
 end
-local goes_anywhere = any_members -- as what follows may
+local goes_anywhere = any_members -- as chains and groups may
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
   goes_anywhere = goes_anywhere or ARGV[verb_at] ~= 'done'
 end
 if goes_anywhere then guard_places() end
 
--- Settle.
+-- Settle the outcomes.
 local stale, settled, released, to_ring, has_more = {}, {}, {}, {}, {}
 if any_members then
-  -- This turn may claim what follows, and rings if it does not. Of a queue that is shut for now others are to learn.
+  -- This turn may claim the task that follows, and rings if it does not. If the queue is closed for now, ring for
+  -- others.
   following.ring = function(queue)
     local share = share_of(domains, queue)
     if not share or share.is_bounded then return ring_if_served(queue) end
@@ -99,10 +104,10 @@ for queue, ended in pairs(settled) do
     if any_patterns and entries_in(queue) > 0 then mark(queue) end
   end
 end
-if bounds then write_counts() end -- they go by what runs
+if bounds then write_counts() end -- conditions use the counts of running tasks
 
--- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
--- woken workers would wake each other for nothing without end.
+-- Ring for a queue if it has entries that a worker could claim now. Never ring for a queue that is paused or has no
+-- room: workers would wake each other without end.
 local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end
@@ -122,15 +127,15 @@ local function answer(word, claims, dropped, alone, wait)
 end
 
 if not registered or not has_list then
-  -- It may have died at a doorbell, and this turn, sent along, is all that still tells of the token it took.
+  -- The owner may have died while it waited at a doorbell. Only this pipelined turn still knows the token that it took.
   each_queue(domains, function(queue) to_ring[queue] = true end)
   return answer('lost', {}, {})
 end
 
--- What the list holds and the worker did not name.
-local alone -- the entry that has to run so
+-- Check the entries that the list holds and the worker did not name.
+local alone -- the entry that has to run alone
 if holding == 1 and not names_held then
-  local text = redis.call('LINDEX', inflight, 0) -- what has to run alone has no neighbours
+  local text = redis.call('LINDEX', inflight, 0) -- an entry that has to run alone has no neighbours
   alone = select(2, glance(text)) and text or nil
 elseif holding > 0 and names_held then
   local named, claims = {}, {}
@@ -139,7 +144,7 @@ elseif holding > 0 and names_held then
     local e = parse_entry(text)
     if e and e.crashes + e.losses > 0 then alone = text end
     if not e then
-      holding = holding - 1 -- no entry: `retire` will set it aside
+      holding = holding - 1 -- not an entry: `retire` will set it aside
     elseif not named[e.id] then
       local is_former = any_former and is_shell(e.id, e.flag)
       claims[#claims + 1] = text
@@ -149,7 +154,7 @@ elseif holding > 0 and names_held then
   if #claims > 0 then return answer('again', claims, {}) end
 end
 if limit <= 0 then return answer('ok', {}, {}) end
--- What waits behind a long task may have been recalled.
+-- The tasks that wait behind a long task may have been returned by its master.
 if claim_by > 0 and now >= claim_by then return answer('more', {}, {}) end
 if alone then return answer('alone', {}, {}, alone) end
 
@@ -164,5 +169,6 @@ end
 for i, text in ipairs(tell and texts or {}) do
   tell('started', text, owner, task_in(claimed[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
 end
-if word == 'alone' then return answer(word, claimed, dropped, next_alone) end -- nothing else is awaited
+-- The worker does not have to wait for a rate or a condition.
+if word == 'alone' then return answer(word, claimed, dropped, next_alone) end
 return answer(word, claimed, dropped, nil, left > 0 and bounds and bounds.wait() or 0)

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- Of these ids those of live tasks that are not delayed, dead or in flight: they stand in a lane, or nowhere.
+-- Return the ids of live tasks that are not delayed, dead or in flight. They are in a lane, or in no place.
 -- with: prefix lists places
 -- KEYS[1]  tasks
 -- ARGV
---   id  up to 500
+--   id  id to check; up to 500
 -- keys     dead delayed inflight:* owners tasks
--- returns  ids
+-- returns  the ids
 local live = {}
 for _, id in ipairs(ARGV) do
   if redis.call('HEXISTS', KEYS[1], id) == 1 then live[#live + 1] = id end

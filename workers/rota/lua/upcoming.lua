@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
--- The schedules that have an occurrence soon, and those that nobody has reckoned yet.
+-- Return the schedules that have an occurrence soon, and those whose next occurrence is not computed yet.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- ARGV
---   ahead  us
---   most   how many to return
+--   ahead  how far ahead to search, in microseconds
+--   most   maximum number of schedules to return
 -- keys     schedules schedules-due tasks
--- returns  now, (name, record)...
--- A name without a record is forgotten: nobody could ever deal with it.
--- Invariant: nothing but names without a record is changed.
+-- returns  now, then (name, record) for each schedule
+-- A name without a record is deleted, because no poller could process it.
+-- Invariant: nothing is changed except that such names are deleted.
 local now, due = redis_now(), PREFIX .. 'schedules-due'
 local ahead, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local names = redis.call('ZRANGEBYSCORE', due, '-inf', digits_of(now + ahead), 'LIMIT', 0, most)

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- What became of tasks; of those that have not come so far, note that this client waits.
+-- Return the states of tasks that have reached a goal, and register the client as waiting for the others.
 -- with: prefix clock entry lists in_use former bare waiters standing
 -- KEYS[1]  tasks
 -- ARGV
---   client    who waits
---   goal, id  of each task; goal: its start `s`, its end `e`, or its end with its result `r`
+--   client    name of the client that waits
+--   goal, id  task and what the client waits for: its start `s`, its end `e`, or its end with its result `r`
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* replies:* result:* tasks tickets waiters
--- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes,
---          or too many were looked through
--- Invariant: what has not come yet is noted in the call that looked, so nothing can come unseen between.
+-- returns  per task, the reply of `status`, or false if the client is registered. The reply is shorter than the list of
+--          tasks if it became too long, or if the script has searched enough
+-- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }
 local client, tasks = ARGV[1], PREFIX .. 'tasks'
@@ -19,7 +19,7 @@ redis.call('HLEN', PREFIX .. 'tickets')
 redis.call('ZCARD', PREFIX .. 'dead')
 redis.call('HLEN', PREFIX .. 'epitaphs')
 
--- Who comes too late for the room there asks again by itself, in some seconds.
+-- If the record of the task has no room, the client is not registered. It checks again by itself some seconds later.
 local function note(goal, id)
   local word = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''
@@ -27,7 +27,7 @@ local function note(goal, id)
   redis.call('HSET', WAITERS, id, noted .. word)
 end
 
--- What owners have in hand, by id: looked up once a call, and only for those of which it matters.
+-- The entries in flight, by id. They are read once per call, and only if a task needs them.
 local in_hand
 local function held(id)
   in_hand = in_hand or all_held()
@@ -35,7 +35,7 @@ local function held(id)
   return found.owner, found.line
 end
 
--- Where an id stands, or nothing when what is waited for has not come.
+-- Return the state of a task that has reached its goal, else nil.
 local function look(goal, id)
   local is_live = redis.call('HSTRLEN', tasks, id) > 0 and not redis.call('ZSCORE', PREFIX .. 'dead', id)
   if is_live and (goal ~= 's' or not held(id)) then return nil end

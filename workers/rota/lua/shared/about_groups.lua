@@ -1,3 +1,3 @@
--- Of a call that is about a group: what ends one is there, though no member may live.
+-- For scripts about groups: define the functions for the end of a group, even if no group has a live member.
 -- with: in_use
 any_members = true

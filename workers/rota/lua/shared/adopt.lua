@@ -1,8 +1,8 @@
--- Entries for tasks that come without one: of bare items, and of tasks of which nothing but the body is left.
+-- Make entries for tasks without one: for bare items, and for tasks of which only the body is left.
 -- with: bare place
 -- keys     epitaphs keys tasks
 
--- The id of a bare item is its own if it has one and no live task bears that, else a fresh one.
+-- Return the id of a bare item if it has one that is not taken, else a new id.
 local adopted = 0
 local function usable_id(id, now)
   while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or lives_of(id) do
@@ -12,16 +12,16 @@ local function usable_id(id, now)
   return id
 end
 
--- Accept a bare item as a task of `queue`, in no place yet; returns its entry, without text, and its body. An empty
--- item gets a space for a body: an empty one would mean that the task was cancelled.
+-- Accept a bare item as a task of `queue`, without putting it in any place. Return its entry (without text) and its
+-- body. An empty item gets a space as its body, because an empty body would mean that the task was cancelled.
 local function adopt(text, id, queue, kind, due, now)
   local e, body = new_entry(usable_id(id, now), queue, kind, due, now), text == '' and ' ' or text
   accept(e, body)
   return e, body
 end
 
--- The entry of a task of which nothing but the body is left, for its life of this number, nil where its id had no
--- others. Its counters are lost; what it may hold elsewhere is looked for.
+-- Return an entry for a task of which only the body is left. `life` is its life number, nil if its id was never reused.
+-- The counters are lost. The flag is rebuilt from what the other keys hold.
 local function entry_anew(id, queue, kind, due, life, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1

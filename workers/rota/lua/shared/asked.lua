@@ -1,2 +1,3 @@
--- What was asked, and the arguments of the transition that is taken along, which the script fills in.
+-- The table `asked` has the arguments of this script. The script fills `ARGV` with the arguments of the transition that
+-- it includes.
 local asked, ARGV = ARGV, {}

@@ -1,5 +1,5 @@
--- Bare items: what producers in other languages push. The names are read by pattern; everything else about the bytes
--- is for the worker to judge.
+-- Bare items: JSON arrays that programs in other languages push directly. The names are read with patterns. Only the
+-- worker decodes and checks the rest.
 local function name_or_nil(text)
   if text and #text <= 128 and string.find(text, '^[%w_.:-]+$') then return text end
   return nil
@@ -11,7 +11,7 @@ local function queue_or_nil(text)
   return queue
 end
 
--- `["id","queue","name",...` -> id, queue, name; `["name",[...` has none of them in these places.
+-- `["id","queue","name",...` returns id, queue, name. `["name",[...` returns nothing.
 local function bare_names(text)
   local head = string.sub(text, 1, 600)
   local id, queue, name = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"([^"]*)')

@@ -1,10 +1,11 @@
--- Counts (what is where, rebuilt by heal) and totals (what ever happened). A field somebody overwrote with
--- another kind of value must not stop a transition half way, so these two never raise.
+-- Counters: `counts` has the number of tasks in each place (`heal` rebuilds them), `totals` the number of tasks that
+-- were ever accepted or ended. `count` and `total` never raise: a field with a value of another kind must not stop a
+-- script after its first write.
 -- keys     counts dead delayed epitaphs keys ready tasks tickets totals
 local function count(field, by) redis.pcall('HINCRBY', PREFIX .. 'counts', field, by) end
 local function total(field, by) redis.pcall('HINCRBY', PREFIX .. 'totals', field, by) end
 
--- Counts that go up and down within a call: written at its end, and where nothing has changed not at all.
+-- Counters that go up and down within a call are written once at its end, and only if they changed.
 local later = {}
 local function count_later(field, by) later[field] = (later[field] or 0) + by end
 local function write_counts()
@@ -14,7 +15,8 @@ local function write_counts()
   later = {}
 end
 
--- Read what the books and the task's places may be written to: a wrong type raises here, before the first write.
+-- Read the keys that the counters and the places of a task are written to. A key of the wrong type raises an error
+-- here, before the first write.
 local function guard_places()
   redis.call('HLEN', PREFIX .. 'tasks')
   redis.call('HLEN', PREFIX .. 'tickets')

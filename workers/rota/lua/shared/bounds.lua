@@ -1,5 +1,5 @@
--- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any
--- settings: each function costs a turn, and most fleets have none.
+-- The limits on the starts of a queue: its cap, its rate limit, its condition. They are made only for calls whose tiers
+-- have any settings. Defining a function takes time in each turn, and most fleets have none.
 -- with: tiers turns condition
 -- keys     counts rates
 local function make_bounds(now)
@@ -7,8 +7,8 @@ local function make_bounds(now)
   local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
-  -- `rates` holds when the starts of a queue are paid off. More than one start beyond the slack is left over from a
-  -- clock that went back or from a slower rate.
+  -- `rates` has the time at which the starts of a queue will be paid off. If that is further ahead than one start
+  -- beyond the slack, it comes from a clock that was set back or from a slower rate.
   local function rate_ahead(share)
     local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
     local full = share.interval + slack_of(share.interval, share.burst)
@@ -21,7 +21,7 @@ local function make_bounds(now)
     redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
   end
 
-  -- How many entries may start now by cap and rate, and how long until the next may by its rate when none.
+  -- Return how many entries may start now by cap and rate, and if none, how long until the rate allows the next.
   local function room(share)
     local allowed, wait = math.huge, 0
     if share.cap > 0 then
@@ -42,33 +42,34 @@ local function make_bounds(now)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
-  -- How many may be claimed one by one before that is to be looked at again: what runs may decide a condition.
+  -- Return how many entries may be claimed one by one before the limits have to be checked again. A condition may
+  -- depend on the number of running tasks.
   local function room_one_by_one(share)
     return share.condition and condition_on(share).counts and 1 or (room(share))
   end
 
   local function keep_shut(share) return room(share) < 1 or not is_open(share) end
 
-  -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its
-  -- condition comes last: it is not asked about what may not start all the same.
+  -- Return the time in microseconds until which no entry of the queue may start, SHUT if no time opens it, or nil if an
+  -- entry may start now. The condition is evaluated last, and only if cap and rate allow a start.
   local function shut_until(share)
     if not share.is_bounded then return nil end
     local allowed, after = room(share)
     if share.interval > 0 then
       local _, is_left_over = rate_ahead(share)
-      if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
+      if is_left_over then spend_rate(share, 0) end -- or the queue would stay closed until that time
     end
     if allowed < 1 then return after > 0 and now + after or SHUT end
     return not is_open(share) and now + condition_on(share).after or nil
   end
 
-  -- How long until a rate limit or a condition opens a queue that has something, 0 when none does.
+  -- Microseconds until a rate limit or a condition opens a queue that has entries, 0 if there is none.
   local wait = 0
   local function look_again(after)
     if wait == 0 or after < wait then wait = after end
   end
 
-  -- Whether entries of the queue at this place may start now.
+  -- Whether entries of the queue with this index may start now.
   local function has_room(domain, place)
     local untill = shut_until(share_in(domain, ARGV[place]))
     if untill and untill < SHUT and entries_in(ARGV[place]) > 0 then look_again(untill - now) end

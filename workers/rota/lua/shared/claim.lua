@@ -1,22 +1,28 @@
--- A claim moves entries from the head of lanes to the list of their owner. A chooser decides of which queue the next
--- ones are, and how many: `next_share(taken) -> share, n`. `taken` is how many its share before gave, 0 at first. It
--- returns nil when nothing more may be claimed; then it has written down whose turn it was.
+-- A claim moves entries from the heads of lanes to the list of their owner. A chooser decides from which queue to
+-- claim, and how many entries: `next_share(taken) -> share, n`. `taken` is the number of entries that the previous
+-- share gave, 0 at first. The chooser returns nil if nothing else may be claimed; then it has stored whose turn it was.
 -- with: entry doorbell books former condition tiers rotation turns bounds
 -- keys     owners queue:* ready rotation tasks
-local EXAMINE = 500 -- entries and marks a call
+local EXAMINE = 500 -- entries and marks per call
 
--- Claim what may be claimed for `ask`, a record of `inflight`, `holding` (how many entries that list has), `awaited`
--- (the entry that the turn before found to have to run alone, or ''), `picks`, `limit` (entries a claim), `limits` (of
--- queues that have their own), and by queue `to_ring` and `has_more`, which are written here. Returns the texts
--- claimed, the claims (each text with its body), what was dropped, how many picks are left, why it ended, and the entry
--- that has to run alone.
+-- Claim entries for `ask`, a record with these fields:
+--   inflight   key of the owner's list
+--   holding    number of entries in that list
+--   awaited    entry that has to run alone, as a previous turn returned it, or ''
+--   picks      number of times a queue is chosen
+--   limit      entries to claim from one queue
+--   limits     text with the limits of the queues that have their own
+--   to_ring    queue or pattern -> whether to ring for it; written here
+--   has_more   queue -> whether it has more entries; written here
+-- Return the claimed entries; the claims (each entry with its body); the dropped entries; the number of picks left; why
+-- the claim ended; and the entry that has to run alone.
 local function claim_entries(ask, domains, bounds, now)
   local left, several = ask.picks, ask.picks > 1
   local texts, claims, dropped, pushed, examined, word, alone = {}, {}, {}, 0, 0, 'ok', nil
 
-  -- Read up to `most` entries at the head of a queue: first `delayed` texts of the delayed lane, of `all_delayed`
-  -- there, then those of the other. `is_whole`: the queue has no more. `passed`: how many were dealt with, and `taken`
-  -- of these are claimed.
+  -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed
+  -- lane, then entries of the ready lane. `is_whole`: the queue has no more entries. `passed`: number of entries that
+  -- are processed; `taken` of them are claimed.
   local function read_head(queue, most)
     local all_delayed, found = length(delayed_lane(queue)), nil
     most = math.max(1, math.min(most, EXAMINE - examined))
@@ -37,11 +43,11 @@ local function claim_entries(ask, domains, bounds, now)
     }
   end
 
-  local adopt_bare -- what adopts bare items is made when the first one is met
+  local adopt_bare -- made when the first bare item is found
 
-  -- Claim entries of a head until `most` are claimed. An entry with a crash or a loss on record has to run alone, so
-  -- that the guilty one is found without its neighbours: it ends the claim, and a worker that holds others claims
-  -- nothing more, so that its hands will be empty for it.
+  -- Claim entries from a head until `most` are claimed. An entry with a crash or a loss on record has to run alone, so
+  -- that another crash identifies the task that caused it. Such an entry ends the claim, and a worker that holds other
+  -- tasks claims nothing else, so that it finishes them first.
   local function take(share, most)
     local head, passed, before, claimed = share.head, share.head.passed, #texts, #texts
     local found, ids, bodies, suspicious = head.texts, head.ids, head.bodies, head.suspicious
@@ -50,12 +56,12 @@ local function claim_entries(ask, domains, bounds, now)
       local text, body, id = found[i], bodies[i], ids[i]
       if not body or body == '' or id == '' or suspicious[i] or any_former then
         local live = body and id ~= ''
-        -- The shell of a former life was counted as cancelled when the next one began.
+        -- The shell of an earlier task of this id was counted as cancelled when the id was used again.
         local gone = any_former and id ~= '' and is_shell(id, flag_of(text), true)
         if live and not gone and suspicious[i] and body ~= '' then alone = text end
         if alone and claimed + ask.holding > 0 then break end
         if gone or live and body == '' then
-          if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
+          if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was recorded when it was cancelled
           dropped[#dropped + 1] = text
           body = nil
         elseif not live then
@@ -77,8 +83,8 @@ local function claim_entries(ask, domains, bounds, now)
     head.passed, head.taken = passed, head.taken + claimed - before
   end
 
-  -- Take what was claimed off the lanes of a queue, and write down what any claim writes of that. `share.rest`: how
-  -- many entries are left, in the delayed lane, or else in the other.
+  -- Remove the claimed entries from the lanes of a queue, and write what every claim writes. `share.rest` becomes the
+  -- number of entries left in the delayed lane, or if there are none, in the ready lane.
   local function close(share)
     local queue, head = share.queue, share.head
     share.head = nil
@@ -101,12 +107,13 @@ local function claim_entries(ask, domains, bounds, now)
     if bounds then write_counts() end
     if share.is_bounded then bounds.spend_rate(share, head.taken) end
     if share.condition then redis.pcall('HDEL', CLOSED, queue) end
-    if several then verdicts[queue] = nil end -- what runs may decide a condition
+    if several then verdicts[queue] = nil end -- a condition may depend on the number of running tasks
   end
 
-  -- Whether a worker that has claimed from here may claim the next task before it runs this one: so much is left that
-  -- nobody is idle for it, nothing ranks above that would have to wait for both, and what is bounded loses no room to a
-  -- task that waits.
+  -- Whether a worker that has claimed from here may prefetch the next task before it runs this one. That is the case if
+  -- so many tasks are left that no worker becomes idle because of it, if no queue ranks above, whose tasks would wait
+  -- for two tasks instead of one, and if no limit applies, because the prefetched task would use up room while it
+  -- waits.
   local function is_plenty(share)
     local first, for_each = domains[1], 4
     if several or alone or share.rest < for_each or share.domain ~= first.name then return false end
@@ -116,8 +123,8 @@ local function claim_entries(ask, domains, bounds, now)
     return share.rest >= for_each * redis.call('ZCARD', PREFIX .. 'owners')
   end
 
-  -- Claim up to n entries of a queue; returns how many. One of which `share.ahead` entries are read stays open while it
-  -- has some that may be claimed.
+  -- Claim up to n entries of a queue and return how many were claimed. If `share.ahead` is set, that many entries are
+  -- read, and the head stays open while it has entries that may be claimed.
   local function claim_from(share, n)
     local before = #texts
     repeat
@@ -132,15 +139,15 @@ local function claim_entries(ask, domains, bounds, now)
     return taken
   end
 
-  -- Whether this call goes on: picks are left, and nothing prevents the next.
+  -- Whether this call goes on: picks are left, and nothing prevents the next one.
   local function goes_on()
     if left > 0 and (alone or examined >= EXAMINE) then word = alone and 'alone' or 'more' end
     return left > 0 and word == 'ok'
   end
 
-  -- How many entries of this queue to claim at once, where any may start. Where starts are bounded they are claimed one
-  -- at a time: unstarted entries would take the room of other workers. All picks that are left may go to a queue that
-  -- has no rivals.
+  -- Return how many entries of this queue to claim at once. If its starts are limited, claim one at a time: entries
+  -- that are not started yet would use up the room of other workers. A queue without rivals may get all picks that are
+  -- left.
   local function most_of(share, has_rivals)
     if several and has_rivals then return 1 end
     if several then return math.min(left, share.is_bounded and bounds.room_one_by_one(share) or left) end
@@ -151,8 +158,8 @@ local function claim_entries(ask, domains, bounds, now)
     return math.max(own_at and tonumber(string.match(ask.limits, '^%d+', own_at)) or ask.limit, 1)
   end
 
-  -- The chooser of a domain whose queues are known by name: they take turns. Where several picks go to rivals, more is
-  -- read of each queue than one entry, so that it is read and written once.
+  -- Return the chooser of a domain whose queues are known by name; they take turns. If several picks go to rivals, read
+  -- more than one entry of each queue, so that each queue is read and written once.
   local function by_rotation(domain)
     local places, shares, last, last_at = candidates(domain, bounds), {}, nil, nil
     local states, clock, turn
@@ -183,7 +190,7 @@ local function claim_entries(ask, domains, bounds, now)
         last = shares[place] or share_in(domain, ARGV[place])
         shares[place] = last
         if last.head and not has_rivals then close(last) end
-        local is_known = last.rest and not last.head -- it was read and closed before
+        local is_known = last.rest and not last.head -- it was read before and is closed
         if not is_known or last.rest > 0 and not (last.is_bounded and not bounds.has_room(domain, place)) then
           if several and not last.head then
             last.ahead = has_rivals and math.ceil(2 * left / #places)
@@ -194,11 +201,12 @@ local function claim_entries(ask, domains, bounds, now)
         table.remove(places, last_at)
         if states then table.remove(states, last_at) end
       end
-      if states then write_turns() end -- without, nothing is open either
+      if states then write_turns() end -- without states, no head is open
     end
   end
 
-  -- The chooser of a domain with patterns: its queues are kept in the order of their turns, see shared/turns.lua.
+  -- Return the chooser of a domain with patterns. Its queues are stored in the order of their turns; see
+  -- shared/turns.lua.
   local by_turn = any_patterns and function(domain)
     local last
     open_shut(domain, now)
@@ -212,7 +220,7 @@ local function claim_entries(ask, domains, bounds, now)
         local untill = share and (paused(share.queue) and SHUT or bounds.shut_until(share))
         if untill then shut(domain, places[1], untill) end
         if share and not untill then
-          ask.to_ring[share.name] = true -- other queues of the pattern may have something
+          ask.to_ring[share.name] = true -- other queues of the pattern may have entries
           last = share
           return share, most_of(share, #places + marks > 1)
         end
@@ -222,8 +230,8 @@ local function claim_entries(ask, domains, bounds, now)
     end
   end
 
-  -- It was told before that this entry has to run alone. While it lies first in its queue nothing else is claimed, and
-  -- it is when nothing is held: its turn had come.
+  -- A previous turn returned this entry as one that has to run alone. While it is first in its queue, nothing else is
+  -- claimed. It is claimed when the owner holds nothing, before all others, because its turn had come.
   if ask.awaited ~= '' then
     local _, queue = names_in(ask.awaited)
     local share = queue and share_of(domains, queue)
@@ -234,7 +242,7 @@ local function claim_entries(ask, domains, bounds, now)
     if taken > 0 then charge(share, taken, 1) end
   end
   repeat
-    for _, domain in ipairs(domains) do -- in the order of the tiers
+    for _, domain in ipairs(domains) do -- highest tier first
       if not goes_on() then break end
       local next_share = domain.has_patterns and by_turn(domain) or by_rotation(domain)
       local share, n = next_share(0)

@@ -1,5 +1,5 @@
--- What keeps a queue closed to all claims: '' when it is paused, else the name of its condition, with what is wrong
--- with that one, if anything. Nil when nothing does.
+-- Return what closes a queue to all claims: '' if it is paused, else the name of its condition and the error of the
+-- condition, if any; nil if the queue is open.
 -- keys     paused
 local function closed_by(queue, now)
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end

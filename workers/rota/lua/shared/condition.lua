@@ -1,16 +1,19 @@
--- Whether the condition of a queue lets tasks of it start now. `conditions`: NAME -> `UNTIL_US KIND TEXT`, as masters
--- define it (conditions.lua). Of the kind `hours` the text is `KNOWN_US FROM_US-TO_US...`, the times at which it is
--- open, in order, as far as they are known; of the kind `lua` a chunk that the check of the configuration has let
--- through (config/condition_lua.py): it has no loop, no call but to `math`, and nothing that makes a text longer, so
--- its length bounds it. What is none of these keeps closed the queues that name it, and stops nothing else.
+-- Decide whether the condition of a queue lets its tasks start now. `conditions` maps NAME to `UNTIL_US KIND TEXT`, as
+-- masters define it (conditions.lua).
+--   hours  the text is `KNOWN_US FROM_US-TO_US...`: the times at which the queue is open, in order, and until when they
+--          are known
+--   lua    the text is a chunk that the check of the configuration has accepted (config/condition_lua.py): it has no
+--          loop, calls only `math`, and makes no text longer, so its length limits its cost
+-- A definition that is not valid closes the queues that name it, and affects nothing else.
 -- keys     closed conditions counts
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
--- Made when the first queue is asked about: each function costs a turn, and those of most fleets ask about none.
+-- The functions are made for the first queue with a condition. Defining a function takes time in each turn, and most
+-- fleets have no conditions.
 local function make_judge()
   local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
-  local LOOK_AGAIN, LONGEST_WAIT = 1000000, 5000000 -- us: by then, who waits sees that it was changed
-  local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- also keeps bytecode from being loaded
+  local LOOK_AGAIN, LONGEST_WAIT = 1000000, 5000000 -- microseconds; after that a waiting worker sees a change
+  local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- this also prevents bytecode from being loaded
 
   local function closed_for(after, fault)
     return { open = false, after = math.min(after, LONGEST_WAIT), fault = fault }
@@ -27,8 +30,8 @@ local function make_judge()
     return closed_for(known - now)
   end
 
-  -- When a chunk that says no now would say yes by the clock alone: looked for a second ahead, in steps of 50 ms, and
-  -- between two of these to 1 ms. A long chunk is asked once: it would take too long.
+  -- Return when a chunk that closes the queue now would open it by the clock alone. Search one second ahead in steps of
+  -- 50 ms, then to 1 ms between two steps. A long chunk is not called again, because that would take too long.
   local STEP, NEAR, LONGEST_AHEAD = 50000, 1000, 1000
   local function opens_after(text, opens_at)
     if #text > LONGEST_AHEAD or not string.find(text, 'now', 1, true) then return LOOK_AGAIN end
@@ -70,14 +73,14 @@ local function make_judge()
     local kind, rest = string.match(is_ours and text or '', '^%d+ (%l+) (.*)$')
     if not KINDS[kind] then return closed_for(LOOK_AGAIN, 'what stands in Redis is no condition') end
     local verdict = KINDS[kind](rest, now, queue)
-    verdict.counts = kind == 'lua' -- what runs may decide it
+    verdict.counts = kind == 'lua' -- it may depend on the number of running tasks
     if verdict.fault then verdict.fault = string.sub(verdict.fault, 1, LONGEST_ERROR) end
     return verdict
   end
 end
 
--- Looked for once a queue and call: `open`, and if not `after` how many microseconds to look again, and its `fault`, if
--- any.
+-- Return the verdict on a queue, computed once per call: `open`; if it is closed, `after`, the microseconds after which
+-- to check again; and `fault`, the error of the condition, if any.
 local judge, verdicts = nil, {}
 local function verdict_on(queue, name, now)
   judge = judge or make_judge()

@@ -1,16 +1,16 @@
--- A copy of what stands in the server: a transition that is run behind this file changes nothing. What it writes is
--- noted here, and what it reads comes from the notes where there are some, and else from the server. A command that is
--- not named here goes to the server, which refuses it in a script without writes if it would write: nothing is
--- forgotten silently.
--- `work` counts the arguments of commands, and what was looked through for them. In a block, as Lua knows no more than
--- 200 names of a script.
+-- A copy of the data: a transition that runs behind this file changes nothing. Its writes are noted here. Its reads
+-- come from the notes, or from the server if there is no note. A command that is not handled here goes to the server,
+-- which refuses it if it writes, because the script has `no-writes`. So no write is lost silently.
+-- `work` counts the arguments of commands and the members that were searched for them. The file is a block, because Lua
+-- allows a function only 200 locals.
 local server, redis, work = redis, nil, 0
 do
-  local notes = {} -- key -> field or member -> what stands there now: a text, 0 or 1 of a set, false for nothing
-  local cut = {} -- list -> how many were taken from its head
-  local placed = {} -- sorted set -> { score, member } of all that were put there, in order
+  -- Key -> field or member -> current value: a text; 0 or 1 for a member of a set; false if it is absent.
+  local notes = {}
+  local cut = {} -- list -> number of entries removed from its head
+  local placed = {} -- sorted set -> { score, member } for all that were added, in order
 
-  -- A number as the server would read it.
+  -- Return a number as the text that the server would store.
   local function text_of(value) return type(value) == 'number' and string.format('%.17g', value) or value end
 
   local function note(key, field, value)
@@ -33,7 +33,7 @@ do
     return answers
   end
 
-  -- Note `value` of all these in a set; returns how many had another one.
+  -- Note `value` for all these members of a set, and return how many had another value.
   local function mark_all(ask, key, value, ...)
     local changed = 0
     for _, member in ipairs({ ... }) do
@@ -43,7 +43,7 @@ do
     return changed
   end
 
-  -- Sorted sets. The order of members is that of their bytes; `<` would go by the server's language.
+  -- Sorted sets. Members are compared by their bytes; `<` would depend on the locale of the server.
   local function precedes(a, b)
     if a.score ~= b.score then return a.score < b.score end
     local one, other = a.member, b.member
@@ -54,7 +54,7 @@ do
     return #one < #other
   end
 
-  -- Where it stands among what was placed, or would.
+  -- Return the index of an item among the added members, or the index at which it would be inserted.
   local function place_among(list, item)
     local first, behind = 1, #list + 1
     while first < behind do
@@ -64,7 +64,7 @@ do
     return first
   end
 
-  -- Put a member to a score, or take it out without one; returns whether it had any.
+  -- Set the score of a member, or remove the member if `score` is nil. Return whether the member was there.
   local function move(ask, key, member, score)
     local list, before = placed[key] or {}, look(ask, 'ZSCORE', key, member)
     placed[key] = list
@@ -79,8 +79,8 @@ do
     return before and true or false
   end
 
-  -- Of what was placed within these scores the first `wanted`.
-  local HIGHEST = string.char(255) -- behind all members
+  -- Return the first `wanted` added members with scores in this range.
+  local HIGHEST = string.char(255) -- sorts after all members
   local function placed_within(key, least, most, wanted)
     local list, found = placed[key] or {}, {}
     local open_least, open_most = string.match(least, '^%((.*)'), string.match(most, '^%((.*)')
@@ -93,8 +93,8 @@ do
     return found
   end
 
-  -- Of what stands in the server within these scores: up to `wanted` of which nothing is noted, as { score, member }.
-  -- Those at the head of which something is are passed over once and for all.
+  -- Return up to `wanted` members from the server with scores in this range that have no note, as { score, member }.
+  -- Noted members at the beginning of the range are skipped once and remembered.
   local PAGE = 20
   local passed_over = {}
   local function untouched(ask, key, least, most, wanted)
@@ -112,7 +112,7 @@ do
     return found
   end
 
-  -- ZRANGE KEY LEAST MOST BYSCORE LIMIT OFFSET COUNT [WITHSCORES]: the form that transitions use.
+  -- ZRANGE KEY LEAST MOST BYSCORE LIMIT OFFSET COUNT [WITHSCORES] is the only form that transitions use.
   local function range_by_score(ask, _, key, least, most, _, _, offset, count, with_scores)
     least, most = tostring(least), tostring(most)
     local found, rows = untouched(ask, key, least, most, offset + count), {}
@@ -126,7 +126,7 @@ do
     return rows
   end
 
-  -- Of what no claim reads again nothing is noted: the claims of an explanation are those of as many owners.
+  -- Ignore writes that no claim reads again, because each claim of an explanation has another owner.
   local function let_go() return 0 end
 
   local copied = {
@@ -140,7 +140,7 @@ do
     end,
     HDEL = function(_, _, key, ...)
       for _, field in ipairs({ ... }) do note(key, field, false) end
-      return select('#', ...) -- only what was there is taken off the books
+      return select('#', ...) -- only fields that are there are removed by transitions
     end,
     HINCRBY = function(ask, _, key, field, by)
       local number = look(ask, 'HGET', key, field) or '0'
@@ -155,7 +155,8 @@ do
       local gone = cut[key] or 0
       return ask('LRANGE', key, first + gone, tonumber(last) < 0 and last or last + gone)
     end,
-    LTRIM = function(_, _, key, first) cut[key] = (cut[key] or 0) + first end, -- from the head: nothing else is cut
+    -- Transitions trim lists only at the head.
+    LTRIM = function(_, _, key, first) cut[key] = (cut[key] or 0) + first end,
     ZADD = function(ask, _, key, ...)
       local only_there = select(1, ...) == 'XX'
       for i = only_there and 2 or 1, select('#', ...), 2 do

@@ -1,5 +1,5 @@
--- Doorbells: lists of at most one token each. BLPOP on one sleeps until there is something to look for.
--- A bell carries no task, so one that somebody overwrote must not stop a transition half way: ringing never raises.
+-- Doorbells: lists with at most one token each. A worker sleeps in BLPOP on the bells of its queues. A bell carries no
+-- task, so a bell that has the wrong type must not stop a script after its first write: ringing never raises.
 -- with: patterns marks
 -- keys     doorbell doorbell:* paused queue:*
 local function ring_bell(bell)
@@ -9,7 +9,7 @@ local function ring_bell(bell)
 end
 local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
 
--- Wake one of those who serve a queue; returns how many bells had to be rung.
+-- Wake one of the workers that serve a queue. Return how many bells were rung.
 local function ring_bells(queue) return ring_bell(PREFIX .. 'doorbell:' .. queue) end
 if any_patterns then
   ring_bells = function(queue)
@@ -19,20 +19,20 @@ if any_patterns then
   end
 end
 
--- The same, by whoever put something there: claims are to look at it.
+-- Wake a worker and mark the queue, so that claims check it. Scripts that pushed entries call this.
 local function ring(queue)
   if any_patterns then mark(queue) end
   return ring_bells(queue)
 end
 
--- A lane of another type counts as empty: it stops its own queue and no other.
+-- A lane of the wrong type counts as empty: it stops its own queue and no other.
 local function length(list)
   local n = redis.pcall('LLEN', list)
   return type(n) == 'number' and n or 0
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
--- For whoever put entries there: nobody rings for a paused queue.
+-- Ring if the queue has entries and is not paused. Scripts that pushed entries call this.
 local function ring_if_served(queue)
   if entries_in(queue) == 0 then return 0 end
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then return ring(queue) end

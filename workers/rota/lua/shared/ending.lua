@@ -1,9 +1,10 @@
--- What the end of a task leaves and clears up, however it ended. The caller has taken the entry from wherever it stood.
+-- Record the end of a task, and remove what it leaves. The caller has removed the entry from its place.
 -- with: ends
 -- keys     epitaphs keys meta result:* tasks unique:*
-local follow -- what follows, where there is any: see following.lua
+local follow -- processes chains and groups, if there are any: see following.lua
 
--- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
+-- Free the task's unique key, if it still holds the key. A key that is held for a limited time may belong to another
+-- task.
 local function free_unique_key(id, flag)
   if not string.find(flag, 'u', 1, true) then return end
   local key = redis.call('HGET', PREFIX .. 'keys', id)
@@ -12,9 +13,9 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- The account of a run, as a line of the memory of ends. In a slot that a task wrote to anything may stand in its
--- place: then nobody told of the run.
-local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
+-- Return the record of a run as a line for the memory of ends. It comes from a worker's slot, which a task may have
+-- overwritten; a text that is not such a line counts as an unknown run.
+local NO_RUN = ' 0 0 0 ' -- then the task's name or '-'; for a task that was not started, or whose run is unknown
 local function account_line(account)
   local is_line = string.sub(account, 1, 1) == ' ' and not string.find(account, '\n', 1, true)
   return is_line and account or NO_RUN .. '-'
@@ -22,9 +23,9 @@ end
 
 local function behind_account(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
--- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
--- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its
--- earlier attempts, as it stands behind the account of its run.
+-- Remove what a task that ends may have left elsewhere: its unique key, attempt records, and the record of earlier
+-- tasks of its id. The flag says which of these exist, so a task without any costs one comparison. Return the attempt
+-- records as they follow the record of the run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
   local past = false
@@ -38,17 +39,19 @@ local function clear_up(id, flag)
 end
 
 local note_ends
-do -- as Lua knows no more than 200 names of a script
-  -- Remembering ends. What cannot be written stops no transition half way, so this never raises.
-  local keep -- asked for when the first task of a call may have ended
+do -- a block, because Lua allows a function only 200 locals
+  -- The memory of ends. It never raises, because a key that cannot be written must not stop a script after its first
+  -- write.
+  local keep -- read when the first task of a call ends
   local function remembers()
-    local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
+    local KEEP, MOST_KEPT = 10000, 1000000 -- the default if no master has set it; the largest value that is accepted
     keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
     return keep > 0 and keep <= MOST_KEPT
   end
 
-  -- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts
-  -- go when `keep` are known without them; and what a foreign hand put among their numbers.
+  -- Seal the current text. `known` is the number of all ends so far. If that is not a valid number, the memory was
+  -- overwritten and starts again. Delete the oldest texts while the others hold `keep` ends, and anything that is not
+  -- one of their numbers.
   local function seal(known)
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then
       redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
@@ -66,9 +69,9 @@ do -- as Lua knows no more than 200 names of a script
   end
 
   local function remember(how, now, owner, count, text)
-    -- Bytes of a text that is sealed; a small memory has shorter ones, of so many an end.
+    -- The size in bytes at which a text is sealed. A small memory has shorter texts, of SHORTEST bytes for each end.
     local LONG, SHORTEST = 32768, 16
-    local SHORT = 2048 -- a text that is put behind its head at little cost
+    local SHORT = 2048 -- a text up to this size is joined with its head at little cost
     local head = string.format('\n!%d %s %.0f %s', count, how, now, owner)
     if #text > SHORT then redis.pcall('APPEND', ENDS, head) else text = head .. text end
     local size = redis.pcall('APPEND', ENDS, text)
@@ -84,14 +87,16 @@ do -- as Lua knows no more than 200 names of a script
     redis.call('SET', UNTOLD, string.match(redis.call('GETRANGE', UNTOLD, -LONG / 2, -1), '\n.*') or '')
   end
 
-  -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted
-  -- here, while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a
-  -- text of `count` of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing
-  -- is to be told.
+  -- Record that tasks have ended. Every script calls this for every end, while the bodies still exist. `how` is done,
+  -- cancelled, expired, purged or dead, for all of them. `ended` has these fields:
+  --   ids     the ids of all these tasks
+  --   lines   the tasks to remember: a text for `count` tasks, or ''; then entry, record, entry, record...
+  --   count   number of tasks in that text
+  --   untold  ids of the tasks that are not to be remembered
   note_ends = function(how, now, owner, ended)
     if tell_waiters then tell_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
-    -- These come one at a time; a result is that of an earlier life.
+    -- Tasks with other ends come one at a time. A stored result belongs to an earlier task of this id.
     if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
@@ -100,7 +105,7 @@ do -- as Lua knows no more than 200 names of a script
   end
 end
 
--- Take a task off the books whose end was noted before; returns as clear_up.
+-- Remove a task whose end was recorded before. Returns the same as `clear_up`.
 local function take_off(id, flag, how)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', id))
   return clear_up(id, flag)

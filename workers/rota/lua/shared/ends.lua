@@ -1,13 +1,12 @@
--- The memory of ends: how the last tasks that ended did, as text. A field of a hash for each, and even a line that a
--- script puts together, would cost more than all else that an end does; so a worker writes down what its tasks leave,
--- and the script keeps that as it came. Those that end together are a block of `ends`, whose lines have their line
--- feeds before them:
---   !COUNT HOW AT OWNER    of so many tasks, each in two lines:
+-- The memory of ends: how the last tasks ended, as text. A hash field for each task, or even a line built by a script,
+-- would cost more than the rest of a task's end. So the worker writes the text, and the script stores it as it is.
+-- Tasks that end together are a block of `ends`, in which each line is preceded by a line feed:
+--   !COUNT HOW AT OWNER    of COUNT tasks, each with two lines:
 --   ENTRY                  its last entry, which begins with its id
---    ACCOUNT               of its run, and behind a carriage return each what is known of an attempt before
--- A text that has grown long is sealed: it becomes `ends:NUMBER`, and NUMBER goes to the tail of the list
--- `ends-sealed`. It is that of all ends so far. In `ends-untold` stand lines `ID AT` of tasks of which nothing is to be
--- told, an earlier life of the id included.
+--    ACCOUNT               the record of its run, then a carriage return before each record of an earlier attempt
+-- A text that has become long is sealed: it is renamed to `ends:NUMBER`, where NUMBER counts all ends so far, and
+-- NUMBER is pushed to the list `ends-sealed`. `ends-untold` has a line `ID AT` for each task that is not remembered;
+-- records of that id before AT are not returned either.
 -- keys     ends ends-sealed ends-untold ends:*
 local ENDS, SEALED, UNTOLD = PREFIX .. 'ends', PREFIX .. 'ends-sealed', PREFIX .. 'ends-untold'
 local function sealed_key(number) return PREFIX .. 'ends:' .. number end

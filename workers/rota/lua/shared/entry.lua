@@ -1,11 +1,11 @@
--- Entries (see rota/protocol/entry.py). A text that could not have been written here is none, whoever put it where
--- entries stand: names have the letters of rota/protocol/keys.py, times 16 digits at most, four counters 18 together
--- (no double is too coarse for such ones). The patterns are whole texts, as each call of a script would put together
--- what is written in parts. Only an entry in an in-flight list can have begun (`b`, see begin.lua).
+-- Entries (see rota/protocol/entry.py). A text that no script could have written is not an entry, wherever it is found:
+-- names have the characters of rota/protocol/keys.py, times have at most 16 digits, and the four counters at most 18
+-- together, so that a double is exact. The patterns are literals, because every call would have to join their parts.
+-- Only an entry in an in-flight list can have the mark `b` (see begin.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
-local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
-local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
+local LONGEST = 384 -- no entry is longer; a giant bare item must not be matched against the pattern
+local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces after them
 
 local function parse_entry(text)
   if #text > LONGEST then return nil end
@@ -20,14 +20,14 @@ local function parse_entry(text)
   }
 end
 
--- Nearly every entry is new, and those that were enqueued or promoted together differ in their ids alone. So what
--- stands behind the id, the tail, is looked at once for as many as follow each other: its names, and that its times
--- have 16 digits, by where the spaces stand.
+-- Nearly every entry is new, and entries that were enqueued or promoted together differ only in their ids. So the part
+-- after the id, the tail, is checked once for consecutive entries: its names, and by the positions of the spaces that
+-- its times have 16 digits.
 local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
-local new_tail, new_queue -- of the new entry that was looked at last
+local new_tail, new_queue -- of the new entry that was checked last
 
--- Where the tail of a new entry begins; nil of any other text.
+-- Return where the tail of a new entry begins, or nil for any other text.
 local function new_tail_at(text)
   local at = new_tail and string.find(text, new_tail, -#new_tail, true)
   if at then return at end
@@ -38,8 +38,8 @@ local function new_tail_at(text)
   return at
 end
 
--- No more than a claim needs of an entry: the id, and whether a crash or a loss is on record; nil of a text that is
--- none. The id of a new entry is taken as it stands there.
+-- Return what a claim needs of an entry: its id, and whether it has a crash or a loss on record. Return nil for a text
+-- that is not an entry. The id of a new entry is not checked.
 local function glance(text)
   local at = new_tail_at(text)
   if at then return string.sub(text, 1, at - 1), false end
@@ -47,8 +47,8 @@ local function glance(text)
   if e then return e.id, e.crashes > 0 or e.losses > 0 end
 end
 
--- Of several: their ids, '' where there is none, and whether each has a crash or a loss on record. Ids are looked at
--- together, as nearly always all of them are names.
+-- Return the ids of several entries ('' for a text that is not an entry), and whether each has a crash or a loss on
+-- record. All ids are checked together, because nearly always all of them are valid.
 local NAMES = '^[0-9a-zA-Z_.:-]*$'
 local function glance_at_all(texts)
   local ids, suspicious = {}, {}
@@ -62,7 +62,8 @@ local function glance_at_all(texts)
   return ids, suspicious
 end
 
--- And no more than ending a task needs, of a text that is known to be an entry: id, queue, flag.
+-- Return the flag of a text that is known to be an entry. `names_in` returns id, queue and flag, which the end of a
+-- task needs.
 local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
 local function names_in(text)
   local at = new_tail_at(text)

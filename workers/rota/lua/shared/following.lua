@@ -1,24 +1,25 @@
--- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members`
--- has, by id, `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE
--- BYTES` and its body. In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task
--- whose turn it is: who leaves that set has ended, once. While there are no members there is nothing of this: a call
--- pays for one look.
+-- Process what follows the end of a task: the rest of its chain, the state of its group, and the task that follows the
+-- group.
+-- `members` maps the id of a live task to `GROUP` or `-`, then after a line feed the rest of its chain: for each task a
+-- line `ID QUEUE DUE BYTES` and the body. `group-members:GROUP` has the members that have not ended, with the current
+-- task of each chain. Each end counts once, when the task is removed from that set. A fleet without members does none
+-- of this and pays for one check.
 -- with: ending
 -- keys     group-members:* group:* groups tasks
-local following -- what scripts may use of it
+local following -- the functions and constants that scripts may use
 if any_members then
   -- with: otherwise bare
   following = {}
-  local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
+  local ENDED_MS = 50000 -- milliseconds for which an ended group can be read
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
   local MEMBER = '^(%S+)\n?(.*)$'
   local function group_key(group) return PREFIX .. 'group:' .. group end
   local function members_key(group) return PREFIX .. 'group-members:' .. group end
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
-  following.ring = ring_if_served -- a turn, which claims as well, has another way
+  following.ring = ring_if_served -- a turn, which also claims, rings in its own way
 
-  -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was
-  -- cancelled and of which an entry stands.
+  -- Return the life number for a task with this id: '' for the first task, nil if the id is taken. A cancelled task
+  -- whose entry is still in a lane takes its id, too.
   local function life_to_begin(id)
     if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
     local life, shells = lives_of(id)
@@ -27,8 +28,8 @@ if any_members then
     return string.format('%.0f', life + 1)
   end
 
-  -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that.
-  -- Returns its id, nil when that is taken.
+  -- Enqueue the first task of `text` as a member of the group (`-` for none). The rest of `text` becomes its chain.
+  -- Return its id, or nil if the id is taken.
   local function put_what_follows(text, group, now)
     local id, queue, sign, digits, front, size, at = string.match(text, ITEM)
     local life = name_or_nil(id) and queue_or_nil(queue) and life_to_begin(id)
@@ -45,7 +46,8 @@ if any_members then
     return id
   end
 
-  -- Clients that wait for room in a group, or for its end: ` CLIENT:MOST` of each, how many may be left, or `-`.
+  -- Wake the clients that wait for room in a group or for its end. `awaited` has ` CLIENT:MOST` for each; MOST is the
+  -- number of members that may be left, `-` for the end.
   local function wake_for(group, awaited, left, has_ended)
     local kept = {}
     for client, most in string.gmatch(awaited, ' (%w+):([%d-]+)') do
@@ -58,7 +60,7 @@ if any_members then
     redis.call('HSET', group_key(group), 'awaited', table.concat(kept))
   end
 
-  -- What follows a group is enqueued here and nowhere else.
+  -- End a group. Only this function enqueues what follows a group.
   local function end_group(group, phase, now)
     local key = group_key(group)
     local on_end = redis.call('HMGET', key, 'then', 'on_dead', 'dead')
@@ -90,14 +92,14 @@ if any_members then
 
   following.end_group_if_over = end_group_if_over
 
-  -- These have left their group, unless they had before.
+  -- Count members that have left their group, unless they were counted before.
   local function leave_group(group, how, ids)
     local left = redis.pcall('SREM', members_key(group), unpack(ids))
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
 
-  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is
-  -- taken, the rest is dropped.
+  -- A task of a chain is done: the next one replaces it. If the group is cancelled, or the id of the next task is
+  -- taken, the rest of the chain is dropped.
   local function go_on(id, group, rest, now)
     if group == '-' then return put_what_follows(rest, '-', now) end
     if redis.pcall('SREM', members_key(group), id) ~= 1 then return end
@@ -112,7 +114,7 @@ if any_members then
     local gone, chains, groups, leaving = {}, {}, {}, {}
     for i, member in ipairs(redis.call('HMGET', MEMBERS, unpack(ids))) do
       local group, rest = string.match(member or '', MEMBER)
-      if member then gone[#gone + 1] = ids[i] end -- be it one of ours or not
+      if member then gone[#gone + 1] = ids[i] end -- delete the field even if its text is not valid
       if group and group ~= '-' and not leaving[group] then
         groups[#groups + 1] = group
         leaving[group] = {}

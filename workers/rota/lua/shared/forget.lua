@@ -1,4 +1,4 @@
--- Forget a dead task for good; returns whether it was there.
+-- Delete a dead task. Return whether it was dead.
 -- with: ticket
 -- keys     dead epitaphs tasks tickets
 local function forget(id)
@@ -16,7 +16,7 @@ local function forget(id)
   return true
 end
 
--- Returns how many of these were there.
+-- Return how many of these tasks were dead.
 local function forget_all(ids)
   local forgotten = 0
   for _, id in ipairs(ids) do

@@ -1,9 +1,9 @@
--- Queues that are known by a pattern alone come and go. One that has been empty for a while leaves nothing in Redis:
--- `idle` has since when each of them is empty, as the sweeps saw it.
+-- Forget idle queues. Queues that are served only by a pattern come and go; one that has been empty for a while leaves
+-- no key behind. `idle` has the time since when each of them is empty, as the sweeps found it.
 -- with: numbers doorbell
 -- keys     counts doorbell:* idle paused queues rates ready served totals
 
--- The pattern by which alone a queue is served; nil when there is none.
+-- Return the pattern through which alone a queue is served, or nil.
 local function pattern_of(queue, servings, now)
   if #servings == 0 then return nil end
   for _, serving in ipairs(servings) do
@@ -13,7 +13,7 @@ local function pattern_of(queue, servings, now)
   return (whole(type(own) == 'string' and own) or 0) <= now and servings[1].name or nil
 end
 
--- Whether nothing of a queue is anywhere, no rate limit holds it back, and nobody paused it.
+-- Whether a queue has no tasks anywhere, no rate limit delays it, and it is not paused.
 local function is_empty(queue, now)
   if entries_in(queue) > 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return false end
   local fields = { 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue }
@@ -24,7 +24,7 @@ local function is_empty(queue, now)
   return (whole(type(paid_off) == 'string' and paid_off) or 0) <= now
 end
 
--- What was accepted counts on as that of the pattern.
+-- Delete the counters of a queue. The number of its accepted tasks is added to that of the pattern.
 local function forget_books(queue, pattern)
   redis.call('HDEL', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)
   local accepted = redis.pcall('HGET', PREFIX .. 'totals', 'accepted:' .. queue)
@@ -51,7 +51,7 @@ local function forget(queue, pattern, servings)
   redis.pcall('ZREM', PREFIX .. 'idle', queue)
 end
 
--- For the sweep: note since when a queue of a pattern is empty, and forget it when that is long enough.
+-- Note since when a queue of a pattern is empty, and forget it after `longest` microseconds. Sweeps call this.
 local function look_whether_idle(queue, now, longest)
   local servings = any_patterns and servings_of(queue) or {}
   local pattern = pattern_of(queue, servings, now)

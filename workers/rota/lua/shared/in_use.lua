@@ -1,11 +1,11 @@
--- What there is of all that only some fleets use: asked when patterns.lua has seen that there is any.
+-- Which optional features are in use. The keys are read only if patterns.lua has found any of them.
 -- with: patterns
 -- keys     paused
 local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
 local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
-local any_waiters, any_members = false, false -- what is of another type stops them, and nothing else
+local any_waiters, any_members = false, false -- a key of the wrong type disables its feature only
 if in_use then
   local waiters, members = redis.pcall('HLEN', WAITERS), redis.pcall('HLEN', MEMBERS)
   any_waiters = type(waiters) == 'number' and waiters > 0

@@ -1,4 +1,4 @@
--- As in_use.lua, of what concerns an enqueue.
+-- The part of in_use.lua that an enqueue needs.
 -- keys     events-on former patterns
 local FORMER, EVENTS_ON, PATTERNS = PREFIX .. 'former', PREFIX .. 'events-on', PREFIX .. 'patterns'
 local in_use = redis.call('EXISTS', FORMER, EVENTS_ON, PATTERNS) > 0

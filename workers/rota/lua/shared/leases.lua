@@ -1,11 +1,11 @@
--- Leases may differ, from node to node or before and after a reload. Whoever judges those of others goes by the longest
--- in use: that was asked for within twice its own length. It stands in `pulse` with the time of the last such call. A
--- `pulse` of another type stops sweeps, and no life.
+-- Leases may have different lengths, on several nodes or before and after a reload. A script that judges other owners
+-- uses the longest lease in use, which some node asked for within twice its length. `pulse` has that lease and the time
+-- of the last such call. A `pulse` of the wrong type stops sweeps, but no renewal.
 -- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
 local function lease_in_use(lease_text, at_text, now)
   local lease, at = whole(lease_text) or 0, whole(at_text) or 0
-  if lease > LONGEST_LEASE then return 0, 0 end -- not of our making
+  if lease > LONGEST_LEASE then return 0, 0 end -- not written by Rota
   return now - at <= 2 * lease and lease or 0, at
 end
 
@@ -15,9 +15,9 @@ local function note_lease(lease, now)
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end
 
--- Work that one poller does for the whole fleet. It has the duty by calling again and again; when it has not for so
--- many microseconds, whoever calls next takes over. `who` and `untill` are the fields of `pulse` that say so. Answers
--- 0|1.
+-- Return 0|1 whether this poller does a piece of work for the whole fleet. It keeps the duty as long as it calls again
+-- within `microseconds`; after that the next caller takes over. `who` and `untill` are fields of `pulse`: the name of
+-- the poller, and until when it has the duty.
 local function has_duty(name, who, untill, microseconds, now)
   if name == '' then return 0 end
   local pulse = PREFIX .. 'pulse'

@@ -1,4 +1,4 @@
--- In-flight lists are read by people's calls and other owners' too: one that is no list must not stop them.
+-- In-flight lists. Scripts also read the lists of other owners; a key of the wrong type counts as empty.
 -- keys     inflight:* owners
 local function lines_of(list)
   local lines = redis.pcall('LRANGE', list, 0, -1)
@@ -11,7 +11,7 @@ local function ids_in(lines)
   return ids
 end
 
--- The owner that holds this id, and its entry's line. Looks at 500 owners.
+-- Return the owner that holds this id, and its entry. Only 500 owners are searched.
 local function holder_of(id)
   for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
     for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
@@ -20,7 +20,7 @@ local function holder_of(id)
   end
 end
 
--- All that these hold: id -> { owner, line }.
+-- Return everything that these owners hold: id -> { owner, line }.
 local function all_held()
   local held = {}
   for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do

@@ -1,7 +1,6 @@
--- What is to be done for queues of patterns, as masters announced them: `patterns` has domain -> `UNTIL SETTINGS`, of
--- each domain that has patterns. Whoever puts something into such a queue marks it for those domains, and rings for the
--- names as which it is served there. Where none is announced there is nothing of this, so that it costs no call more
--- than the look for it.
+-- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps it to `UNTIL SETTINGS`.
+-- A script that pushes to such a queue marks the queue in these domains, and rings the bells of the names and patterns
+-- through which it is served there. A fleet without patterns has none of these functions and pays for one check.
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
@@ -10,9 +9,8 @@ if any_patterns then
   turns_key = function(domain) return PREFIX .. 'turns:' .. domain end
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
 
-  -- Where a queue is served together with queues of a pattern: of each domain its name, and the name or pattern as
-  -- which.
-  local announced -- read once a call; of another type it stops patterns, and nothing else
+  -- Return the domains with patterns that serve a queue, each with the name or pattern that the queue matches.
+  local announced -- read once per call; a key of the wrong type disables patterns only
   local known = {}
   servings_of = function(queue)
     if known[queue] then return known[queue] end
@@ -26,16 +24,16 @@ if any_patterns then
     return servings
   end
 
-  -- The next claim of each of those domains is to look at this queue; and it is not idle (see shared/idle.lua). A mark
-  -- never raises: no transition stops half way.
+  -- Make the next claim in each of these domains check this queue, and note that it is not idle (see shared/idle.lua).
+  -- This never raises, because a script must not stop after its first write.
   mark = function(queue)
     local servings = servings_of(queue)
     if #servings > 0 then redis.pcall('ZREM', PREFIX .. 'idle', queue) end
     for _, serving in ipairs(servings) do redis.pcall('ZADD', turns_key(serving.domain), MARK, queue) end
   end
 
-  -- The names at whose bells the workers of a queue listen: those of its servings, and its own where it is served by
-  -- that.
+  -- Return the names at whose bells the workers of a queue listen: the matching names and patterns, and its own name if
+  -- it is served by that.
   names_heard = function(queue)
     local names, seen = {}, {}
     for _, serving in ipairs(servings_of(queue)) do

@@ -1,9 +1,10 @@
--- Which queue is meant by a name of the tiers, as in rota/protocol/keys.py: its own name, else the longest pattern
--- that it fits. Settings are a text, ` NAME=VALUE` for each; of a domain with patterns they name all that it serves,
--- and those it does not serve though they fit, with the value `-`.
+-- Match queues with the names and patterns of tiers, as rota/protocol/keys.py does: a queue is served as its own name,
+-- else as the longest pattern that it matches. Settings are a text with ` NAME=VALUE` for each. The settings of a
+-- domain with patterns contain every name and pattern that it serves, and with the value `-` those that match but are
+-- served elsewhere.
 local function is_pattern(name) return string.sub(name, -1) == '*' end
 
--- As which name or pattern of these settings a queue is served, and where the value of that begins; nil when it is not.
+-- Return the name or pattern as which a queue is served, and where its value begins; nil if the queue is not served.
 local function served_as(settings, queue)
   local _, before = string.find(settings, ' ' .. queue .. '=', 1, true)
   local name, at, longest = queue, before and before + 1, -1

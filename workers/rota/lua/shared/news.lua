@@ -1,7 +1,6 @@
--- Task events: one entry of the stream `events` for each change of a task, written by the transition that makes it.
--- They are wanted as long as `events-on` says so: node -> how many entries it wants kept, about. While nobody wants any
--- there is no `tell`, so that a call costs nothing: `if tell then tell(...) end`. A stream that somebody overwrote
--- stops no transition.
+-- Task events: the stream `events` has an entry for each change of a task, written by the transition that makes the
+-- change. `events-on` maps each node that has events enabled to the number of events to keep, approximately. If no node
+-- has, `tell` is nil and costs nothing: `if tell then tell(...) end`. A stream of the wrong type stops no transition.
 -- keys     events tasks
 local tell, tell_end, task_in, reason_in
 if any_events then
@@ -13,7 +12,7 @@ if any_events then
   end
   most = string.format('%.0f', most)
 
-  -- The name of a task by its body, '' when none can be read.
+  -- Return the name of the task in a body, '' if it cannot be read.
   task_in = function(body)
     local head = string.sub(body or '', 1, 600)
     local name = string.match(head, '^%s*%[%s*"[^"]*"%s*,%s*"[^"]*"%s*,%s*"([^"]*)"')
@@ -21,9 +20,9 @@ if any_events then
     return name_or_nil(name) or ''
   end
 
-  -- Of the task with this entry, or its id and its ticket, as it is now. `owner` has it, or had it until now. `name` of
-  -- the task: nil when that is still to be read from its body. `begun`: 1 for an attempt that no counter counts yet.
-  -- More fields with their values may follow.
+  -- Write an event. `text` is the current entry, or the id and the ticket. `owner` holds the task, or held it until
+  -- now. `name` is the name of the task; if it is nil, it is read from the body. `begun` is 1 if no counter includes
+  -- the current attempt. More fields may follow as name and value.
   tell = function(what, text, owner, name, begun, ...)
     local id, queue, failures, crashes, losses = string.match(text, STORY)
     redis.pcall('XADD', PREFIX .. 'events', 'MAXLEN', '~', most, '*', 'event', what, 'task_id', id, 'queue', queue,
@@ -31,7 +30,8 @@ if any_events then
       'attempt', failures + crashes + losses + (begun or 0), 'owner', owner or '', ...)
   end
 
-  -- Of a task that has ended otherwise than dead, by the account of its run; before its body goes.
+  -- Write the event for a task that has ended but is not dead, from the record of its run. Call it before the body is
+  -- deleted.
   tell_end = function(how, text, owner, account)
     local start, run, name = string.match(account, '^ (%d+) (%d+) %d+ (%S+)')
     local ran = how == 'done' or start and start ~= '0'
@@ -39,6 +39,6 @@ if any_events then
     tell(how, text, owner ~= '-' and owner, name ~= '-' and name or nil, ran and 1, unpack(runtime))
   end
 
-  -- The reason in an epitaph or the account of a crash: it stands first there.
+  -- Return the reason in an epitaph or in the record of a crash. It is the first field there.
   reason_in = function(account) return string.match(account or '', '"reason": ?"([%w_]+)"') or '' end
 end

@@ -1,14 +1,16 @@
--- Enqueuing occurrences: tasks of kind `p`, in `delayed` until they are due. Their ids begin with the schedule's name.
+-- Enqueue occurrences: tasks of kind `p`, in `delayed` until they are due. Their ids begin with the name of the
+-- schedule.
 -- with: place
 
--- Returns false for an id that lives already, or had a life: each occurrence comes once.
+-- Return false for an id that is alive or was used before: each occurrence is enqueued once.
 local function put_occurrence(id, queue, due, body, now)
   if redis.call('HEXISTS', KEYS[1], id) == 1 or lives_of(id) then return false end
   place(new_entry(id, queue, 'p', due, now), body)
   return true
 end
 
--- Which schedules may not overlap is known in `schedules-alive`: name -> the id of its occurrence that went on last.
+-- Note whether a schedule may overlap. `schedules-alive` has a field for each schedule that may not: its name, and the
+-- id of its last occurrence that became ready.
 local function note_overlap(name, rule)
   if rule == 'skip' then
     redis.call('HSETNX', ALIVE, name, '')

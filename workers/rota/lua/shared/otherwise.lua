@@ -1,12 +1,11 @@
--- How the life of a task goes on, or ends, that is not simply done. The caller has taken the entry from wherever it
--- stood.
+-- All ways in which an attempt or a task ends other than plain `done`. The caller has removed the entry from its place.
 -- with: ending ticket place
 -- keys     dead epitaphs queue:* ready tasks tickets
 
--- The accounts of a task's attempts: a line each, latest last, and no more than ten.
+-- Attempt records of a task: one per line, latest last, at most ten.
 local MOST_ACCOUNTS = 10
 local function add_account(e, account)
-  local line = string.gsub(account, '\n', ' ') -- of a slot that a task wrote to
+  local line = string.gsub(account, '\n', ' ') -- it comes from a slot that the task may have overwritten
   local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
   if before then
     local _, breaks = string.gsub(before, '\n', '\n')
@@ -16,15 +15,15 @@ local function add_account(e, account)
   redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
 end
 
--- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says
--- how its last crash or loss came about; `E` is that of a task which had none.
+-- Keep the record of an attempt that failed or was cut short, for a task that goes on. `mark` is a capital letter for
+-- the kind of the last crash or loss, `E` if there was only an exception.
 local function keep_account(e, mark, account)
   add_account(e, account)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
--- The end of one task is noted. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of
--- earlier attempts, '' when it is not to be remembered.
+-- Record the end of one task. `text` is its entry, or the id and ticket of a dead task. `account` has the records of
+-- its last run and of earlier attempts, '' if the task is not to be remembered.
 local function note_end(how, now, owner, id, text, account)
   if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
   local is_told = account ~= ''
@@ -38,8 +37,8 @@ local function end_task(e, how, now, owner, account)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
--- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human. `dead` and
--- `epitaphs` are what remembers it.
+-- Set a task aside as dead, for people to inspect. It frees its unique key, so that the next enqueue does not have to
+-- wait for a person. `dead` and `epitaphs` remember it.
 local function bury(e, epitaph, now, owner)
   free_unique_key(e.id, e.flag)
   add_account(e, epitaph)
@@ -52,14 +51,14 @@ local function bury(e, epitaph, now, owner)
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
--- Somebody put another thing where a lane should be. The task is set aside rather than left in the way of others.
+-- A key of the wrong type is in the place of a lane. The task becomes dead, so that it does not delay others.
 local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 
 local BEGUN = '{"reason":"at_most_once","error":"it may have been started, and its worker was gone before it said so"}'
 
--- Back to the head of its lane; returns false when it had to be set aside, as what has begun. The caller grew one of
--- the counters, so the text is new.
+-- Put an entry back at the head of its lane. Return false if it became dead instead: its lane is not a list, or it is
+-- marked as started and may be started only once. The caller has increased a counter, so the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
   local has_begun = string.find(e.flag, 'b', 1, true)

@@ -1,6 +1,5 @@
--- What only some fleets use, or only at times: one look tells the others that there is none of it. What it is,
--- in_use.lua asks then; here, whether masters announced patterns of queues (see marks.lua). Where they did not there
--- are none of the functions for these.
+-- Check with one command whether any optional feature is in use. in_use.lua then reads which. This file needs to know
+-- whether masters have published patterns (see marks.lua), because without them their functions are not made.
 -- keys     events-on former members patterns paused progress waiters
 local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
 local WAITERS, PATTERNS, MEMBERS = PREFIX .. 'waiters', PREFIX .. 'patterns', PREFIX .. 'members'

@@ -1,10 +1,10 @@
--- How a task begins: it is accepted, and comes into its place. Only `enqueue` has a form of its own: it does the same
--- for 500 tasks with one command for each key. By `place` these would take 14 ms instead of 2, and one task 63 µs
--- instead of 50.
+-- Create a task: accept it and put it into its first place. Only `enqueue` has its own version, which writes 500 tasks
+-- with one command per key. With `place`, 500 tasks would take 14 ms instead of 2 ms, and one task 63 µs instead of
+-- 50 µs.
 -- with: entry ticket doorbell books
 -- keys     delayed queue:* queues ready tasks tickets
 
--- An entry as it is in the first life of an id.
+-- Return an entry as it is in the first life of an id.
 local function new_entry(id, queue, kind, due, ready)
   return {
     id = id, queue = queue, kind = kind, due = due, ready = ready,
@@ -12,10 +12,10 @@ local function new_entry(id, queue, kind, due, ready)
   }
 end
 
--- Whether a task begins in `delayed`. An occurrence of a schedule always does: it is promoted as all others are.
+-- Whether a task begins in `delayed`. An occurrence of a schedule always does, and is promoted like any other task.
 local function begins_delayed(e) return e.kind == 'p' or e.due > e.ready end
 
--- Accept a task, in no place yet.
+-- Accept a task without putting it into a place.
 local function accept(e, body)
   redis.call('HSET', PREFIX .. 'tasks', e.id, body)
   total('accepted:' .. e.queue, 1)
@@ -36,7 +36,7 @@ local function delay(e, due)
   if not first[1] or due < from_score(first[2]) then ring_pollers() end
 end
 
--- Put a task into the ready lane of its queue. Whoever calls rings.
+-- Push a task to the ready lane of its queue. The caller rings.
 local function put(e)
   redis.call(e.front and 'LPUSH' or 'RPUSH', ready_lane(e.queue), entry_text(e))
   redis.call('SADD', PREFIX .. 'ready', e.queue)
@@ -44,8 +44,8 @@ end
 
 local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
--- Create a task: accept it, and put it where it waits. Returns whether it is in a lane now; nil when that is no list:
--- then the caller sets it aside. An occurrence of a schedule is promoted, whenever it is due.
+-- Create a task. Return true if it is in a lane, false if it is delayed, and nil if the lane is not a list; then the
+-- caller sets the task aside.
 local function place(e, body)
   accept(e, body)
   redis.pcall('SADD', PREFIX .. 'queues', e.queue)

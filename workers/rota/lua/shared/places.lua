@@ -1,7 +1,7 @@
--- Where an id stands, as far as that can be told without looking through a lane.
+-- Find where tasks are, as far as that is possible without reading a lane.
 -- keys     dead delayed inflight:* owners
 
--- The ids in the lists of all registered owners.
+-- Return the ids in the lists of all registered owners, as a set.
 local function held_ids()
   local held = {}
   for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do
@@ -10,7 +10,7 @@ local function held_ids()
   return held
 end
 
--- Of these ids, at most 500, those that are neither `held`, nor delayed, nor dead: they stand in a lane, or nowhere.
+-- Return those of at most 500 ids that are not in `held`, delayed or dead. These tasks are in a lane, or in no place.
 local function in_lane_or_nowhere(ids, held)
   if #ids == 0 then return {} end
   local delayed = redis.call('ZMSCORE', PREFIX .. 'delayed', unpack(ids))

@@ -1,10 +1,10 @@
--- Count anew what runs, from the in-flight lists of the registered owners.
+-- Count the running tasks of each queue again, from the in-flight lists of the registered owners.
 -- keys     counts inflight:* owners rotation
 local function running_by_queue()
   local running, lists = {}, {}
   local owners = redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)
   for i, owner in ipairs(owners) do lists[i] = PREFIX .. 'inflight:' .. owner end
-  -- Of a fleet at rest one look says that there is none; Lua unpacks some thousands.
+  -- For an idle fleet, one command shows that all lists are empty. Lua can unpack only some thousand values.
   if #lists > 0 and #lists <= 1000 and redis.call('EXISTS', unpack(lists)) == 0 then return running end
   for _, list in ipairs(lists) do
     for _, line in ipairs(lines_of(list)) do
@@ -24,16 +24,16 @@ local function replace_counts(prefix, numbers)
   for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, digits_of(number)) end
 end
 
--- A rotation that somebody else wrote to would hold a queue back, or at the front, for as long as that takes to wear
--- off: what is no state, and a queue further ahead of its domain than a claim can take it at any sensible weight, is
--- forgotten.
+-- If another program wrote to the rotation, a queue could be held back, or preferred, for a long time. Delete a state
+-- that is not valid, and a state that is further ahead of its domain than any claim with a sensible weight could bring
+-- it.
 local MOST_AHEAD, STATE_SIZE = 1e12, 33
 local function time_of(state)
   local time = #state == STATE_SIZE and string.match(state, '^(%d+) %d+$')
   return time and tonumber(time)
 end
 local function set_rotation_right()
-  -- Of another type it stops turns, and no sweep.
+  -- A key of the wrong type stops turns, but no sweep.
   local states, clocks = redis.pcall('HGETALL', PREFIX .. 'rotation'), {}
   for i = 1, #states, 2 do clocks[states[i]] = time_of(states[i + 1]) end
   for i = 1, #states, 2 do

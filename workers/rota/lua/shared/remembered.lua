@@ -1,8 +1,8 @@
--- Looking for an end in the memory of ends: newest text first, as that is asked for most.
+-- Search the memory of ends, newest text first, because most requests are about recent tasks.
 -- with: ends
-local MOST_LOOKED = 3145728 -- bytes read a call, which takes milliseconds: who wants to know more asks again
-local FOUND_FASTER = 4 -- than a text is read
-local looked, texts, untold = 0, {}, nil -- texts by how many are newer
+local MOST_LOOKED = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
+local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
+local looked, texts, untold = 0, {}, nil -- texts by the number of newer ones
 
 local function read_text(key)
   local text = redis.pcall('GET', key)
@@ -11,7 +11,7 @@ local function read_text(key)
   return text
 end
 
--- nil behind the oldest one, false for one that is gone or no text.
+-- Return the text with this number; nil if there are no more, false if it is gone or has the wrong type.
 local function text_at(n)
   if texts[n] == nil then
     local number = n > 0 and redis.pcall('LINDEX', SEALED, -n)
@@ -21,7 +21,7 @@ local function text_at(n)
   return texts[n]
 end
 
--- Where the last line of an id begins behind its line feed.
+-- Return where the last line of an id begins, after its line feed.
 local function last_place(text, id)
   local place, behind = 0, 0
   looked = looked + #text / FOUND_FASTER
@@ -29,14 +29,14 @@ local function last_place(text, id)
   return place > 0 and place + 1 or nil
 end
 
--- Since when an id is not to be told of.
+-- Return the time since when records of an id are not returned.
 local function untold_at(id)
   untold = untold or read_text(UNTOLD) or ''
   local place = last_place(untold, id)
   return place and tonumber(string.match(untold, ' (%d+)', place)) or 0
 end
 
--- `HOW AT OWNER`, and when that was, of the block in which a place is.
+-- Return `HOW AT OWNER` of the block that contains this position, and its time AT.
 local function block_of(text, place)
   local head, behind = 1, 1
   while behind and behind < place do head, behind = behind, string.find(text, '\n!', behind + 1, true) end
@@ -44,17 +44,18 @@ local function block_of(text, place)
   return about, tonumber(at) or 0
 end
 
--- A record, as in rota/protocol/outcome.py.
+-- Return a record, as in rota/protocol/outcome.py.
 local function record_at(text, place, since)
   local about, at = block_of(text, place)
   local entry, account = string.match(text, '^([^\n]+)\n( [^\n]*)', place)
   return about and entry and at > since and about .. ' ' .. entry .. string.gsub(account, '\r', '\n') or nil
 end
 
--- The record of an id's last end, if it is remembered and not behind the `from` newest texts. Or nil, and how many
--- texts were looked at when there are more.
+-- Return the record of an id's last end, if it is remembered and not in the `from` newest texts. Else return nil, and
+-- the number of texts searched so far if there are more.
 local function record_of(id, from)
-  if string.find(id, ' ', 1, true) then return nil end -- no id has one: more of an entry would be found than that
+  -- No id has a space, and with one the search would find more of an entry than the id.
+  if string.find(id, ' ', 1, true) then return nil end
   local n, since = from, untold_at(id)
   while text_at(n) ~= nil do
     local text = texts[n]

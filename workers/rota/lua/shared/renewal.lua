@@ -1,4 +1,4 @@
--- Renewing leases. Extends those of the owners that are registered; returns these, and the others.
+-- Renew leases. `extend_leases` returns the owners that are registered, whose leases it has extended, and the others.
 -- keys     inflight:* owners tasks
 local function extend_leases(owners, expires)
   local extended, lost, scored = {}, {}, {}
@@ -12,8 +12,8 @@ local function extend_leases(owners, expires)
   return extended, lost
 end
 
--- The entries that these owners hold and somebody asked to cancel. Not their ids: when the answer is read, another task
--- of that id may run there.
+-- Return the entries of these owners whose tasks were cancelled. It returns entries rather than ids, because another
+-- task of the same id may run there when the reply is read.
 local function cancelled_of(owners)
   local tasks, inflight, cancelled = PREFIX .. 'tasks', {}, {}
   for i, owner in ipairs(owners) do inflight[i] = PREFIX .. 'inflight:' .. owner end

@@ -1,16 +1,16 @@
--- Fair rotation inside a domain, kept in Redis so that it is one rotation for the whole fleet and survives restarts.
--- The states of virtual_time.lua are in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with
--- patterns, whose queues come and go, in a hash of its own: see shared/turns.lua.
+-- Fair rotation inside a domain. It is stored in Redis, so it covers the whole fleet and survives restarts. `rotation`
+-- has the states of virtual_time.lua in the fields `DOMAIN` and `DOMAIN QUEUE`. A domain with patterns, whose queues
+-- come and go, has its own hash: see shared/turns.lua.
 -- with: turns in_use virtual_time
 -- keys     paused queue:* ready rotation
 
--- The hash in which a share's state is, the field of its domain, and its own.
+-- Return the hash that has the state of a share, the field of its domain, and its own field.
 local function fields_of(share)
   if share.in_turn then return times_key(share.domain), CLOCK, share.queue end
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
--- The states of queues at these places in ARGV, and the clock and the turn of their domain.
+-- Return the states of the queues at these indexes of ARGV, and the clock and the turn of their domain.
 local function states_at(domain, places)
   local fields = {}
   for i, place in ipairs(places) do fields[i] = domain.name .. ' ' .. ARGV[place] end
@@ -19,8 +19,8 @@ local function states_at(domain, places)
   return states, numbers_of(table.remove(states))
 end
 
--- What a charge or a credit may write, read before the first write of a call: of a domain without rivals nothing is
--- kept.
+-- Read the keys that a charge or a credit may write, before the first write of a call. A domain with one queue stores
+-- nothing.
 local function guard_rotation(domains)
   for _, domain in ipairs(domains) do
     if domain.first < domain.last then redis.call('HLEN', PREFIX .. 'rotation') end
@@ -28,7 +28,7 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Entries were claimed: together in one serving, or one by one. A queue that is alone in its domain has no state.
+-- Charge a queue for entries that were claimed, in one serving or one by one. A queue alone in its domain has no state.
 local function charge(share, entries, servings)
   if share.is_alone then return end
   local key, clock_field, field = fields_of(share)
@@ -38,7 +38,7 @@ local function charge(share, entries, servings)
   if share.in_turn then move_in_turn(share, states[1], state) end
 end
 
--- Give back the price of entries that were claimed and not served.
+-- Credit a queue for entries that were claimed and given back.
 local function credit(share, entries)
   if not share or share.is_alone or entries == 0 then return end
   local key, _, field = fields_of(share)
@@ -54,7 +54,7 @@ local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
 end
 
--- The places of a domain's queues that are marked ready and may be served now.
+-- Return the indexes of a domain's queues that are marked ready and may be served now.
 local function candidates(domain, bounds)
   local places = {}
   for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
@@ -65,8 +65,8 @@ local function candidates(domain, bounds)
   return places
 end
 
--- Whether one look says that an owner holds nothing and that every lane of these tiers is empty. Queues of patterns are
--- not known by name.
+-- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. It cannot show
+-- that if patterns are in use, because their queues are not named in the call.
 local function is_nothing_there(domains, inflight)
   local keys = { inflight }
   if any_patterns then return false end
@@ -74,10 +74,10 @@ local function is_nothing_there(domains, inflight)
     keys[#keys + 1] = ready_lane(queue)
     keys[#keys + 1] = delayed_lane(queue)
   end)
-  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua unpacks some thousands
+  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua can unpack only some thousand values
 end
 
--- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
+-- Check all lanes once before the worker sleeps, because a bare push does not mark its queue as ready.
 local function mark_unmarked(domains)
   local found = false
   each_queue(domains, function(queue)

@@ -1,14 +1,17 @@
--- Schedules: what is enqueued again and again. `schedules` has a record by name: a line of state, and behind it what
--- the schedule says, which only clients and pollers read. The line is `PASSED LAST NEXT PAUSED RANK AHEAD`, times in
--- microseconds: up to PASSED all occurrences are dealt with; LAST is the last one whose time had come, 0 for none; NEXT
--- the first behind PASSED, 0 when that is still to be reckoned, `-` when there is none; PAUSED since when it is, 0 when
--- it is not; RANK since when a node says so, 0 when a client put it; AHEAD those enqueued before their time, with
--- commas, `-` for none.
+-- Schedules: tasks that are enqueued again and again. `schedules` maps a name to a record: a line with the state, then
+-- the text of the schedule, which only clients and pollers read. The line is `PASSED LAST NEXT PAUSED RANK AHEAD`;
+-- times are in microseconds:
+--   PASSED  time up to which all occurrences are processed
+--   LAST    time of the last occurrence that became ready, 0 for none
+--   NEXT    time of the first occurrence after PASSED, 0 if it is not computed yet, `-` if there is none
+--   PAUSED  time since when the schedule is paused, 0 if it is not
+--   RANK    time since when a node declares this text, 0 if a client stored it
+--   AHEAD   times of the occurrences that were enqueued ahead of time, separated by commas, `-` for none
 -- keys     schedules schedules-alive schedules-declared schedules-due
 local SCHEDULES, SCHEDULES_DUE = PREFIX .. 'schedules', PREFIX .. 'schedules-due'
 local DECLARED, ALIVE = PREFIX .. 'schedules-declared', PREFIX .. 'schedules-alive'
 local STATE = '^(%d+) (%d+) ([%d-]+) (%d+) (%d+) ([%d,-]+)\n(.*)$'
-local LONGEST_NAME = 100 -- MOST_NAME_CHARACTERS of rota/schedules/schedule.py: an id is made of the name and the time
+local LONGEST_NAME = 100 -- MOST_NAME_CHARACTERS of rota/schedules/schedule.py: an id consists of the name and the time
 
 local function guard_schedules()
   redis.call('HLEN', SCHEDULES)
@@ -17,7 +20,7 @@ local function guard_schedules()
   redis.call('HLEN', ALIVE)
 end
 
--- What stands under a name; nil for nothing, or what is not ours.
+-- Return the schedule of this name; nil if there is none or its record is not valid.
 local function schedule_of(name)
   local passed, last, following, paused, rank, ahead, text =
     string.match(redis.call('HGET', SCHEDULES, name) or '', STATE)
@@ -28,15 +31,15 @@ local function schedule_of(name)
   }
 end
 
--- What nobody has reckoned yet is due at once; what is paused, or over, never.
+-- Store a schedule. If its next occurrence is not computed, it is due at once; if it is paused or has ended, never.
 local function keep_schedule(name, s)
   local state = { digits_of(s.passed), digits_of(s.last), s.next, digits_of(s.paused), digits_of(s.rank), s.ahead }
   redis.call('HSET', SCHEDULES, name, table.concat(state, ' ') .. '\n' .. s.text)
   redis.call('ZADD', SCHEDULES_DUE, s.paused == 0 and whole(s.next) or '+inf', name)
 end
 
--- It says something new, or begins again: occurrences behind now are reckoned by that, and none comes a second time,
--- also when the clock went back. By more than a day means that it was wrong before.
+-- Make pollers compute the occurrences again, after now, because the text has changed or the schedule was resumed. No
+-- occurrence is enqueued twice, even if the clock was set back; if by more than a day, the clock was wrong before.
 local MOST_BACK = 86400 * 1000000
 local function reckon_anew(s, now)
   if s.last > now + MOST_BACK then s.last = 0 end

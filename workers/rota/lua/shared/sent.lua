@@ -1,6 +1,6 @@
--- Answers of enqueues, for calls that are sent again: `sent:NAME` has the nonce of the last call of that name, and its
--- words. A nonce is `NAME NUMBER`: who was answered gives its next call the same name and the next number, so that one
--- record is written over and over, and who was not takes another name. A nonce without a number is a name for itself.
+-- Replies of enqueues, for calls that are repeated. A nonce is `NAME NUMBER`, and `sent:NAME` has the nonce and the
+-- results of the last call of that name. A client that received the reply uses the same name with the next number,
+-- which overwrites the record. A client that did not uses another name. A nonce without a number is a name of its own.
 -- keys     sent:*
 local SENT_MS = 60000
 local function sent_key(nonce) return PREFIX .. 'sent:' .. (string.match(nonce, '^(%S+) %d+$') or nonce) end

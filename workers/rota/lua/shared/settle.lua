@@ -1,21 +1,21 @@
--- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at] on, as in
--- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
--- A block, as Lua knows no more than 200 names of a script.
+-- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at], as in
+-- rota/protocol/outcome.py. An outcome counts only if its entry is in the list, so a late or repeated call changes
+-- nothing. The file is a block, because Lua allows a function only 200 locals.
 -- keys     inflight:* result:* tasks
 local settle
 do
-  -- The same one by one, for all that are not simply done. What that takes is made when there are any: each function
-  -- costs a turn, and most turns have none. It adds to `stale`, `settled`, `released` and `done`.
+  -- Settle outcomes one by one: all but those in `plain`. The functions are made only if there are any, because
+  -- defining a function takes time in each turn. Results are added to `stale`, `settled`, `released` and `done`.
   local function settle_others(inflight, from, at, n, now, owner, stale, settled, released, done)
     -- with: otherwise
-    -- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the
-    -- mark of a task that may be started once at most goes.
+    -- Settle an outcome other than `done`. The worker knows that the attempt ended or never started, so the mark `b` of
+    -- a task that may be started at most once is removed.
     local function settle_otherwise(e, verb, first, second)
       e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
       if verb == 'cancelled' or verb == 'expired' then
         end_task(e, verb, now, owner, first)
       elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-        -- Asked for while it ran: there is no next attempt, and nothing to look at.
+        -- The task was cancelled while it ran: there is no other attempt, and nothing to inspect.
         end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
       elseif verb == 'dead' then
         e.failures = e.failures + 1
@@ -33,8 +33,9 @@ do
       end
     end
 
-    -- `TTL_MS RESULT`, where one was to be kept; with 0 it was refused, and there is none of an earlier life either.
-    -- The time may be of a slot that a task wrote to: one that is no whole number keeps nothing.
+    -- Store a result. `kept` is `TTL_MS RESULT`; with 0 the result was refused, and the result of an earlier task of
+    -- this id is deleted. The text comes from a slot that the task may have overwritten: a time that is not a number
+    -- stores nothing.
     local function keep_result(id, kept)
       local space = string.find(kept, ' ', 1, true)
       local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
@@ -46,7 +47,7 @@ do
       end
     end
 
-    -- One more that is done, and what it leaves.
+    -- End one task that is done.
     local function end_done(id, text, flag, account, kept)
       local past = clear_up(id, flag)
       table.insert(done.ids, id)
@@ -60,7 +61,8 @@ do
       if kept ~= '' then keep_result(id, kept) end
     end
 
-    -- A worker settles what it claimed, in order: those at the head of the list leave it together. Returns how many.
+    -- A worker settles its tasks in the order in which it claimed them. Remove those at the head of the list with one
+    -- command, and return their number.
     local function take_head_off()
       local head, same = redis.call('LRANGE', inflight, 0, n - 1), 0
       while same < n and head[same + 1] == from[at + same * 4] do same = same + 1 end
@@ -74,13 +76,13 @@ do
       local text, verb = from[s], from[s + 1]
       local id, queue, flag = names_in(text)
       local e = verb ~= 'done' and parse_entry(text)
-      -- Of what is no entry there is nothing to settle either.
+      -- A text that is not an entry cannot be settled.
       if not id or e == nil or i > left_together and redis.call('LREM', inflight, 1, text) == 0 then
         stale[#stale + 1] = text
       else
         settled[queue] = (settled[queue] or 0) + 1
         if any_progress then redis.pcall('HDEL', PROGRESS, id) end
-        local is_former = any_former and is_shell(id, flag, true) -- it was counted when the next life began
+        local is_former = any_former and is_shell(id, flag, true) -- it was counted when its id was used again
         if verb == 'done' and not is_former then
           end_done(id, text, flag, from[s + 2], from[s + 3])
         elseif not is_former then
@@ -91,8 +93,8 @@ do
     end
   end
 
-  -- Those that are simply done: `plain` has their lines, as the memory of ends keeps them. They leave the list only if
-  -- all stand at its head, or the one does anywhere; returns their entries.
+  -- Settle tasks that are done without a result. `plain` has their lines in the form of the memory of ends. They are
+  -- removed only if all are at the head of the list, in order, or if there is one anywhere in it. Return their entries.
   local function settle_plain(inflight, n, plain)
     if n == 1 then -- one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')
@@ -110,7 +112,7 @@ do
     return head
   end
 
-  -- Lines and settlements, all as settlements: where they begin, and how many these are.
+  -- Return the plain lines and the other outcomes as one list of outcomes, its first index, and their number.
   local function settlements_of(plain, at, n)
     local all = {}
     for text, account in string.gmatch(plain, '\n([^\n]+)\n( [^\n]*)') do
@@ -120,9 +122,9 @@ do
     return all, 1, #all / 4
   end
 
-  -- Returns the entries that were not held; by queue how many were settled, which the caller takes off the counts; and
-  -- by queue how many of these were released, if any. `plain`: the lines of `plain_n` that are simply done. Of these
-  -- nothing is looked at but their entries, unless more has to be told of them.
+  -- Settle all outcomes of a call. `plain` has the lines of `plain_n` tasks that are done; only their entries are read,
+  -- unless events or shells require more. Return the stale entries; by queue the number of settled tasks, which the
+  -- caller subtracts from the counters; and by queue the number of released tasks.
   settle = function(owner, at, n, now, plain_n, plain)
     local stale, settled, released, ids = {}, {}, {}, {}
     local done = { ids = ids, lines = { '' }, count = 0, untold = {} }

@@ -1,6 +1,5 @@
--- How masters serve a queue, as the last of them published it: `COST CAP INTERVAL BURST`, and `:CONDITION` where it has
--- one. A queue that they know by a pattern is served as that says. What none has published, or somebody overwrote, is
--- plain: ''.
+-- The settings of a queue as a master published them last: `COST CAP INTERVAL BURST`, then `:CONDITION` if it has one.
+-- A queue of a pattern has the settings of the pattern. A queue without valid settings has the defaults: ''.
 -- with: numbers patterns marks
 -- keys     shares
 local LONGEST_SHARE = 250

@@ -1,4 +1,4 @@
--- Where an id stands, as `status` and `wait` answer it.
+-- Return the state of a task for `status` and `wait`.
 -- with: remembered ticket
 -- keys     dead delayed epitaphs queue:* result:* tasks tickets
 local LOOK = 500
@@ -10,7 +10,7 @@ end
 
 local function standing(state, id, e, more)
   e, more = e or {}, more or {}
-  -- What is kept of its attempts: of one that lives its flag has a capital letter then.
+  -- Attempt records exist for a dead task, and for a live task if its flag has a capital letter.
   local is_kept = e.died or string.find(e.flag or '', '%u')
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
@@ -28,14 +28,14 @@ local function entry_among(lane, id)
   end
 end
 
--- The queue's name stands in the body, but for the shortest bare items.
+-- The body has the queue's name, except in the shortest bare items.
 local function entry_in_lanes(id, body)
   local _, queue = bare_names(body)
   if not queue then return nil end
   return entry_among(delayed_lane(queue), id) or entry_among(ready_lane(queue), id) or { queue = queue }
 end
 
--- How it ended, and what is kept of what it returned. Whatever else stands in the place of a record says nothing.
+-- Return how a task ended, and its stored result. A record that is not valid is ignored.
 local function ended(id, otherwise, from)
   local result = redis.pcall('GET', PREFIX .. 'result:' .. id)
   result = type(result) == 'string' and result
@@ -44,7 +44,8 @@ local function ended(id, otherwise, from)
   return standing(how, id, nil, { result = result, record = record, further = further })
 end
 
--- `find_holder`: holder_of, or what knows the same of many. `from`: behind how many texts to look for its end.
+-- Return the state of an id. `find_holder` is `holder_of` or a faster version for many ids. `from` is the number of
+-- texts to skip in the memory of ends.
 local function standing_of(id, find_holder, from)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
   if not body then return ended(id, nil, from) end

@@ -1,6 +1,6 @@
--- Tickets, `queue kind failures crashes losses releases flag` and what some delayed tasks have behind it: `^` for one
--- that goes to the head of its lane, or since when a throttled one is due. As of entries, a text that could not have
--- been written here is none; no ticket has the mark of what has begun.
+-- Tickets: `queue kind failures crashes losses releases flag`, for delayed and dead tasks. Some delayed tasks have one
+-- more field: `^` for a task that goes to the head of its lane, or the due time of a throttled task. A text that no
+-- script could have written is not a ticket. No ticket has the mark `b`.
 -- with: entry
 local TICKET = '^([%w_.:-]+) ([idrptc]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)()( ?)(%^?)(%d*)$'
 

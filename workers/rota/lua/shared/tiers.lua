@@ -1,10 +1,10 @@
--- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n names of queues or patterns. The
--- settings are a text, ` NAME=COST CAP INTERVAL BURST` for each that does not have the plain ones, with `:CONDITION`
--- behind it where it has one; with patterns for each, see shared/matching.lua. A fleet may serve a hundred queues and a
--- call be about one, so nothing is read before it is asked for. A domain with patterns that no master announced serves
--- nobody, as nothing is marked for it.
+-- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
+-- patterns. The settings are a text with ` NAME=COST CAP INTERVAL BURST`, then `:CONDITION` if there is one, for each
+-- name without the default settings; with patterns for each name, see shared/matching.lua. A fleet may serve a hundred
+-- queues while a call concerns one, so the text is read only where needed. A domain with patterns that no master has
+-- published serves no tasks, because nothing is marked in it.
 -- with: patterns matching
-local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: an entry at weight 1
+local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
@@ -18,19 +18,19 @@ local function read_tiers(at)
   return domains
 end
 
--- What a text of ` NAME=VALUE` says of a name, from where its value begins; nil when it says nothing.
+-- Return where the value of a name begins in a text of ` NAME=VALUE`, or nil.
 local function value_of(text, name)
   if text == '' then return nil end
   local _, before = string.find(text, ' ' .. name .. '=', 1, true)
   return before and before + 1
 end
 
--- How this domain serves a queue. `name` is as what, nil of a queue that no pattern of it is for; with patterns its
--- queues stand in turn, see shared/turns.lua.
+-- Return how this domain serves a queue. `name` is the matching name or pattern, nil if no pattern matches. In a domain
+-- with patterns the queues have turns, see shared/turns.lua.
 local function share_in(domain, queue)
   local share = {
     queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1,
-    head = false, rest = false, -- of a claim
+    head = false, rest = false, -- used during a claim
   }
   local at
   if domain.has_patterns then
@@ -50,7 +50,7 @@ local function share_in(domain, queue)
   return share
 end
 
--- The share of a queue, or nil when these tiers do not serve it.
+-- Return the share of a queue, or nil if these tiers do not serve it.
 local function share_of(domains, queue)
   for _, domain in ipairs(domains) do
     local share = domain.has_patterns and share_in(domain, queue)
@@ -61,7 +61,7 @@ local function share_of(domains, queue)
   end
 end
 
--- Calls `visit(name)` for each queue and pattern served.
+-- Call `visit(name)` for each queue and pattern of the tiers.
 local function each_queue(domains, visit)
   for _, domain in ipairs(domains) do
     for place = domain.first, domain.last do visit(ARGV[place]) end

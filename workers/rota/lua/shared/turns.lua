@@ -1,10 +1,10 @@
--- The queues of a domain with patterns, in the order of their turns, so that a claim does not look at all of them: the
--- sorted set `turns:DOMAIN` has, by score,
---   -1  marks: names of queues that came to have something, or room, and that no claim has looked at since
---   0   `TIME TURN QUEUE` of those that may be served: as texts they stand in the order of their turns
---   T   the same of those that may not: until the microsecond T, or SHUT, until somebody marks them
--- Their times stand in `times:DOMAIN`. A queue that is not among these starts at the clock, or where it would be by
--- its time if that is later: what was empty gains nothing by it, and one that is forgotten loses nothing.
+-- The queues of a domain with patterns, in the order of their turns, so that a claim does not have to check all of
+-- them. The sorted set `turns:DOMAIN` has these scores and members:
+--   -1  marks: names of queues that got entries or room since a claim checked them
+--   0   `TIME TURN QUEUE` for queues that may be served; these texts sort in the order of their turns
+--   T   the same for queues that are closed: until the microsecond T, or with SHUT until a script marks them
+-- `times:DOMAIN` has the times. A queue that comes back starts at the domain's clock, or at its own time if that is
+-- later. So a queue gains nothing by being empty, and loses nothing by being forgotten.
 -- with: marks virtual_time doorbell tiers
 -- keys     doorbell:*
 local SHUT = LATEST
@@ -12,10 +12,10 @@ local guard_turns, move_in_turn, place_marks, open_shut, shut, leave_turns
 local next_in_turn, share_at, next_opening, pass_on_in_turn
 if any_patterns then
   local OPEN = 0
-  local MOST_MARKS, MOST_OPENED = 50, 20 -- a call: what is left is met by the next ones
-  local FURTHEST = 1e12 -- ahead of the clock: further than a claim can take it at any sensible weight
+  local MOST_MARKS, MOST_OPENED = 50, 20 -- per call; later calls process the rest
+  local FURTHEST = 1e12 -- ahead of the clock; a claim with any sensible weight stays below
 
-  -- What a call may write, read before its first write.
+  -- Read the keys that a call may write, before its first write.
   guard_turns = function(domains)
     for _, domain in ipairs(domains) do
       if domain.has_patterns then
@@ -25,7 +25,7 @@ if any_patterns then
     end
   end
 
-  -- A queue's time has changed: it moves, if it stands there.
+  -- Move a queue to its new time, if it has a turn.
   move_in_turn = function(share, before, state)
     local turns, place = turns_key(share.domain), (before or '') .. ' ' .. share.queue
     local score = share.place == place and OPEN or redis.call('ZSCORE', turns, place)
@@ -34,7 +34,7 @@ if any_patterns then
     end
   end
 
-  -- The time and turn of a queue that comes back, and had these before.
+  -- Return the state of a queue that comes back, from the state it had before.
   local function state_on_return(clock, before)
     local time = before and #before == STATE_BYTES and numbers_of(before) or 0
     return time > clock and time - clock < FURTHEST and before or state_of(clock, 0)
@@ -46,7 +46,7 @@ if any_patterns then
     return places
   end
 
-  -- Give marked queues their places; returns how many marks there were. A mark may be by the word of another master.
+  -- Give marked queues their turns, and return the number of marks. A mark may be meant for another master's settings.
   place_marks = function(domain)
     local turns, times = turns_key(domain.name), times_key(domain.name)
     local marks = redis.call('ZRANGE', turns, MARK, MARK, 'BYSCORE', 'LIMIT', 0, MOST_MARKS)
@@ -69,7 +69,7 @@ if any_patterns then
     return #marks
   end
 
-  -- Those whose time has come may be served again.
+  -- Open the closed queues whose time has come.
   open_shut = function(domain, now)
     local turns, opened = turns_key(domain.name), {}
     local untill = string.format('%.0f', now)
@@ -84,13 +84,13 @@ if any_patterns then
 
   leave_turns = function(domain_name, place) redis.call('ZREM', turns_key(domain_name), place) end
 
-  -- The first places, in their turn.
+  -- Return the first members, in the order of their turns.
   next_in_turn = function(domain, most)
     return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', 0, most)
   end
 
-  -- The share of the queue at a place. What is no place, or not that of its queue, was put there by others and goes:
-  -- nil.
+  -- Return the share of the queue of a member. A member that is not valid, or is not the current one of its queue, is
+  -- removed; then return nil.
   share_at = function(domain, place)
     local share = share_in(domain, string.sub(place, STATE_BYTES + 2))
     local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(place, 1, STATE_BYTES)
@@ -100,7 +100,7 @@ if any_patterns then
     return nil
   end
 
-  -- When the first of those opens that are shut until some time, and have something; nil when none does.
+  -- Return when the first closed queue with entries opens, or nil.
   next_opening = function(domain)
     local least, most = '(' .. OPEN, string.format('(%.0f', SHUT)
     local turns = turns_key(domain.name)
@@ -112,7 +112,7 @@ if any_patterns then
     return nil
   end
 
-  -- Ring for a pattern where any queue of its domain may have something that could be taken.
+  -- Ring for a pattern if any queue of its domain may have an entry that could be claimed.
   pass_on_in_turn = function(domains, pattern)
     for _, domain in ipairs(domains) do
       local is_its_own = string.find(domain.settings, ' ' .. pattern .. '=', 1, true)

@@ -1,23 +1,23 @@
 -- The arithmetic of the rotation: start-time fair queueing (Goyal, Vin, Cheng 1996). A queue has a virtual time and a
--- turn, and so has its domain: its clock, and the number of its servings, so that ties go to the queue that was served
--- least recently. Each pair is one text of a fixed length: as texts they have the order of their numbers, and a hundred
--- queues are compared without reading a number.
+-- turn. Its domain has a clock and the number of its servings; that number breaks ties in favour of the queue that was
+-- served least recently. Each pair is a text of fixed length, so that texts sort like the numbers, and a hundred queues
+-- are compared without parsing.
 local STATE_BYTES = 33 -- twenty digits, a space, twelve digits
-local CLOCK = '*' -- the field of a domain's own state in `times:DOMAIN`: no queue has that name
+local CLOCK = '*' -- the field for the state of the domain in `times:DOMAIN`; it is not a valid queue name
 local function state_of(time, turn) return string.format('%020.0f %012.0f', math.max(0, time), turn) end
 local function numbers_of(state)
   local time, turn = string.match(state or '', '^(%d+) (%d+)$')
   return tonumber(time) or 0, tonumber(turn) or 0
 end
 
--- Serve a queue so many times, each at this cost; returns its state, and the clock and the turn of its domain.
+-- Serve a queue `servings` times at this cost. Return its state, and the clock and the turn of its domain.
 local function serve(state, cost, servings, clock, turn)
   clock, turn = math.max(clock, (numbers_of(state))) + (servings - 1) * cost, turn + servings
   return state_of(clock + cost, turn), clock, turn
 end
 
--- The index of the queue to serve next, among the first `size` of these. What has no state was never served, or
--- somebody overwrote it: it comes first.
+-- Return the index of the queue to serve next, among the first `size` states. A queue without a valid state comes
+-- first, because it was never served or its state was overwritten.
 local function next_of(states, size)
   local best, best_state
   for i = 1, size do

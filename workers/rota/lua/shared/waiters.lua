@@ -1,12 +1,12 @@
--- Who waits for tasks. `waiters` has, by id, ` GOAL:CLIENT` for each client: `s` waits for the task's start, `e` for
--- its end. Clients block on lists of their own; what is pushed there, `how id`, only has them ask: see wait.lua. While
--- nobody waits there is no `tell_waiters`.
+-- Clients that wait for tasks. `waiters` maps an id to ` GOAL:CLIENT` for each client: `s` for the start of the task,
+-- `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes it call `wait`
+-- again; see wait.lua. If no client waits, `tell_waiters` is nil.
 -- keys     replies:*
-local REPLIES_MS = 60000 -- a list that nobody has emptied for so long is that of a client that is gone
+local REPLIES_MS = 60000 -- after that, the client of a list that was not read counts as gone
 
 local tell_waiters, wake
 if any_waiters or any_members then
-  -- A list begins to expire when it is begun: what keeps coming for a client that is gone does not keep it.
+  -- A list gets its expiry with its first item, so that later items for a client that is gone do not keep it.
   local function wake_client(client, words)
     local replies = PREFIX .. 'replies:' .. client
     if redis.pcall('RPUSH', replies, unpack(words)) == #words then redis.call('PEXPIRE', replies, REPLIES_MS) end
@@ -15,8 +15,8 @@ if any_waiters or any_members then
 end
 
 if any_waiters then
-  -- Wake who waits for these tasks, all of which started, or ended in the way that `how` says; who waits for a start
-  -- waits no longer than for the end.
+  -- Wake the clients that wait for these tasks. All of the tasks have started, or ended in the way that `how` says. The
+  -- end of a task also wakes clients that wait for its start.
   tell_waiters = function(how, ids)
     local words_of, told = {}, {}
     for i, waiting in ipairs(redis.call('HMGET', WAITERS, unpack(ids))) do

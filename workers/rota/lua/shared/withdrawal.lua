@@ -1,15 +1,16 @@
--- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
+-- Cancel occurrences that were enqueued ahead of time, when their schedule is paused, changed or removed.
 -- with: otherwise ticket
 -- keys     delayed tasks tickets
 
--- End an occurrence that is not to run; its caller took it out of `delayed`. It counts as cancelled while it waited.
+-- End an occurrence that must not run. The caller has removed it from `delayed`. It counts as cancelled while it
+-- waited.
 local function leave_out(e, now)
   local _, _, task = bare_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
   e.text = entry_text(e)
   end_task(e, 'cancelled', now, '-', NO_RUN .. (task or '-'))
 end
 
--- As `occurrence_id` of rota/protocol/schedule_store.py: Unix seconds, with a fraction if need be.
+-- Return the id as `occurrence_id` of rota/protocol/schedule_store.py does: Unix seconds, with a fraction if necessary.
 local function occurrence_id(name, at)
   return name .. ':' .. (string.gsub(string.format('%.6f', at / 1000000), '%.?0+$', ''))
 end
@@ -26,7 +27,8 @@ local function take_back(id, now)
   return true
 end
 
--- Those of times behind `after` are taken back. What jitter still puts off stays known; what has gone on is LAST.
+-- Cancel the occurrences with times after `after`. Those that jitter still delays stay in `ahead`; the latest one that
+-- became ready goes to `last`.
 local function withdraw(name, s, after, now)
   local left = {}
   for at in string.gmatch(s.ahead, '%d+') do
