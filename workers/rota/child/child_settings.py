@@ -93,7 +93,7 @@ class PollerSettings:
     dead_max_count: int
     forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
     queues: tuple[str, ...]  # queues and patterns of all tiers, to find the name under which a queue is counted
-    adopts: tuple[ClassicSource, ...]  # the legacy sources that the poller takes tasks from
+    adopts: tuple[ClassicSource, ...]  # the classic queues that the poller takes items from
     log: LogSettings
 
 

@@ -1,1 +1,1 @@
-"""The poller: promotes tasks that are due, and retires owners whose lease ran out."""
+"""The poller: promotes tasks when they are due, and retires owners whose lease has expired."""

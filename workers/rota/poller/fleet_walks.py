@@ -1,7 +1,7 @@
-"""The rounds that one poller of the fleet makes for all: through the keys, the delayed set, and the lanes.
+"""The scans that one poller makes for the whole fleet: of the keys, the delayed set and the lanes.
 
-Scripts never scan, so a client does: a few calls at a time, each of some hundred microseconds, that a server with a
-million keys does not notice. The sweep says whose duty it is.
+Scripts never scan, so a poller does. It makes a few calls at a time, each of some hundred microseconds, which a server
+with a million keys does not notice. The sweep's reply decides which poller scans.
 """
 
 import math
@@ -21,25 +21,25 @@ SCAN_COUNT: Final = 1000
 BURST_SECONDS: Final = 0.9
 _START: Final = b"0"
 
-KEYS_SECONDS: Final = 30.0  # with a walk of as long, over 600,000 keys, a lane is found within a minute
+KEYS_SECONDS: Final = 30.0  # between scans. With a scan of 600,000 keys, a lane is found within a minute
 SCANS_A_BURST: Final = 20
-MOST_STRAYS: Final = 5  # that are named; `rota audit` names all
+MOST_STRAYS: Final = 5  # how many are named; `rota audit` names all
 
 SEARCHES_A_BURST: Final = (
-    100  # of a delayed set of 100,000 in one burst: what is scheduled there is known within a second
+    100  # covers a delayed set of 100,000 in one burst, so that what is scheduled there is known within a second
 )
 SEARCH_AGAIN_SECONDS: Final = 60.0
 ADOPTED_A_CALL: Final = 100
-_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # begins with what no id may contain
+_NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches members that begin with a character which no id contains
 
 AUDIT_SECONDS: Final = 60.0
-AUDIT_PACE_SECONDS: Final = 0.01  # 100 calls a second, of up to 500 ids each
-_REST_A_WALK: Final = 2  # times as long as a walk took, where that is more
+AUDIT_PACE_SECONDS: Final = 0.01  # 100 calls a second, each of up to 500 ids
+_REST_A_WALK: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
 
 class WalkingRound(Round):
-    """A round for which the fleet needs one poller."""
+    """A round that only one poller of the fleet has to make."""
 
     @property
     def due_at(self) -> float:
@@ -47,9 +47,9 @@ class WalkingRound(Round):
 
 
 class KeyWalk(WalkingRound):
-    """The search for lists that nothing names: in-flight lists whose owner nobody registered, lanes of queues that
-    nobody serves and only a bare push knows, and lists that look like lanes and are not. One walk over the keys of the
-    server each lease, or oftener."""
+    """The scan for lists that are not registered anywhere: in-flight lists whose owner is unknown, lanes of queues that
+    no worker serves and that only a bare push has created, and lists that look like lanes but are not. It covers all
+    keys of the server once per lease, or more often."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -65,7 +65,7 @@ class KeyWalk(WalkingRound):
         self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
-        """Have found owners adopted, or found queues listed, or look at some keys more. Raises ServerError."""
+        """Adopt the owners found, or list the queues found, or scan some more keys. Raises ServerError."""
         if self._owners:
             orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
             self._orphans += self._unless_refused("orphans", lambda: connection.run(orphans)) or 0
@@ -106,8 +106,8 @@ class KeyWalk(WalkingRound):
 
 
 class ScheduledAdoption(WalkingRound):
-    """The search for what other languages scheduled, when a sweep says that there is something, so that it has its
-    ticket long before it is due."""
+    """The search for items that producers in other languages have scheduled, so that each gets its ticket long before
+    it is due. It runs if a sweep reports that there are any."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -125,7 +125,7 @@ class ScheduledAdoption(WalkingRound):
         return self._again_at if self._duty.untold else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
-        """Have some of what was found adopted, or look at some members more. Raises ServerError."""
+        """Adopt some of the items found, or scan some more members. Raises ServerError."""
         if self._members:
             adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
             adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
@@ -144,13 +144,13 @@ class ScheduledAdoption(WalkingRound):
             self._begun_with, self._taken, self._scans = self._duty.untold, 0, 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
-        self._members = found[::2]  # each is followed by its score
+        self._members = found[::2]  # the odd ones are the scores
         self._scans += 1
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 
 
 class AuditWalk(WalkingRound):
-    """The walk of the audit, each minute: see `rota.protocol.walks`. It takes no more than a third of the time."""
+    """The scan of the audit, each minute: see `rota.protocol.walks`. It uses no more than a third of the time."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -162,7 +162,7 @@ class AuditWalk(WalkingRound):
         self._call: Command[Any] = next(self._walk)
 
     def step(self, connection: Connection, now: float) -> None:
-        """Make the next call of the walk. Raises ServerError."""
+        """Make the next call of the scan. Raises ServerError."""
         answer = self._unless_refused("audit", lambda: connection.run(self._call))
         if answer is None:
             self._end(now)

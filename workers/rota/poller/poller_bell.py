@@ -1,7 +1,7 @@
 """The pollers' doorbell: a connection parked in BLPOP, and the wait on it with a local timer.
 
-BLPOP's own timeout came 50 to 100 ms late on an idle server, and poll() counts in milliseconds; select()
-with a timeout in microseconds came 0.4 ms late at most.
+The wait uses select() with a timeout in microseconds, which ended 0.4 ms late at most. BLPOP's own timeout came 50 to
+100 ms late on an idle server, and poll() counts in milliseconds.
 
 The same connection receives notifications of changed keys (`CLIENT TRACKING`). Classic queues are tracked in
 broadcasting mode: the server reports each change of a key with one of the prefixes, whatever its type. The fleet's own
@@ -33,30 +33,31 @@ class BellState:
     hears: bool = False  # whether the server tracks them
     rang: bool = False  # a classic queue has changed, or may have
     client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
-    changed_at: float = math.inf  # when a key of the fleet changed first since the last look (monotonic)
+    changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
     _asked_for: tuple[str, ...] = field(default=(), init=False)
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bell's connection was told to listen for something else: a parked one can be told no more."""
+        """Whether the bell's connection listens for other keys than wanted. While it is parked this cannot change."""
         return self.wanted != self._asked_for
 
     def begin(self, connection: Connection) -> None:
-        """Have a fresh connection listen. Where the server does not let it, `hears` stays False. Raises ServerError."""
+        """Have a new connection receive notifications. `hears` stays False if the server refuses. Raises
+        ServerError."""
         self._asked_for, self.hears, self.client_id = self.wanted, False, 0
         try:
             connection.execute("HELLO", 3)
             if self.wanted:
                 prefixes = [word for key in prefixes_of(self.wanted) for word in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                self.hears = self.rang = True  # whatever came before nobody was told of
+                self.hears = self.rang = True  # Check once: there were no notifications of earlier changes.
             self.client_id = connection.execute("CLIENT", "ID")
-        except Refused as error:  # an ACL or a proxy may not have it
+        except Refused as error:  # An ACL or a proxy may forbid it.
             if self.wanted and not self.hears:
                 log.logger().warning(log_events.ADOPT_DEAF, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
-        """Record that these keys have changed; None stands for all keys."""
+        """Record that these keys have changed, or all keys if None."""
         prefixes = tuple(prefix.encode() for prefix in self.wanted)
         if prefixes and (keys is None or any(key.startswith(prefixes) for key in keys)):
             self.rang = True
@@ -111,7 +112,7 @@ class KeyTracking:
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """The keys without those that begin with another one: the server refuses prefixes that overlap."""
+    """Return the keys without those that begin with another one, because the server refuses overlapping prefixes."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):
@@ -120,8 +121,8 @@ def prefixes_of(keys: Iterable[str]) -> list[str]:
 
 
 class PollerBell:
-    """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
-    server it is silent. The same connection receives notifications of changed keys."""
+    """The doorbell of a poller. It parks again after each reply, and soon after its connection was lost. While there is
+    no server, it never rings. The same connection receives notifications of changed keys."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
         self._link = link
@@ -133,12 +134,12 @@ class PollerBell:
         self._not_before = 0.0
 
     def rest(self, seconds: float) -> bool:
-        """Wait until the bell rings, or may have rung unheard (True); or the time is over, a stop signal came, or a
-        key has changed (False). Raises Orphaned."""
+        """Wait until the bell rings, or may have rung unnoticed, and return True. Return False at the timeout, after a
+        stop signal, or if a key has changed. Raises Orphaned if the master dies."""
         deadline, known = time.monotonic() + seconds, self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
             self.let_go()
-            return True  # a token may have been lost with the connection
+            return True  # A token may have been lost with the connection.
         while True:
             if self._rang():
                 return True
@@ -153,19 +154,19 @@ class PollerBell:
         try:
             return self._answered()
         except ServerError as error:
-            may_have_rung = self._parked_at is not None  # a token from the list may have been lost with the connection
+            may_have_rung = self._parked_at is not None  # A token may have been lost with the connection.
             self._not_before = time.monotonic() + self._link.failed(error)
             self.let_go()
             return may_have_rung
 
     def let_go(self) -> None:
-        """Listen on another connection from now on: this one is lost, or may be, as another to the same server is."""
+        """Drop the connection, because it is lost, or may be as another one to the same server is."""
         self._link.close()
         self._parked_at = None
         self._listening.hears, self._listening.client_id = False, 0
 
     def _answered(self) -> bool:
-        """Whether the parked command took a token; parks first, and again after each answer."""
+        """Whether the parked command took a token. Parks first, and again after each reply."""
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False

@@ -1,7 +1,8 @@
-"""The poller's loop: promote a chunk of what is due, do a step of the rounds, rest until there is more to do.
+"""The poller's loop: promote a chunk of due tasks, take a step of the rounds, and rest until more is due.
 
-Neither waits for the end of the other: a hundred thousand overdue tasks hold up no sweep, and a hundred lost owners no
-task that is due. `Promotion` knows when its next call is due, and learns from the last how early to set out.
+Promotion and rounds do not wait for each other's completion: a hundred thousand overdue tasks delay no sweep, and a
+hundred lost owners delay no due task. `Promotion` knows when its next call is due, and learns from earlier calls how
+much ahead of that time to send it.
 """
 
 import math
@@ -29,33 +30,33 @@ from rota.telemetry import log, log_events
 from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 
-CALL_SECONDS: Final = 0.001  # what a call of the rounds may take
-BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two calls it sleeps no longer either
-# In a burst a task costs 4 us on Redis 7.0 and 7 us on Valkey: the turns of workers wait for 1.4 ms.
+CALL_SECONDS: Final = 0.001  # the longest time that a call of the rounds should take
+BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for a reply; it sleeps no longer than this between two calls either
+# In a burst, a task costs 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by 1.4 ms.
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
 _AIM_SECONDS: Final = 0.00005
 _MOST_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
-LOOK_SECONDS: Final = 0.0005  # what a look ahead takes, before the first
-_MOST_LOOK_SECONDS: Final = 0.01  # one that took longer met a busy server
-MARGIN_SECONDS: Final = 0.0004  # of it a timer takes 0.1 to 0.2 ms, and what follows from the answer 0.1 ms
+LOOK_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
+_MOST_LOOK_SECONDS: Final = 0.01  # a call that took longer met a busy server
+MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms
 
 
 @dataclass(slots=True)
 class Standby:
-    """Stand-bys go a little later than the first poller, `rank` x 3 ms, and find its work done.
+    """The delay by which stand-by pollers run after the first one: `rank` x 3 ms. Usually they find the work done.
 
-    A doorbell token wakes one poller only. That one promotes without this delay what is due at `heard_due_us`, the next
-    due time that it then saw.
+    A doorbell token wakes only one poller. That poller promotes without the delay the tasks due at `heard_due_us`, the
+    next due time that it saw when it was woken.
     """
 
     rank: int
     heard_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """How much later than due to go."""
+        """Return how many seconds after the due time to promote."""
         if next_due_us is not None and next_due_us == self.heard_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
@@ -63,30 +64,31 @@ class Standby:
 
 @dataclass(slots=True)
 class WakeLatency:
-    """How late a call after a rest arrives, learned from earlier ones: a rest is ended so much earlier than planned.
+    """The delay with which a call after a rest arrives, learned from earlier calls. A rest ends this much earlier.
 
-    A timer ends 0.1 to 0.3 ms late, and a server that slept is slower to look than one that was just asked. A call that
-    arrives early moves nothing and is repeated, which costs 0.2 ms: so the aim is 0.05 ms after the due time, and what
-    came later than 0.5 ms met a busy server and counts as no more than that.
+    A timer ends 0.1 to 0.3 ms late, and a server that slept replies more slowly than one that was just active. A call
+    that arrives early moves nothing and is repeated, which costs 0.2 ms. So the aim is to arrive 0.05 ms after the due
+    time. A call that arrived more than 0.5 ms late met a busy server, and counts as 0.5 ms.
     """
 
     seconds: float = 0.0
 
     def arrived(self, late_seconds: float) -> None:
-        """A call made right after a rest arrived so late by Redis time; below 0, early."""
+        """Learn from a call right after a rest how late it arrived in Redis time; negative means early."""
         late = min(max(late_seconds, -_OUTLIER_SECONDS), _OUTLIER_SECONDS)
         learned = self.seconds + (late - _AIM_SECONDS) * _LEARNED_SHARE
         self.seconds = min(max(learned, 0.0), _MOST_LATENCY_SECONDS)
 
 
 class Promotion:
-    """A chunk of what is due, when it is due; a look at what is next, when a bell rang or the last was a second ago.
+    """The promotion of due tasks, a chunk at a time, when they are due. Without due tasks it makes a call once a
+    second, and when the bell rings, to learn the next due time.
 
-    A server that slept takes the script three times as long as one that was just asked. So after a rest the same call
-    is made ahead of the due time: it moves nothing, and its answer is back when the promotion is to be sent. How long
-    it takes is learned (`_look_seconds`).
+    A server that slept takes three times as long for the script as one that was just active. So after a rest the same
+    call is made once ahead of the due time. It moves nothing, and its reply has arrived when the promotion is to be
+    sent. The duration of such an early call is learned (`_look_seconds`).
 
-    `next_due` is set by whoever looked at what is next.
+    `next_due` may be set by any caller that has learned the next due time.
     """
 
     def __init__(self, standby: Standby, store: Store, report: PollerReport, clock: Callable[[], float]) -> None:
@@ -100,20 +102,20 @@ class Promotion:
         self._rang = False
 
     def due_at(self) -> float:
-        """When the next call is due (monotonic); long ago when one is due now."""
+        """Return when the next call is due (monotonic), in the past if one is due now."""
         return -math.inf if self._rang else min(self._set_out_at(), self.next_due.look_again_at)
 
     def heard(self) -> None:
-        """The bell rang, or may have: something is due earlier than is known."""
+        """Note that the bell rang, or may have: something is due earlier than known."""
         self._rang = True
 
     def lost(self) -> None:
-        """The connection is gone, and what was known is old."""
+        """Note that the connection was lost, and that the known due time is outdated."""
         self.next_due = UNKNOWN_DUE
 
     def step(self, connection: Connection, *, rested: bool) -> bool:
-        """Promote a chunk; `rested` when a rest has just ended for it. Returns whether it was only a look ahead. Raises
-        ServerError."""
+        """Promote a chunk. `rested` is True if a rest has just ended for it. Returns whether the call was only an early
+        one. Raises ServerError."""
         sent_at = self._clock()
         try:
             promoted = connection.run(self._call)
@@ -146,7 +148,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_ahead(self) -> bool:
-        """Whether the next call is a look ahead: the last one was long ago."""
+        """Whether the next call is an early one, because the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._look_seconds + MARGIN_SECONDS)
 
     def _set_out_at(self) -> float:
@@ -155,8 +157,9 @@ class Promotion:
 
 
 class Rounds:
-    """Sweep and retire within each second or oftener, enqueue what schedules say, take from classic queues, trim each
-    minute, and walk when that is this poller's duty: the first that is due has its step."""
+    """The rounds of a poller. They sweep and retire within each second or more often, enqueue the occurrences of
+    schedules, take items from classic queues, trim each minute, and scan if that is this poller's duty. The first round
+    that is due takes a step."""
 
     def __init__(
         self,
@@ -172,19 +175,19 @@ class Rounds:
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
-        """Make one call of what is due, if anything is; returns what it said of due times. Raises ServerError."""
+        """Take a step of a round, if one is due. Returns what it learned of due times. Raises ServerError."""
         now = self._clock()
         due = next((each for each in self._rounds if each.due_at <= now), None)
         return None if due is None else due.step(connection, now)
 
     @property
     def next_at(self) -> float:
-        """When the next step is due, by the clock; long ago when one is due now."""
+        """When the next step is due, by the clock; in the past if one is due now."""
         return min(each.due_at for each in self._rounds)
 
 
 def run_poller(settings: PollerSettings, life: child_life.Life) -> int:
-    """Live one life as a poller in this process, in its main thread; returns the exit code."""
+    """Run a poller in this process, in its main thread, and return the exit code."""
     log.configure(settings.log, **log.of_process("poller", settings.server.namespace, life.node, slot=life.slot_number))
     log.adopt(settings.log)
     signals = StopSignals()
@@ -221,22 +224,22 @@ def _loop(settings: PollerSettings, life: child_life.Life, signals: StopSignals)
 
 @dataclass(slots=True)
 class PollerLoop:
-    """One life of a poller. `link` is the connection to work on, the bell has its own. `clock` is monotonic."""
+    """The loop of one poller process, from its start to its exit code."""
 
     life: child_life.Life
-    link: Link
+    link: Link  # the connection to work on; the bell has its own
     bell: PollerBell
     waiter: Waiter
     signals: StopSignals
     promoting: Promotion
     rounds: Rounds
     rank: int
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.monotonic  # monotonic
     _ready: bool = False
     _rested: bool = False
 
     def run(self) -> int:
-        """Work until a stop signal; returns the exit code. Raises Orphaned."""
+        """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""
         while not self.signals.asked:
             self.life.slot.beat()
             try:
@@ -257,7 +260,7 @@ class PollerLoop:
         if self.promoting.due_at() <= self.clock():
             has_promoted = not self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        # After each promotion, or tasks due one after another would hold them up.
+        # A round takes a step after each promotion. Otherwise a series of due tasks would hold up the rounds.
         if has_promoted or not self._is_due_soon():
             next_due = self.rounds.step(connection)
             if next_due is not None:
@@ -268,7 +271,7 @@ class PollerLoop:
             log.logger().info(log_events.POLLER_STARTED, rank=self.rank)
 
     def _is_due_soon(self) -> bool:
-        """Whether a promotion is due before a call of the rounds would be over: that one can wait."""
+        """Whether a promotion is due before a call of the rounds would end, so that the call has to wait."""
         return self.promoting.due_at() - self.clock() < CALL_SECONDS
 
     def _rest(self) -> None:

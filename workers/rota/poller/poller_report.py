@@ -1,4 +1,4 @@
-"""What a poller logs and counts of its work."""
+"""The log lines and metrics of a poller."""
 
 import json
 import math
@@ -15,18 +15,18 @@ from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
-_NO_TASK = ""  # the scripts that end tasks here do not look into bodies
-_NO_QUEUE = "unknown"  # as the script that buries such items names it
-_LONGEST = 300  # characters of a key that others named: it may have millions, and the board has room for 48,000
-_NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
+_NO_TASK = ""  # the scripts that end tasks here do not decode bodies
+_NO_QUEUE = "unknown"  # the name that the script uses when it buries such items
+_LONGEST = 300  # characters of a foreign key name: a name may have millions, and the board has room for 48,000
+_NAMED_IDS = 10  # the log line gives the total; `rota audit` names all
 
 
 class PollerReport:
-    """Writes into the recorder of the poller's slot, and to the log."""
+    """Writes to the metrics recorder of the poller's slot, and to the log."""
 
     def __init__(self, recorder: Recorder, slot_number: int, board: Board) -> None:
         self._recorder = recorder
-        self._board = board  # the last process of this slot may have left its text there
+        self._board = board  # may still hold the text of the slot's previous process
         self._strays: Mapping[str, str] | None = None
         self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
@@ -41,7 +41,7 @@ class PollerReport:
         self._rarely = OnceAMinute()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
-        """A chunk was promoted, in one round trip of so many seconds."""
+        """Report a chunk that was promoted, in a round trip of `seconds`."""
         self._promote_seconds.observe(seconds)
         for queue, moved in promoted.moved.items():
             self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
@@ -54,12 +54,12 @@ class PollerReport:
         self._last_success.set(time.time())
 
     def looked(self) -> None:
-        """The server was asked what there is to do."""
+        """Note that the server replied about pending work."""
         self._log_lines.record()
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
-        """A sweep was done."""
+        """Report a sweep."""
         self.looked()
         if swept.rescues:
             self._rescues.add(swept.rescues)
@@ -68,13 +68,13 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.walks:  # whoever walks now tells of it
+        if not swept.walks:  # The poller that scans now reports these.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})
 
     def retired(self, owner: str, retired: Retired) -> None:
-        """An owner whose lease ran out was retired, or turned out to be alive."""
+        """Report an owner whose lease had expired, and that was retired or turned out to be alive."""
         for entry in retired.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
@@ -88,7 +88,7 @@ class PollerReport:
             )
 
     def adopted(self, adopted: AdoptedScheduled) -> None:
-        """Bare items of the delayed set became tasks, or are dead at once."""
+        """Report items of the delayed set that became tasks, or were dead at once."""
         self._dead_at_once(adopted.dead)
 
     def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
@@ -97,7 +97,7 @@ class PollerReport:
             log.logger().error(log_events.TASK_DEAD, queue=queue, reason=reason)
 
     def adopted_classic(self, sources: Sequence[ClassicSource], adopted: AdoptedClassic) -> None:
-        """A chunk was taken from classic queues, or nothing was there."""
+        """Report a chunk that was taken from classic queues, which may be empty."""
         for source, found in zip(sources, adopted.sources, strict=True):
             self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
             self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
@@ -107,7 +107,7 @@ class PollerReport:
         self._dead_at_once(adopted.dead)
 
     def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
-        """Occurrences of a schedule were enqueued; some were missed, and are not made up for."""
+        """Report occurrences of a schedule that were enqueued, and those that were missed and will not be made up."""
         self._count_occurrences(name, enqueued=enqueued, missed=missed)
         if missed:
             log.logger().warning(log_events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
@@ -117,16 +117,16 @@ class PollerReport:
             self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
 
     def schedule_removed(self, name: str) -> None:
-        """No node declares a schedule any more."""
+        """Report a schedule that was removed because no node declares it any more."""
         log.logger().info(log_events.SCHEDULE_REMOVED, schedule=shown(name))
 
     def schedule_unreadable(self, name: str, error: str) -> None:
-        """What stands under a schedule's name is none that this node could follow; other nodes may."""
+        """Report a schedule that this node cannot read. Other nodes may be able to."""
         if self._rarely.is_due("schedule", name):
             log.logger().error(log_events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
 
     def unplaced(self, ids: Sequence[str]) -> None:
-        """A walk of the audit is over: these tasks live and stand nowhere."""
+        """Report the tasks that a scan of the audit found to be live but not stored in any lane, set or list."""
         self._unplaced.set(len(ids))
         if ids and ids != self._unplaced_ids:
             named = [shown(task_id) for task_id in ids[:_NAMED_IDS]]
@@ -134,11 +134,11 @@ class PollerReport:
         self._unplaced_ids = ids
 
     def orphans(self, count: int) -> None:
-        """A scan is over: so many lists had no registered owner."""
+        """Report how many lists had no registered owner, after a complete scan."""
         self._orphans.set(count)
 
     def strays(self, faults: Mapping[str, str]) -> None:
-        """A walk over the keys has ended: these keys look like lanes and are not, each with the reason."""
+        """Report the keys that look like lanes but are not, each with its fault, after a complete scan."""
         if faults == self._strays:
             return
         self._strays = faults
@@ -148,14 +148,14 @@ class PollerReport:
             log.logger().warning(log_events.QUEUE_STRAY, keys=[row["key"] for row in rows])
 
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
-        """The server refused a call, for `owner` if it was for one; the poller goes on without it. The line names one
-        owner: the others are most likely refused for the same reason."""
+        """Report a call that the server refused; the poller continues without it. If the call was for an `owner`, the
+        log names only the first owner of a minute, because the others are most likely refused for the same reason."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
 
 
 def _clipped(text: str) -> str:
-    """Return a text that came from the server, without what is too long to be shown."""
+    """Return a text from the server that is safe to show, and shortened if it is too long."""
     safe = shown(text)
     return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."

@@ -1,16 +1,17 @@
-"""The rounds that every poller makes, in steps of one call each, so that promotions go on between any two of them.
+"""The rounds that every poller makes, in steps of one call each, so that promotions continue between two steps.
 
-Each round has its own rhythm. A step that failed is due again; a call that the server refused is reported and left out
-until its next time, so that it holds up no other round. Times are monotonic.
+Each round has its own interval. A step that failed is due again at once. A call that the server refused is reported and
+skipped until its next time, so that it holds up no other round. Times are monotonic.
 
-The round of classic queues takes from lists what is there, and from sorted sets what is due. Every poller of the fleet
-looks now and then, and one has the duty to listen: the server reports each change to it, and it takes an item when it
-is due. The call that takes says which poller has the duty: when that poller dies, another has it within a second.
+The round of classic queues takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
+them from time to time, and one poller has the duty to listen: the server notifies it of each change, and it takes an
+item when the item is due. The reply to each call decides which poller has the duty. If that poller dies, another one
+gets it within a second.
 
-The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start as any
-other delayed task, however late the pollers are by then. Each poller may do it: the script takes what one of them has
-worked out from the record as it stands, and the others find another. So that they do not all work for nothing, the one
-that walks for the fleet goes first, and the others wait for a while longer.
+The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
+any other delayed task, however late the pollers are by then. Any poller may do it: the script accepts the occurrences
+that one poller has computed from the current record, and refuses those of the others. To avoid wasted work, the poller
+that scans for the fleet goes first, and the others wait a while longer.
 """
 
 import math
@@ -34,20 +35,20 @@ from rota.server.server_errors import PushedBack, Refused
 
 T = TypeVar("T")
 
-LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings nobody: look at least this often
+LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings no doorbell: check at least this often
 
 
 @dataclass(frozen=True, slots=True)
 class NextDue:
-    """The answer of a look at the delayed set: the next due time, and Redis time in a call `sent_at` (monotonic).
+    """The next due time in the delayed set, and the Redis time of the call that reported it.
 
-    Times are reckoned from the sending, so a call that is sent at a due time, and takes as long to arrive as that one
-    did, arrives when it is due.
+    Times count from the sending. So a call that is sent at a due time, and takes as long to arrive as that one did,
+    arrives when the task is due.
     """
 
-    next_due_us: int | None
-    now_us: int
-    sent_at: float
+    next_due_us: int | None  # Redis time, None if the set is empty
+    now_us: int  # Redis time
+    sent_at: float  # when the call was sent (monotonic)
 
     @property
     def due_at(self) -> float:
@@ -58,28 +59,25 @@ class NextDue:
 
     @property
     def look_again_at(self) -> float:
-        """When it is too old (monotonic)."""
+        """When this knowledge is too old (monotonic)."""
         return self.sent_at + LONGEST_SECONDS
 
 
 UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
-"""Before the first look, and when the last is worth nothing: it is time for one."""
+"""The state before the first call, or after the last reply became worthless: a call is due at once."""
 
 
 @dataclass(slots=True)
 class Duty:
-    """What the last sweep said: whether this is the poller that walks for the fleet, and how many items of the delayed
-    set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost.
-    `listening`: for classic queues, which is another duty.
-    `schedule_at`: when a schedule has an occurrence that nobody has enqueued (monotonic), `inf` for none or when that
-    is not known. `undeclared`: schedules that are to be forgotten."""
+    """The duties of this poller, according to the last sweep."""
 
-    listening: BellState
-    walks: bool = False
-    untold: int = 0
-    left: int = 0
+    listening: BellState  # for classic queues, which is a separate duty
+    walks: bool = False  # whether this poller scans for the fleet
+    untold: int = 0  # number of items of the delayed set without a ticket
+    left: int = 0  # number of those that a search did not find: tasks of ours whose ticket was lost
+    # When a schedule has an occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
-    undeclared: list[str] = field(default_factory=list)
+    undeclared: list[str] = field(default_factory=list)  # schedules to be removed
 
     def told(self, swept: Swept, sent_at: float) -> None:
         self.walks, self.untold = swept.walks, swept.untold
@@ -89,12 +87,12 @@ class Duty:
         self.undeclared = list(swept.undeclared)
 
     def searched(self, begun_with: int, found: int) -> None:
-        """A search through the delayed set is over."""
+        """Note the end of a search through the delayed set."""
         self.untold = self.left = max(0, begun_with - found)
 
 
 class Round:
-    """Work that recurs, one call a step."""
+    """A recurring piece of work that makes one call per step."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         self._settings = settings
@@ -106,11 +104,11 @@ class Round:
 
     @property
     def due_at(self) -> float:
-        """When its next step is due; in the past in the middle of a round."""
+        """When the next step is due; in the past during a round."""
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
-        """Make one call; returns what it said of due times, if anything. Raises ServerError."""
+        """Make one call. Returns what it learned of due times, if anything. Raises ServerError."""
         raise NotImplementedError
 
     def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
@@ -121,17 +119,17 @@ class Round:
             return None
 
 
-CHUNK: Final = 125  # an item costs the server 11 us: turns wait for 1.4 ms, as behind a chunk of promotions
-PAUSE_SECONDS: Final = 0.003  # at least from one call to the next, so that the other rounds have their turn in a flood
-CLASSIC_LOOK_SECONDS: Final = 0.25  # by every poller: it finds what one that was killed had heard of
-DEAF_SECONDS: Final = 0.04  # by the one that should listen where the server does not tell it
+CHUNK: Final = 125  # an item costs the server 11 us, so turns are delayed by 1.4 ms, as by a chunk of promotions
+PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for the other rounds
+CLASSIC_LOOK_SECONDS: Final = 0.25  # for every poller: this finds items that a killed poller was notified of
+DEAF_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
-SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
-SETTLE_SECONDS: Final = 0.01  # from a change to its sweep: meanwhile a worker claims what an `enqueue` added
-REARM_SECONDS: Final = 0.05  # from such a sweep to the next look; doubled each time it finds no bare push
-_SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep the whole fleet gets a lease of grace
-QUIET_SECONDS: Final = 4.0  # between sweeps while nothing is there; whoever has not swept for 5 s walks no more
+SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without ringing starts within a second
+SETTLE_SECONDS: Final = 0.01  # between a change and its sweep; meanwhile a worker claims what an `enqueue` added
+REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no bare push
+_SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep, the whole fleet gets a lease of grace
+QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller that has not swept for 5 s loses the duty to scan
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
 _NAME_BYTES: Final = 8
 
@@ -140,10 +138,11 @@ _CALLS_A_TRIM: Final = 20
 
 
 class SweepRound(Round):
-    """A sweep when it is time, else the next of the owners to retire that it named. It tells this poller its duty.
+    """Sweeps when it is time; otherwise retires the next owner that the last sweep named. A sweep's reply contains the
+    duties of this poller.
 
-    While nothing is there, one look at the keys in which something could appear takes the place of most sweeps. The
-    server tracks the keys of such a look, and a change of one brings the next sweep forward.
+    While the fleet is idle, one check of the keys in which work could appear replaces most sweeps. The server tracks
+    these keys, and a change of one triggers the next sweep.
     """
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
@@ -176,7 +175,7 @@ class SweepRound(Round):
         next_at, has_changed = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._tracking.changed_at)
         if has_changed:
             self._tracking.disarm()
-        elif self._tracking.is_armed:  # for a whole interval without a change
+        elif self._tracking.is_armed:  # There was no change for a whole interval.
             self._rearm_seconds = REARM_SECONDS
         if not has_changed and self._is_quiet(connection, next_at):
             self._next_sweep = next_at
@@ -191,8 +190,8 @@ class SweepRound(Round):
     def _seconds_to_rearm(self, swept: Swept) -> float:
         """Return how many seconds after a sweep that a change brought forward the keys are to be tracked again.
 
-        After a bare push that is soon, because another may follow. If workers were rung for every change, the interval
-        doubles, up to one such sweep every SWEEP_SECONDS.
+        After a bare push the interval is short, because another push may follow. If workers were rung for every change,
+        the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
         is_bare = swept.rescues > 0 or swept.untold > self._duty.left
         seconds = REARM_SECONDS if is_bare else self._rearm_seconds
@@ -202,12 +201,12 @@ class SweepRound(Round):
     def _is_quiet(self, connection: Connection, next_at: float) -> bool:
         """Whether the keys are still absent and a sweep can wait until `next_at`.
 
-        The keys are tracked from here on. This look, or the sweep that follows it, finds all earlier changes.
+        The keys are tracked from here on. This check, or the sweep that follows it, finds all earlier changes.
         """
         watched, is_in_time = self._watched, next_at <= self._quiet_until
         if not watched or not (self._tracking.arm(connection, watched) or is_in_time):
             return False
-        self._watched = ()  # of a look that fails nothing is known
+        self._watched = ()  # If the check fails, nothing is known.
         found = self._unless_refused("sweep", lambda: connection.execute("EXISTS", *watched))
         if found != 0 or not is_in_time:
             return False
@@ -226,7 +225,7 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
+        self._expired = deque(swept.expired)  # This includes the owners from the last sweep that were not retired yet.
         return swept
 
     def _retire(self, connection: Connection, owner: str) -> None:
@@ -240,7 +239,8 @@ class SweepRound(Round):
 
 
 class TrimRound(Round):
-    """Keeps the dead set within its age and size: each minute up to 20 calls, as long as there is more to forget."""
+    """Keeps the dead set within its maximum age and size. It makes up to 20 calls each minute, while there is more to
+    remove."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now + TRIM_SECONDS)
@@ -248,7 +248,7 @@ class TrimRound(Round):
         self._calls = 0
 
     def step(self, connection: Connection, now: float) -> None:
-        """Forget up to 500 dead tasks. Raises ServerError."""
+        """Remove up to 500 dead tasks. Raises ServerError."""
         trimmed = self._unless_refused("trim", lambda: connection.run(self._trim))
         self._calls += 1
         if trimmed is None or not trimmed.more or self._calls == _CALLS_A_TRIM:
@@ -257,7 +257,7 @@ class TrimRound(Round):
 
 
 class ClassicAdoption(Round):
-    """Never due where nothing is to be adopted."""
+    """Takes items from classic queues. It is never due if none are configured."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now if settings.adopts else math.inf)
@@ -272,7 +272,7 @@ class ClassicAdoption(Round):
         return min(self._next_at, self._not_before) if self._listening.rang else self._next_at
 
     def step(self, connection: Connection, now: float) -> None:
-        """Take a chunk. Raises ServerError."""
+        """Take a chunk of items. Raises ServerError."""
         self._listening.rang, self._not_before = False, now + PAUSE_SECONDS
         adopted = self._unless_refused("adopt_classic", lambda: connection.run(self._call))
         if adopted is None:
@@ -284,7 +284,7 @@ class ClassicAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedClassic, *, hears: bool) -> float:
-    """How long after a call the next one is made, if nothing rings."""
+    """Return how many seconds after a call the next one is made, if there is no notification."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.on_duty:
@@ -295,15 +295,15 @@ def seconds_to_next(adopted: AdoptedClassic, *, hears: bool) -> float:
     return min(look, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-AHEAD_SECONDS: Final = 8.0  # what is enqueued: pollers may all be away for five seconds, and nothing is late
-UPCOMING_SECONDS: Final = 6.0  # before the first occurrence that is not enqueued; a sweep tells of it each 0.9 s
+AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued: all pollers may be away for 5 s without delays
+UPCOMING_SECONDS: Final = 6.0  # how long before the first occurrence that is not enqueued; a sweep names it each 0.9 s
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"
 
 
 class ScheduleRound(Round):
-    """What a sweep told of schedules: those that nobody declares are forgotten, and those with an occurrence soon have
-    it enqueued, one a step."""
+    """Removes the schedules that no node declares, and enqueues the occurrences that are near, for one schedule per
+    step. A sweep reports both."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -323,7 +323,7 @@ class ScheduleRound(Round):
         return UPCOMING_SECONDS if self._duty.walks else STANDBY_UPCOMING_SECONDS
 
     def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
-        """Forget a schedule, or enqueue occurrences of one, or look which there are. Raises ServerError."""
+        """Remove a schedule, or enqueue occurrences of one, or list the schedules that are due. Raises ServerError."""
         if self._duty.undeclared:
             self._forget(connection, self._duty.undeclared[0])
             del self._duty.undeclared[0]
@@ -350,7 +350,7 @@ class ScheduleRound(Round):
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
     def _advance(self, connection: Connection, kept: Kept) -> None:
-        # Imported only here: a fleet without schedules does without time zones and what reads expressions.
+        # Imported here, because a fleet without schedules does not need time zones and the parser of expressions.
         from rota.schedules.occurrences import advance  # noqa: PLC0415
         from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 
@@ -367,11 +367,12 @@ class ScheduleRound(Round):
         )
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
-            if self._has_more:  # as at midnight: the rest follows at once, and is not 500 a sweep
+            if self._has_more:  # For example at midnight: take the next page at once, instead of 500 per sweep.
                 self._duty.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
-        """A full server takes nothing new, and all else goes on: this is left until the next sweep."""
+        """Return the call's result, or None if the server is full. Then nothing new can be enqueued, and this round
+        waits for the next sweep, while everything else continues."""
         try:
             return call()
         except PushedBack as error:

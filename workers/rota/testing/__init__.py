@@ -1,7 +1,7 @@
-"""To test an application without a server: `capture` collects what it enqueues, `eager` runs it at once.
+"""Test an application without a server: `capture` collects the tasks that it enqueues, and `eager` runs them at once.
 
-Both stand in for the server for all clients of this process, in all threads, behind every check that a call goes
-through. With a server and workers: the fixtures `rota_client` and `rota_fleet` of the pytest plugin.
+Both replace the server for all clients of this process, in all threads. All checks of the client still apply. To test
+with a server and workers, use the fixtures `rota_client` and `rota_fleet` of the pytest plugin.
 """
 
 from rota.testing.captures import Capture, CaptureClock, CapturedCall, EndlessDrain, capture

@@ -1,5 +1,5 @@
-"""Calls that are collected, what a test may expect of them, and the clock by which they are due. They run only when the
-test says so."""
+"""Captured calls, assertions about them, and the clock that decides when they are due. They run only when the test
+drains them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rota.client.task import Task
 
 
-_ANY_QUEUE: Final = "any"  # of a call that is only compared
+_ANY_QUEUE: Final = "any"  # for a call that is only compared
 _ANY_SIZE_KB: Final = 1 << 30
 _ARGUMENTS: Final = ("args", "kwargs")
 _ARGUMENTS_NAMED: Final = "arguments"
@@ -39,8 +39,8 @@ _MILLISECONDS: Final = 1000
 
 
 class Expected(TypedDict, total=False):
-    """What a call is to be like; what is not given may be anything. Of `args` and `kwargs` the one that is not given is
-    empty, when the other is given."""
+    """The expected properties of a call; those that are not given may have any value. If only one of `args` and
+    `kwargs` is given, the other one is expected to be empty."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -59,33 +59,28 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """One accepted call. `args` and `kwargs` as they stand in its body, after JSON.
-
-    `delay`: for how many seconds it was put off, 0 for none; `at`: the time it was put off to, None without one.
-    `unique`: whether it holds a unique key, for `unique_for` seconds (None: for the life of the task). `retries`,
-    `expires` and `result_ttl` are those in force: of the call, else as declared. `kind`: immediate, delayed or
-    periodic.
-    """
+    """One accepted call."""
 
     task: str
-    args: list[Any]
-    kwargs: dict[str, Any]
+    args: list[Any]  # as stored in the body, after JSON
+    kwargs: dict[str, Any]  # as stored in the body, after JSON
     queue: str
     id: str
-    delay: float = 0.0
-    at: datetime | None = None
-    unique: bool = False
-    unique_for: float | None = None
-    retries: int = 0
-    expires: float | None = None
-    result_ttl: float = 0.0
+    delay: float = 0.0  # seconds, 0 for none
+    at: datetime | None = None  # the time that the call was scheduled for, if it was
+    unique: bool = False  # whether the call holds a unique key
+    unique_for: float | None = None  # how many seconds it holds the key, None for the lifetime of the task
+    retries: int = 0  # in force: given with the call, or else as declared
+    expires: float | None = None  # in force
+    result_ttl: float = 0.0  # in force
     front: bool = False
-    kind: str = Kind.IMMEDIATE.label
+    kind: str = Kind.IMMEDIATE.label  # immediate, delayed or periodic
     namespace: str = ""
+    # The arguments in the form in which calls are compared.
     bound: tuple[tuple[Any, ...], dict[str, Any]] = field(default=((), {}), repr=False, compare=False)
 
     def __str__(self) -> str:
-        args, kwargs = self.bound  # as they are compared
+        args, kwargs = self.bound
         words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         return f"{self.task}({', '.join(words)}){self._options()}"
 
@@ -97,8 +92,8 @@ class CapturedCall:
 
 
 class Reading(NamedTuple):
-    """A body as a worker reads it: the arguments as the function takes them, so that f(1) and f(x=1) are the same, and
-    the options in force."""
+    """A body as a worker reads it. The arguments are bound to the function's parameters, so that f(1) and f(x=1) are
+    equal. The options are those in force."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -106,7 +101,7 @@ class Reading(NamedTuple):
 
 
 def read(body: bytes) -> Reading:
-    """What a worker makes of a body; of one that it could not call, what stands there."""
+    """Return a body as a worker reads it, or its raw content if a worker could not call it."""
     ready = Preparer(default_registry, IN_TESTS).prepare(body)
     if isinstance(ready, Runnable):
         return Reading(ready.args, ready.kwargs, ready.terms.options)
@@ -115,7 +110,7 @@ def read(body: bytes) -> Reading:
 
 
 def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
-    """What was sent, for the test."""
+    """Return an enqueued task as the call that a test sees."""
     body, reading = decode_body(new.body), read(new.body)
     due, options = new.due.removesuffix(FRONT), reading.options
     return CapturedCall(
@@ -139,8 +134,8 @@ def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
 
 
 class WantedCalls:
-    """The calls of one task that a test looks for. Raises InvalidArguments for arguments that no call of it could have,
-    and TypeError for an expectation that is none."""
+    """The calls of one task that a test expects. Raises InvalidArguments if no call of the task could have the
+    arguments, and TypeError for an unknown property."""
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
@@ -155,7 +150,7 @@ class WantedCalls:
         return f"{self.name} with {self._said}" if self._said else self.name
 
     def differences(self, call: CapturedCall) -> list[str]:
-        """In what a call of the task is another one."""
+        """Return the names of the properties in which a call differs."""
         if call.task != self.name:
             return ["task"]
         found = [name for name, value in self._values.items() if _comparable(name, getattr(call, name)) != value]
@@ -167,14 +162,14 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    # By the way of a real call, so that what JSON changes is changed here too.
+    # Arguments are prepared like those of a real call, so that a change by JSON affects both.
     queue = None if name in default_registry else _ANY_QUEUE
     reading = read(prepare(Call(name, args, kwargs, queue=queue), default_registry, _ANY_SIZE_KB).body)
     return tuple(reading.args), dict(reading.kwargs)
 
 
 def said_of(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
-    """What was enqueued instead, those of the task first, each with what differs."""
+    """Return a text that lists what was enqueued instead, calls of the task first, each with its differences."""
     if not calls:
         return "nothing was enqueued"
     lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
@@ -199,8 +194,8 @@ _MOST_OCCURRENCES: Final = 10_000
 
 
 class CaptureClock:
-    """Stands still, at the time when the capture began or at which it was to begin, until it is moved; then what is due
-    by then may be run."""
+    """A clock that stands still until it is moved. It begins at the time when the capture began, or at the time given
+    to it. Moving it makes tasks due, which `drain` then runs."""
 
     def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
         self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
@@ -215,12 +210,13 @@ class CaptureClock:
         return utc_datetime(self.now_us)
 
     def move(self, by: Duration) -> datetime:
-        """Move on by seconds or a timedelta; returns the time. Raises TypeError, or ValueError for a move back."""
+        """Move forward by seconds or a timedelta, and return the time. Raises TypeError, or ValueError for a move
+        back."""
         return self._move_to(self.now_us + microseconds(by, "by"))
 
     def move_to(self, when: datetime) -> datetime:
-        """Move on to an aware datetime; returns the time. Raises TypeError, or ValueError for one that is naive, or
-        before now."""
+        """Move forward to an aware datetime, and return the time. Raises TypeError, or ValueError if `when` is naive or
+        in the past."""
         return self._move_to(unix_microseconds(when, "when"))
 
     def _move_to(self, now_us: int) -> datetime:
@@ -229,7 +225,7 @@ class CaptureClock:
         before_us, self.now_us = self.now_us, now_us
         try:
             self._moved(before_us, now_us)
-        except ValueError:  # too far at once
+        except ValueError:  # The move is too long.
             self.now_us = before_us
             raise
         return self.now
@@ -256,13 +252,13 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
 
 
 class EndlessDrain(RuntimeError):
-    """A drain has made as many attempts as it may, and there is more to run."""
+    """A drain has made its maximum number of attempts, and there are still tasks to run."""
 
 
 class Capture(Sequence[CapturedCall]):
-    """The calls that were enqueued, in order, without duplicates; `clock` is the time by which they are due.
+    """The calls that were enqueued, in order, without duplicates. `clock` decides which of them are due.
 
-    A test has it of `capture()`.
+    `capture()` returns this to a test.
     """
 
     def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
@@ -289,22 +285,22 @@ class Capture(Sequence[CapturedCall]):
         return f"<capture of {list(map(str, self._calls))}>"
 
     def clear(self) -> None:
-        """Forget all calls and their tasks; the clock stays where it is."""
+        """Remove all calls and their tasks. The clock keeps its time."""
         self._calls.clear()
         self._stand_in.clear()
         self._waiting.clear()
 
     def of(self, task: "Task[..., Any] | str", **expected: Unpack[Expected]) -> list[CapturedCall]:
-        """The calls of a task, or of a name, that are as expected: see `Expected`."""
+        """Return the calls of a task, given as such or by name, that match the expected properties: see `Expected`."""
         return self._found(WantedCalls(task, expected))
 
     def assert_enqueued(
         self, task: "Task[..., Any] | str", *, times: int | None = None, **expected: Unpack[Expected]
     ) -> list[CapturedCall]:
-        """Assert that a call of the task was enqueued that is as expected, just so many `times` where it is said;
-        returns those calls. The AssertionError says what was enqueued instead.
+        """Assert that a matching call of the task was enqueued, and return all matching calls.
 
-        Raises InvalidArguments for arguments that no call of the task could have.
+        With `times`, exactly that number of matching calls must have been enqueued. The AssertionError lists what was
+        enqueued instead. Raises InvalidArguments if no call of the task could have the arguments.
         """
         __tracebackhide__ = True
         wanted = WantedCalls(task, expected)
@@ -318,7 +314,7 @@ class Capture(Sequence[CapturedCall]):
         return found
 
     def assert_not_enqueued(self, task: "Task[..., Any] | str | None" = None, **expected: Unpack[Expected]) -> None:
-        """Assert that no call of the task was enqueued that is as expected; without a task, that nothing was."""
+        """Assert that no matching call of the task was enqueued; without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
             raise TypeError(f"say of which task no call is to have {', '.join(expected)}")
@@ -330,11 +326,13 @@ class Capture(Sequence[CapturedCall]):
     # Running them
 
     def drain(self, *, raises: bool = True, limits: bool = False, most: int = DEFAULT_MOST) -> list[Ran]:
-        """Run what is due by the clock, and what that enqueues, until nothing is left; returns the attempts in order.
+        """Run the tasks that are due by the clock, and those that they enqueue, until none is left. Returns the
+        attempts in order.
 
-        `raises`: what a task raises comes out of this, and the rest stays to be drained; else it is told in the
-        attempt. A failed one that has retries left is due again after its back-off, without luck: the longest that
-        jitter draws. `limits`: the soft time limit is raised. Raises EndlessDrain after `most` attempts.
+        If a task fails and `raises` is true, its exception is raised here and the other tasks remain to be drained;
+        otherwise only the attempt records it. A failed task that has retries left is due again after its longest
+        back-off, because the jitter is not random here. `limits` decides whether the soft time limit is raised. Raises
+        EndlessDrain after `most` attempts.
         """
         ran: list[Ran] = []
         while (kept := self._waiting.next(self.clock.now_us)) is not None:
@@ -377,13 +375,13 @@ def _endless(ran: Sequence[Ran], most: int) -> str:
 
 @contextmanager
 def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[Capture]:
-    """Collect what is enqueued in the block, by whichever client of this process, instead of sending it; no server and
-    no configuration is needed. Gives the calls, with a clock to move and `drain` to run them.
+    """Collect the calls that any client of this process enqueues in the block, instead of sending them. This needs
+    neither a server nor a configuration. Yields the calls, with a clock to move and `drain` to run them.
 
-    `at`: an aware datetime at which the clock is to begin, instead of now. `schedules`: whether the declared tasks' own
-    occur as the clock is moved. Handles answer inside the block: `status` and `cancel` as with a server; `wait` and
-    `result` raise NotRun for what was not drained.
+    `at` is an aware datetime at which the clock begins, instead of now. `schedules` decides whether the schedules of
+    declared tasks occur as the clock is moved. Handles work inside the block: `status` and `cancel` as with a server;
+    `wait` and `result` raise NotRun for tasks that were not drained.
     """
     calls = Capture(at=at, schedules=schedules)
-    with standing_in(calls._stand_in):  # noqa: SLF001 - of this module
+    with standing_in(calls._stand_in):  # noqa: SLF001 - of the same module
         yield calls

@@ -1,4 +1,4 @@
-"""Attempts in the process of the test, made as a worker makes them, and calls that run where they are enqueued."""
+"""Attempts that run in the test's process, as a worker makes them, and calls that run when they are enqueued."""
 
 import asyncio
 import contextvars
@@ -41,18 +41,18 @@ from rota.worker.executor import Executor
 from rota.worker.redis_times import Anchor
 
 _LOOK_SECONDS: Final = 0.005
-_limited: Final[list[TaskRecord]] = []  # what runs under a soft limit
+_limited: Final[list[TaskRecord]] = []  # the tasks that run under a soft limit
 IN_TESTS: Final = DefaultTerms()
 
 
 def is_in_main_thread() -> bool:
-    """Whether this thread can be told: Python runs handlers of signals in the main one alone."""
+    """Whether this thread can be interrupted: Python runs signal handlers only in the main thread."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def limit_enforced(record: TaskRecord) -> Iterator[None]:
-    """Have what the record shows to run be told when it is over its soft limit. To be used in the main thread."""
+    """Interrupt the task that the record shows, when it exceeds its soft limit. Use this in the main thread."""
     _install()
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
@@ -66,7 +66,7 @@ def limit_enforced(record: TaskRecord) -> Iterator[None]:
         _limited.remove(record)
 
 
-@cache  # the handler stays, as those that are to be called at forks do
+@cache  # The handler stays installed, and so do the functions that are called at forks.
 def _install() -> None:
     soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _limited))
 
@@ -83,39 +83,37 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 _LONGEST_NS: Final = 1 << 62
 RETRY: Final = "retry"
-_LONGEST_DELAY: Final = 1.0  # in place of a random number: what jitter draws at most, so that each run is the same
+_LONGEST_DELAY: Final = 1.0  # the longest jitter, in place of a random number, so that all runs are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt that was made. `outcome`: done, retry (there is a further attempt, `delay` seconds from then), dead,
-    expired or cancelled. `exception`: what the task raised; `error` says it in a line, or why it could not be called.
-    `result`: what it returned, as its handle has it, where `result_ttl` has that kept."""
+    """One attempt that was made."""
 
     task: str
     id: str
     attempt: int
-    outcome: str
-    exception: BaseException | None = None
-    error: str = ""
-    delay: float = 0.0
-    result: Any = None
+    outcome: str  # done, retry, dead, expired or cancelled
+    exception: BaseException | None = None  # raised by the task
+    error: str = ""  # the exception in one line, or why the task could not be called
+    delay: float = 0.0  # seconds until the next attempt, after retry
+    result: Any = None  # the result as a handle returns it, if `result_ttl` keeps it
 
     @property
     def has_failed(self) -> bool:
-        """Whether it came to nothing, be there a further attempt or not."""
+        """Whether the attempt failed, with or without a further attempt."""
         return self.outcome in (RETRY, State.DEAD)
 
 
 class Manner(NamedTuple):
-    """How tasks are run: whether one that failed is tried again, and whether soft limits are told."""
+    """The way in which tasks are run: whether failed ones are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
 
 
 def run_attempt(books: Books, kept: KeptTask, now_us: int, manner: Manner) -> Ran:
-    """Make the next attempt of a task, and write down what came of it. Raises KeyboardInterrupt."""
+    """Make the next attempt of a task, and record its outcome. Raises KeyboardInterrupt."""
     entry, attempt = kept.entry, _attempt(kept, now_us, manner)
     books.settle(kept, attempt)
     told = Ran(decode_body(kept.body).name, entry.id, entry.attempt, "", attempt.exception, attempt.error)
@@ -123,7 +121,7 @@ def run_attempt(books: Books, kept: KeptTask, now_us: int, manner: Manner) -> Ra
 
 
 def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
-    """Raise what the task raised, or TaskDead for one that could not even be called."""
+    """Raise the task's exception, or TaskDead if the task could not be called."""
     if ran.exception is not None:
         raise ran.exception
     raise TaskDead(f"task {ran.id} ({ran.task}) is dead: {ran.error}", status_of(ran.id, kept.found()))
@@ -141,14 +139,14 @@ def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
             return replace(ran, outcome=State.EXPIRED.value)
         case CancelledOutcome():
             return replace(ran, outcome=State.CANCELLED.value)
-        case Release():  # nothing that runs here is given back
+        case Release():  # Tasks that run here are never given back.
             raise AssertionError(ran)
         case _:
             assert_never(outcome)
 
 
 def _returned(kept: KeptTask) -> Any:
-    """As a handle has it."""
+    """Return the result as a handle returns it."""
     found = kept.found()
     try:
         return result_of(status_of(kept.entry.id, found), found.result)
@@ -194,11 +192,11 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
 
 
 class _Runner(Runner):
-    """A worker's, but for a coroutine of a task that is called where an event loop runs already: that one gets a thread
-    of its own, with a loop of its own."""
+    """A worker's runner. If an event loop already runs in this thread, a task's coroutine runs in a thread of its own,
+    with a loop of its own."""
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises instead
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public function raises instead
             return super()._await(coroutine)
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(contextvars.copy_context().run, self._await_and_close, coroutine).result()
@@ -212,18 +210,19 @@ class _Runner(Runner):
 
 _HOW_TO_RUN: Final = "eager() runs what a task enqueues after that task, so nothing in it can wait for that"
 _running: ContextVar["tuple[_Line, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
-"""Which block runs the task of this context, and what that block runs after it."""
+"""The block that runs the task of this context, and the tasks that the block runs after it."""
 
 
 @contextmanager
 def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -> Iterator[list[Ran]]:
-    """Run each call that is enqueued in the block, in this process, before the enqueue returns; gives the attempts that
-    were made.
+    """Run each call that is enqueued in the block, in this process, before the enqueue returns. Yields the list of
+    attempts.
 
-    It is run whenever it is due. What a task enqueues runs after it. `retries`: what failed is tried again, at once,
-    as its options say; else the first failure is its last. `limits`: the soft time limit is raised, in what the main
-    thread enqueues. `raises`: what a task raised at last comes out of the enqueue; else its handle says that it is
-    dead. Handles answer inside the block, with results as workers keep them (`result_ttl`).
+    A task runs at once, whenever it is due. Tasks that it enqueues run after it. If `retries` is true, failed tasks are
+    retried at once, as their options allow; otherwise the first failure is final. If `limits` is true, soft time limits
+    are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the exception of a task
+    that is dead; otherwise only its handle reports that. Handles work inside the block, with results as workers keep
+    them (`result_ttl`).
     """
     line = _Line(Manner(retries, limits), raises=raises)
     with standing_in(StandIn(line.books, line.accepted, _HOW_TO_RUN)):
@@ -231,7 +230,7 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
 
 
 class _Line:
-    """Runs what is enqueued, one behind the other; what a task enqueues stands behind all before it."""
+    """Runs tasks in the order in which they are enqueued. A task that another task enqueues goes to the end."""
 
     def __init__(self, manner: Manner, *, raises: bool) -> None:
         self.books = Books(_now_us)
@@ -240,7 +239,7 @@ class _Line:
         self._raises = raises
 
     def accepted(self, _namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
-        """Run them; in a task, leave them for after it."""
+        """Run the tasks now, or after the current task if this is called in one."""
         line = deque(kept for _, kept in tasks)
         running = _running.get()
         if running is not None and running[0] is self:
@@ -253,7 +252,7 @@ class _Line:
         try:
             while line:
                 kept = line.popleft()
-                if kept.ended is None:  # else it was cancelled
+                if kept.ended is None:  # Otherwise it was cancelled.
                     self._run(kept)
         finally:
             _running.reset(token)

@@ -1,5 +1,5 @@
-"""What the server would know of each task: which are live, which unique keys are held, how tasks stand and ended. What
-the scripts do to one task is done here to one, without lanes, owners and leases."""
+"""The server's state of tasks in tests: which are live, which unique keys are held, and the state and end of each. This
+does for one task what the scripts do, without lanes, owners and leases."""
 
 import heapq
 import time
@@ -32,33 +32,32 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
 Accepted = Callable[[str, Sequence[tuple[NewTask, "KeptTask"]]], None]
-"""Takes the tasks of one call that were accepted, with their namespace."""
+"""Takes the accepted tasks of one call, with their namespace."""
 
-OWNER = "testing:0:1"  # node, slot and life of what runs tasks in tests
+OWNER = "testing:0:1"  # the node, slot and nonce of the process that runs tasks in tests
 _NO_RUN = b" 0 0"
 
 
 @dataclass(slots=True)
 class KeptTask:
-    """A task that was accepted. `state`: where it stands. `ended`: what is known once it has ended, is dead, or
-    unknown. `record`: where a worker's code says what it runs, once it was run."""
+    """A task that was accepted."""
 
     namespace: str
     body: bytes
     entry: Entry
     is_front: bool
     state: State
-    accounts: list[bytes] = field(default_factory=list)
-    ended: TaskState | None = None
-    record: TaskRecord | None = None
+    accounts: list[bytes] = field(default_factory=list)  # of its failed attempts
+    ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown
+    record: TaskRecord | None = None  # set once the task was run; the worker's code shows it there
 
     @property
     def is_live(self) -> bool:
-        """Whether its id is taken: a dead task is kept until somebody revives or purges it."""
+        """Whether the id is taken. A dead task keeps its id until it is revived or purged."""
         return self.ended is None or self.state is State.DEAD
 
     def found(self) -> TaskState:
-        """What the server would answer about it."""
+        """Return what the server would report about the task."""
         return self._standing() if self.ended is None else self.ended
 
     def _standing(self) -> TaskState:
@@ -76,8 +75,8 @@ class KeptTask:
 
 
 class Books:
-    """The tasks of all namespaces, at the time that `now_us` returns. `on_end` is told of each that has ended, or is
-    dead."""
+    """The tasks of all namespaces, at the time that `now_us` returns. `on_end` is called for each task that has ended
+    or is dead."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
@@ -86,12 +85,13 @@ class Books:
         self._keys: dict[tuple[str, str], tuple[KeptTask, float]] = {}
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all tasks and keys."""
         self._tasks.clear()
         self._keys.clear()
 
     def accept(self, namespace: str, new: NewTask, kind: Kind | None = None) -> tuple[Enqueued, KeptTask | None]:
-        """Take a task; None with the word when it is a duplicate. `kind`: of one that no call enqueued."""
+        """Accept a task, or return None with the reply if it is a duplicate. `kind` is for tasks that no call
+        enqueued."""
         live = self.find(namespace, new.id)
         if live is not None and live.is_live:
             return Enqueued(duplicate=True), None
@@ -108,21 +108,21 @@ class Books:
         return Enqueued(), kept
 
     def find(self, namespace: str, task_id: str) -> KeptTask | None:
-        """The task of that id that was accepted last."""
+        """Return the task with that id that was accepted last."""
         return self._tasks.get((namespace, task_id))
 
     def state_of(self, namespace: str, task_id: str) -> TaskState:
-        """Where an id stands."""
+        """Return the state of an id."""
         kept = self.find(namespace, task_id)
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Its due time has come, or is not waited for."""
+        """Make a task ready, at or before its due time."""
         kept.state, now_us = State.READY, self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelWord:
-        """End one that waits; tell one that runs."""
+        """End a task that waits, or notify one that runs."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
             return CancelWord.UNKNOWN
@@ -131,14 +131,14 @@ class Books:
         if kept.state is State.RUNNING and kept.record is not None:
             kept.record.cancelled = kept.record.number
             return CancelWord.RUNNING
-        # As `lua/cancel.lua` finds it: of what is ready it knows no times.
+        # Like `lua/cancel.lua`, which does not know the times of tasks that are ready.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
         self._become(kept, due_us=due_us, ready_us=0)
         self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
         return CancelWord.CANCELLED
 
     def settle(self, kept: KeptTask, attempt: "Attempt") -> None:
-        """What an attempt came to, as `lua/shared/settle.lua` has it."""
+        """Apply the outcome of an attempt, as `lua/shared/settle.lua` does."""
         account, outcome = attempt.settlement().account, attempt.outcome
         match outcome:
             case Done():
@@ -183,7 +183,7 @@ class Books:
         self.on_end(kept, State.DEAD)
 
     def _end(self, kept: KeptTask, how: State, account: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
-        # Without an account its end is not to be remembered.
+        # Without an account, the end of a task is not stored.
         kept.state = how if account else State.UNKNOWN
         self._free_keys(kept)
         kept.ended = TaskState(kept.state, result=result)
@@ -202,7 +202,7 @@ class Books:
 
 
 class WaitingTasks:
-    """What waits to be drained: what is ready, in its order, and what is due later."""
+    """The tasks that wait to be drained: those that are ready, in order, and those that are due later."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
@@ -211,12 +211,12 @@ class WaitingTasks:
         self._numbers = count()
 
     def clear(self) -> None:
-        """Nothing waits."""
+        """Remove all tasks."""
         self._ready.clear()
         self._scheduled.clear()
 
     def add(self, kept: KeptTask) -> None:
-        """It waits from now on: behind the others, or before them if it was enqueued so."""
+        """Add a task at the end, or at the front if it was enqueued there."""
         if kept.state is State.SCHEDULED:
             heapq.heappush(self._scheduled, _Due(kept.entry.due_us, next(self._numbers), kept))
         elif kept.is_front:
@@ -225,7 +225,7 @@ class WaitingTasks:
             self._ready.append(kept)
 
     def next(self, now_us: int) -> KeptTask | None:
-        """Take the next that is ready by now; None when none is."""
+        """Remove and return the next task that is ready by now, or None."""
         while self._scheduled and self._scheduled[0].due_us <= now_us:
             kept = heapq.heappop(self._scheduled).kept
             if kept.state is State.SCHEDULED:
@@ -233,12 +233,12 @@ class WaitingTasks:
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
-            if kept.state is State.READY:  # else it was cancelled
+            if kept.state is State.READY:  # Otherwise it was cancelled.
                 return kept
         return None
 
     def put_back(self, kept: KeptTask) -> None:
-        """It is the next one again."""
+        """Return a task to the front."""
         self._ready.appendleft(kept)
 
 
@@ -262,12 +262,12 @@ def _due_us(due: str, now_us: int) -> int:
     if text[0] == "+":
         return now_us + int(text[1:])
     at_us = int(text[1:])
-    # The application reads a clock that went on since this one was last moved.
+    # The application reads a clock that has moved on since this one was last set.
     return now_us if at_us <= time.time() * MICROSECONDS else at_us
 
 
 def _written(entry: Entry) -> Entry:
-    """With the text of what its fields say."""
+    """Return the entry with its text updated from its fields."""
     kind, counters = entry.kind.value, f"{entry.failures} 0 0 0 -"
     text = f"{entry.id} {entry.queue} {kind} {entry.due_us} {entry.ready_us} {counters}"
     return entry._replace(text=text.encode())

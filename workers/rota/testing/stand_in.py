@@ -1,5 +1,5 @@
-"""What answers clients in place of the server, and what that knows of chains and groups: what follows which task, and
-which members of a group have not ended. What `lua/shared/following.lua` does at the end of a task is done here."""
+"""The replacement for the server in tests, with its state of chains and groups: the successors of each task, and the
+members of a group that have not ended. This does at the end of a task what `lua/shared/following.lua` does."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,14 @@ from rota.protocol.wire import text_of, unpack
 from rota.testing.kept_tasks import Accepted, Books, KeptTask
 
 _FIRST: Final = 7
-_FIELDS: Final = 5  # of a member
+_FIELDS: Final = 5  # arguments per member
 _REMEMBERED_US: Final = 50_000_000  # ENDED_MS of lua/shared/following.lua
 _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 
 
 @dataclass(slots=True)
 class KeptGroup:
-    """A group. `live`: the ids of members that have not ended; `ended`: how many did, by how."""
+    """A group, with the state of its members."""
 
     then: bytes
     on_dead: bytes
@@ -35,14 +35,14 @@ class KeptGroup:
     phase: GroupPhase = GroupPhase.OPEN
     cursor: int = 0
     total: int = 0
-    live: set[str] = field(default_factory=set)
-    ended: Counter[str] = field(default_factory=Counter)
+    live: set[str] = field(default_factory=set)  # ids of members that have not ended
+    ended: Counter[str] = field(default_factory=Counter)  # number of members by how they ended
     is_cancelled: bool = False
     ended_us: int | None = None
     followed_by: str = ""
 
     def state(self, group_id: str) -> GroupState:
-        """As the store has it."""
+        """Return the state of the group, as the store does."""
         done, dead, cancelled, expired, purged = (
             self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")
         )
@@ -58,13 +58,14 @@ class KeptGroup:
 
 
 class _Place(NamedTuple):
-    # What a task belongs to: its group, "" for none, and what of its chain follows it.
+    # The group of a task, "" for none, and the tasks that follow it in its chain.
     group: str
     following: Sequence[NewTask]
 
 
 class KeptGroups:
-    """The chains and groups of all namespaces. `accepted` is told of what follows, as of what is enqueued."""
+    """The chains and groups of all namespaces. `accepted` is called with the tasks that follow others, as with tasks
+    that are enqueued."""
 
     def __init__(self, books: Books, accepted: Accepted) -> None:
         self._books = books
@@ -81,19 +82,19 @@ class KeptGroups:
         }
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all chains and groups."""
         self._places.clear()
         self._groups.clear()
 
     def wait(self, namespace: str, question: GroupQuestion) -> Room | None:
-        """There is always room, as nothing runs meanwhile; None for a group that has not ended."""
+        """Return the room in a group, or None if it has not ended. There is always room, as nothing runs meanwhile."""
         found = self._find(namespace, question.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
         return None if question.most_left is None else Room(has_come=True, left=0)
 
     def follows(self, namespace: str, task_id: str) -> str:
-        """What a pending task follows, `task ID` or `group ID`; "" if it follows nothing."""
+        """Return what a pending task follows, as `task ID` or `group ID`; "" if it follows nothing."""
         for (of, before), place in self._places.items():
             if of == namespace and any(new.id == task_id for new in place.following):
                 return f"task {before}"
@@ -107,7 +108,7 @@ class KeptGroups:
         return Predecessor(self.follows(namespace, text_of(args[0])), "")
 
     def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
-        """A group that has not ended, or did so lately."""
+        """Return a group that has not ended, or that ended recently."""
         found = self._groups.get((namespace, group_id))
         if found is None or found.ended_us is None or self._books.now_us() < found.ended_us + _REMEMBERED_US:
             return found
@@ -169,7 +170,7 @@ class KeptGroups:
         self._end_if_over(namespace, place.group)
 
     def _follow(self, namespace: str, place: _Place) -> str:
-        """Enqueue the first of what follows; returns its id, "" when nothing does or its id is live."""
+        """Enqueue the first of the following tasks. Returns its id, or "" if there is none or its id is taken."""
         if not place.following:
             return ""
         new, *rest = place.following
@@ -224,16 +225,16 @@ _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
 
 
 class NotRun(WaitTimeout):
-    """Something waits for a task that nobody has run: with workers the wait would not have ended, or not in time."""
+    """A wait for a task that has not been run. With workers, the wait would not have ended, or not in time."""
 
 
 class NotAnswered(RotaError, NotImplementedError):
-    """A stand-in for the server was asked for what only a server can do."""
+    """A command that only a real server can process, but that was sent to the stand-in."""
 
 
 class StandIn:
-    """Takes what clients enqueue, for `accepted`, and answers about it. `how_to_run`: what a test does to have a task
-    run."""
+    """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them.
+    `how_to_run` explains, in errors, what a test must do to run a task."""
 
     def __init__(self, books: Books, accepted: Accepted, how_to_run: str) -> None:
         self._books = books
@@ -242,19 +243,19 @@ class StandIn:
         self._groups = KeptGroups(books, accepted)
 
     def clear(self) -> None:
-        """Forget all that was taken."""
+        """Remove everything that was enqueued."""
         self._books.clear()
         self._groups.clear()
 
     def enqueue(self, namespace: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
-        """Take the tasks of one call; what the server would answer of each."""
+        """Accept the tasks of one call, and return the server's reply for each."""
         taken = [(new, *self._books.accept(namespace, new)) for new in tasks]
         self._accepted(namespace, [(new, kept) for new, _, kept in taken if kept is not None])
         return [word for _, word, _ in taken]
 
     def run(self, namespace: str, command: Command[T]) -> T:
-        """Answer where a task stands, cancel one, and whatever is asked and done about groups. Raises NotAnswered for
-        any other command."""
+        """Report the state of a task, cancel a task, or run a command about groups. Raises NotAnswered for any other
+        command."""
         args, name = unpack(command.args), command.script.name
         if name in ("status", "cancel"):
             answer = self._books.state_of if name == "status" else self._books.cancel
@@ -267,7 +268,7 @@ class StandIn:
         return cast("T", self._groups.answers[name](namespace, args))
 
     def wait(self, namespace: str, question: WaitQuestion) -> TaskState:
-        """What has come of a task. Raises NotRun when nothing has."""
+        """Return the state of a task that has reached the goal. Raises NotRun if it has not."""
         kept = self._books.find(namespace, question.task_id)
         if kept is None and (before := self._groups.follows(namespace, question.task_id)):
             raise NotRun(f"{question.subject} is pending, as it follows {before}: {self._how_to_run}")
@@ -276,7 +277,7 @@ class StandIn:
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
 
     def wait_for_group(self, namespace: str, question: GroupQuestion) -> Room:
-        """That there is room in a group, or that it has ended. Raises NotRun when it has not."""
+        """Return the room in a group, or that it has ended. Raises NotRun if it has not."""
         room = self._groups.wait(namespace, question)
         if room is None:
             raise NotRun(f"group {question.group} has not ended: {self._how_to_run}")
@@ -285,7 +286,7 @@ class StandIn:
 
 @contextmanager
 def standing_in(interceptor: Interceptor) -> Iterator[None]:
-    """Have it answer all clients of this process, until the block ends."""
+    """Have the interceptor reply to all clients of this process, until the block ends."""
     before, interception.interceptor = interception.interceptor, interceptor
     try:
         yield
