@@ -1,8 +1,8 @@
-"""Task events as a client follows them: their pages (no I/O), and the reader for threads.
+"""Task events as a client reads them: the pages (no I/O), and the blocking reader.
 
-A page of events is read by a script, so that what is kept and what is read are of one instant. When there are none, a
-connection of its own waits in XREAD until there is one, for PARK_SECONDS at a time: then a connection that is dead is
-found.
+A script reads each page of events, so the bounds of the stream and the events are of the same instant. If there are no
+new events, the reader waits in XREAD on a connection of its own, for PARK_SECONDS at a time, so that it notices a dead
+connection.
 """
 
 import math
@@ -42,24 +42,23 @@ _SERVER_LOST: Final = "the server has lost its last writes, and with them events
 
 @dataclass(frozen=True, slots=True)
 class WantedEvents:
-    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next one:
-    None for ever."""
+    """The events that a reader returns, and how long it waits for the next one."""
 
-    after: str | None = None
-    queue: str = ""
-    task: str = ""
-    timeout_seconds: float | None = None
+    after: str | None = None  # The id of the last event that was read, or None to begin at the end.
+    queue: str = ""  # "" for all queues.
+    task: str = ""  # The name of a task, or "" for all.
+    timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
 
     def has(self, event: TaskEvent) -> bool:
-        """Whether an event is among them."""
+        """Whether the reader returns this event."""
         return self.queue in ("", event.queue) and self.task in ("", event.task)
 
 
 class EventsReading:
-    """How far a reader has come, and what follows from what it finds. No I/O."""
+    """The position of a reader, and its decisions about the pages that it reads. No I/O."""
 
     def __init__(self, store: Store, wanted: WantedEvents) -> None:
-        """Raises ValueError for a place that is none."""
+        """Check the wanted events. Raises ValueError if `after` is not the id of an event."""
         if wanted.after is not None and not (isinstance(wanted.after, str) and is_place(wanted.after)):
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         self._store = store
@@ -68,34 +67,34 @@ class EventsReading:
         self._is_at_end = False
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self.ready: deque[TaskEvent] = deque()
-        self.trial = self._read("COUNT", 1, place="$")  # whether that is allowed is to be known at once
+        self.trial = self._read("COUNT", 1, place="$")  # Shows at once whether the server permits XREAD.
 
     @property
     def place(self) -> str:
-        """Behind the last event that was given."""
+        """The position after the last event that was returned."""
         return self._given_to if self.ready else self._read_to
 
     @property
     def waits(self) -> bool:
-        """Whether there was nothing to be read."""
+        """Whether there was nothing to read."""
         return not self.ready and self._is_at_end
 
     def first_page(self) -> Command[EventsPage]:
-        """What asks where to begin."""
+        """Return the command that finds the first position."""
         return self._store.events(self._wanted.after or "$", BATCH)
 
     def begin(self, page: EventsPage) -> None:
-        """Stand at the place that was found. Raises EventsOff."""
+        """Take the first position. Raises EventsOff if there are no events and no fleet writes any."""
         if not page.wanted and not page.end:
             raise EventsOff(_OFF)
         self._given_to = self._read_to = self._wanted.after or page.latest or BEGINNING
 
     def next_page(self) -> Command[EventsPage]:
-        """What asks for what comes next."""
+        """Return the command that reads the next page."""
         return self._store.events(self._read_to, BATCH)
 
     def take(self, page: EventsPage) -> None:
-        """Take what was found. Raises EventsLost."""
+        """Take a page. Raises EventsLost if events before it are missing."""
         self._backoff.reset()
         lost = self._lost(page)
         if lost:
@@ -106,14 +105,16 @@ class EventsReading:
         self._is_at_end = page.end in ("", page.latest)
 
     def give(self) -> TaskEvent:
-        """The next of those that are ready."""
+        """Return the next event that is ready."""
         event = self.ready.popleft()
         self._given_to = event.id
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits until there is something, for PARK_SECONDS and until the deadline at most. None
-        if the deadline has passed."""
+        """Return the command that waits for an event, at most PARK_SECONDS and until the deadline.
+
+        Returns None if the deadline has passed.
+        """
         left = deadline - time.monotonic()
         if left <= 0:
             return None
@@ -121,20 +122,22 @@ class EventsReading:
         return self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
 
     def pause_seconds(self, error: Unavailable, deadline: float) -> float:
-        """Return how long to wait before the server is asked again. Raises the error if the deadline has passed, or if
-        the server does not let this user ask."""
+        """Return how long to wait before the next attempt.
+
+        Raises the error if the deadline has passed, or if the server does not permit this user to read.
+        """
         left = deadline - time.monotonic()
         if left <= 0 or isinstance(error, Denied):
             raise error
         return min(left, self._backoff.next_seconds())
 
     def deadline(self) -> float:
-        """Until when the next one is waited for."""
+        """Return when the wait for the next event ends (monotonic seconds)."""
         waits = self._wanted.timeout_seconds
         return math.inf if waits is None else time.monotonic() + waits
 
     def _lost(self, page: EventsPage) -> str:
-        """What may be missing between the place of this reader and the page, in words; "" when nothing is."""
+        """Return what may be missing between the position of this reader and the page, or "" if nothing is missing."""
         if not page.oldest or order_of(self._read_to) == order_of(BEGINNING):
             return ""
         if order_of(page.latest) < order_of(self._read_to):
@@ -146,21 +149,28 @@ class EventsReading:
 
 
 def no_events(error: Exception) -> Unavailable:
-    """The server could not be asked."""
+    """Return the error of a reader that could not reach the server."""
     return unavailable(f"no task events from the server: {error}", error)
 
 
 class TaskEvents(Iterator[TaskEvent]):
-    """Task events in their order, for one thread. Ends when none has come for the time it was to wait.
+    """An iterator over task events, in their order, for one thread. It ends if no event came within its `timeout`.
 
-    Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
-    the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
-    time was over, or does not let this user ask. A forked child goes on by a connection of its own.
+    It continues after a lost connection, a restart or a failover, and in a forked child, with a new connection there.
+
+    Raises:
+        EventsLost: If events may have been missed. The next call continues with the events that are kept.
+        Unavailable: If the server could not be reached until the timeout, or does not permit this user to read.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
-        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
-        nothing will be, or Unavailable."""
+        """Connect, and take the first position.
+
+        Raises:
+            ValueError: If `after` is not the id of an event.
+            EventsOff: If there are no events and no fleet writes any.
+            Unavailable: If the server cannot be reached or refused.
+        """
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
         self._endpoint = endpoint
@@ -189,7 +199,8 @@ class TaskEvents(Iterator[TaskEvent]):
 
     @property
     def place(self) -> str:
-        """Where to go on: what `after` another reader takes to give what this one has not given yet."""
+        """The position from which another reader can go on: as its `after`, it continues after the last event returned
+        here."""
         return self._reading.place
 
     def __next__(self) -> TaskEvent:
@@ -199,7 +210,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.give()
 
     def _fill(self, deadline: float) -> None:
-        """Read what is there; or wait until something is, until the deadline, and for PARK_SECONDS at most."""
+        """Read the events that are there, or wait for one until the deadline, at most PARK_SECONDS."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
             self._reading.take(page)
@@ -211,7 +222,7 @@ class TaskEvents(Iterator[TaskEvent]):
         except Unavailable as error:
             time.sleep(self._reading.pause_seconds(error, deadline))
 
-    # Talking to the server
+    # Communication with the server
 
     def _page(self, call: Command[EventsPage], until: float) -> EventsPage:
         try:
@@ -223,7 +234,7 @@ class TaskEvents(Iterator[TaskEvent]):
     def _ask(self, data: bytes, until: float) -> Any:
         try:
             with time_limit_deferred:
-                if self._pid != os.getpid():  # the connection is the parent's, which goes on using it
+                if self._pid != os.getpid():  # The connection belongs to the parent, which still uses it.
                     self.close()
                     self._pid = os.getpid()
                 if self._connection is None:
@@ -233,6 +244,6 @@ class TaskEvents(Iterator[TaskEvent]):
         except ServerError as error:
             self.close()
             raise no_events(error) from error
-        except BaseException:  # interrupted: what comes next on this connection would be taken for another answer
+        except BaseException:  # After an interruption, the next reply would be mistaken for that of another command.
             self.close()
             raise

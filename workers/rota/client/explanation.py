@@ -1,6 +1,6 @@
-"""The next claims of each pool and the reasons in words, and what the server is asked for them.
+"""The next claims of each pool with their reasons in words, and the requests to the server for them.
 
-`outlook_of` and the functions about one queue or task are pure. `explain` makes the questions.
+`outlook_of` and the functions about one queue or task are pure. `explain` makes the requests.
 """
 
 from collections import Counter
@@ -30,89 +30,84 @@ READY_LANE: Final = "ready"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedClaim:
-    """A claim as it would be made. `place`: its number, from 1. `tier`: the highest is 1. `lane`: `delayed` or `ready`.
+    """A claim that a worker is expected to make."""
 
-    `id` is "" where the claim will make one, and `name` where none can be read. `running`: how many of its queue run
-    with it, for which there is a `cap` (0: none). `why`: why it is this one.
-    """
-
-    place: int
-    id: str
+    place: int  # The number of the claim, from 1.
+    id: str  # "" if the claim will create the id.
     queue: str
-    name: str
-    tier: int
+    name: str  # "" if the task has no readable name.
+    tier: int  # The highest tier is 1.
     weight: float
-    lane: str
+    lane: str  # `delayed` or `ready`.
     due_at: datetime
     attempt: int
     crashes: int
     losses: int
-    running: int
-    cap: int
-    why: str
+    running: int  # How many tasks of the queue will run, this one included. Only counted if the queue has a `cap`.
+    cap: int  # 0 for no cap.
+    why: str  # Why it is this task's turn.
 
 
 class Outlook(StrEnum):
-    """How it is with a queue behind the claims that are explained: there is nothing left in it; it is open, and some
-    of it is among them or others come first; or it is shut."""
+    """The state of a queue after the claims that are explained. In the last five states, no task of it can be
+    claimed."""
 
-    EMPTY = "empty"
-    AMONG = "among"
-    BEHIND = "behind"
-    PAUSED = "paused"
-    CONDITION = "condition"
-    CAP = "cap"
-    RATE = "rate"
-    UNSERVED = "unserved"
+    EMPTY = "empty"  # No task is left.
+    AMONG = "among"  # The queue is open, and some of its tasks are among the claims.
+    BEHIND = "behind"  # The queue is open, but other tasks come first.
+    PAUSED = "paused"  # A client has paused the queue.
+    CONDITION = "condition"  # A condition of the queue is not met.
+    CAP = "cap"  # As many tasks run as may run at once.
+    RATE = "rate"  # The rate of the queue is used up for now.
+    UNSERVED = "unserved"  # The pool does not serve the queue.
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
-    """A queue, as a pool serves it. `ready`: how many of its tasks are; `claims`: how many of these are among those
-    explained. `opens_at`: when its rate or its condition lets the next one start, None when they do not hold it back,
-    or when that is not known. `why`: why no more of them are, and when that could be."""
+    """A queue, as one pool serves it."""
 
     queue: str
     outlook: Outlook
-    tier: int
+    tier: int  # The highest tier is 1, and 0 stands for a queue that the pool does not serve.
     weight: float
-    ready: int
-    claims: int
-    running: int
-    cap: int
+    ready: int  # The number of ready tasks.
+    claims: int  # How many of the ready tasks are among the claims that are explained.
+    running: int  # How many tasks run, those of the claims included.
+    cap: int  # 0 for no cap.
+    # When the rate or the condition lets the next task start, or None if they do not delay it or this is not known.
     opens_at: datetime | None
-    why: str
+    why: str  # Why no more tasks are among the claims, and when they could be.
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOutlook:
-    """The next claims of the workers of a pool on these nodes, and its queues that have something ready. `is_whole`:
-    these are all claims that were asked for, or all that can be made; looking further would have been too much work."""
+    """The next claims of the workers of a pool."""
 
     pool: str
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...]  # The nodes of the pool.
     claims: tuple[ExpectedClaim, ...]
-    queues: tuple[QueueOutlook, ...]
-    is_whole: bool
+    queues: tuple[QueueOutlook, ...]  # The queues of the pool that have a ready task.
+    is_whole: bool  # False if some of the requested claims are missing, because finding them would be too much work.
 
     def of_queue(self, queue: str) -> QueueOutlook:
-        """How it is with a queue that has something ready, or was asked about."""
+        """Return the state of a queue: one that has a ready task, or the one of the request."""
         return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
 
     def of_task(self, task_id: str) -> ExpectedClaim | None:
-        """The claim of this task, if it is among these."""
+        """Return the claim of a task, or None if it is not among the claims."""
         return next((each for each in self.claims if each.id == task_id), None)
 
 
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
-    """What the script told, in words. `closed_since`: of queues from which nobody may claim, where it is known."""
+    """Return the reply of the script in words. `closed_since` has the time since which a queue is closed, if it is
+    known."""
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
     return PoolOutlook(pool, tuple(nodes), tuple(_claims(order)), queues, order.is_whole)
 
 
 def unserved_by(pool: str, queue: str) -> QueueOutlook:
-    """A queue that a pool does not serve."""
+    """Return the state of a queue that a pool does not serve."""
     return QueueOutlook(queue, Outlook.UNSERVED, 0, 0.0, 0, 0, 0, 0, None, f"pool {pool} does not serve it")
 
 
@@ -203,12 +198,13 @@ def _queue_outlook(
 
 
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
-    """Whether something keeps it shut; of a queue in which nothing is ready what would do so."""
+    """Whether the queue is closed. If no task in it is ready, whether it would be closed for the next one."""
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
-    """What keeps a turn from claiming of this queue. That something does is said by the turn itself."""
+    """Yield the reasons for which a turn cannot claim from this queue. Whether there are any, the script has
+    decided."""
     since = f" since {_told(closed_since)}" if closed_since else ""
     if queue.paused:
         yield Outlook.PAUSED, f"it is paused{since}, until `rota queue resume {queue.queue}`"
@@ -245,13 +241,13 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     return f"in tier {queue.tier} they have had less for their weights"
 
 
-# What was asked of a queue or a task
+# One queue or one task
 
 NOBODY: Final = "no master announces any, so nobody claims"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """How it is with a queue, in each pool."""
+    """Yield the state of a queue in each pool."""
     for pool in pools:
         found = pool.of_queue(queue)
         among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
@@ -259,13 +255,13 @@ def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
 
 
 def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """What will keep tasks of a queue waiting when they are ready."""
+    """Yield the reasons that will delay tasks of a queue when they are ready."""
     shut = (Outlook.PAUSED, Outlook.CONDITION, Outlook.UNSERVED)
     yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
 
 
 def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | None) -> Iterator[str]:
-    """When a task that waits in its lane is claimed."""
+    """Yield when a task that is ready in its lane is claimed."""
     claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
     for pool, claim in claims:
         yield f"it is claim {claim.place} of pool {pool}: {claim.why}"
@@ -276,17 +272,17 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | Non
 
 
 def about_scheduled(task: TaskStatus, at: datetime) -> str:
-    """When a task that waits for its time can be claimed."""
+    """Return when a scheduled task can be claimed."""
     return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
 
 
 def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
-    """When there is something ready in a queue of which all waits for its time."""
+    """Return when a queue with only scheduled tasks has a ready one."""
     return f"{state.scheduled} wait for their due times, the next one is ready {_when(due_at, at)}"
 
 
 def about_gone(task: TaskStatus) -> str:
-    """Why a task is not claimed any more."""
+    """Return why a task is not claimed any more."""
     return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
 
 
@@ -297,13 +293,13 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     return f"at {_told(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MOST_LOOKED_AT: Final = 10_000  # of a lane, for the place of one task
+_MOST_LOOKED_AT: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
 
 
 @dataclass(frozen=True, slots=True)
 class WantedClaims:
-    """What is to be explained: the next `count` claims, of one pool if that is named; and how it is with a queue or a
-    task."""
+    """A request: the next `count` claims, of all pools or of one, and optionally why a queue or a task is not among
+    them."""
 
     count: int = DEFAULT_CLAIMS
     queue: str = ""
@@ -311,7 +307,8 @@ class WantedClaims:
     pool: str = ""
 
     def __post_init__(self) -> None:
-        """Raises TypeError or ValueError for a count that is none, or for a queue and a task at once."""
+        """Check the request. Raises TypeError or ValueError if the count is not valid or both a queue and a task are
+        named."""
         if isinstance(self.count, bool) or not isinstance(self.count, int):
             raise TypeError(f"the number of claims must be a whole number, got {self.count!r}")
         if not 1 <= self.count <= MOST_CLAIMS:
@@ -322,27 +319,22 @@ class WantedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The next claims at the instant `at`, as if nothing else were enqueued, became due or ended meanwhile: those of
-    each pool by itself. No pool: no master says that it is there.
+    """The next claims of each pool, if no task were enqueued, became due or ended meanwhile."""
 
-    `unserved`: queues with something ready that nobody serves; told when no queue and no task is asked about. `about`:
-    how it is with the one that is, in lines of words; else "". `task`: where that task stands.
-    """
-
-    at: datetime
-    pools: tuple[PoolOutlook, ...]
-    unserved: tuple[str, ...]
+    at: datetime  # The instant that the claims are computed for.
+    pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
+    unserved: tuple[str, ...]  # Queues with ready tasks that no pool serves. Empty if a queue or a task is explained.
     queue: str = ""
-    task: TaskStatus | None = None
-    about: str = ""
+    task: TaskStatus | None = None  # The status of the task that is explained.
+    about: str = ""  # The lines that explain the queue or the task, or "" if neither is named.
 
 
 class UnknownPool(ValueError):
-    """No master announces a pool of this name."""
+    """No master has a pool of this name."""
 
 
 def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
-    """Ask the server. Raises UnknownPool."""
+    """Request the next claims, and return their explanation. Raises UnknownPool."""
     found_task = (yield from find_task(store, wanted.task_id)) if wanted.task_id else None
     task = status_of(wanted.task_id, found_task) if found_task else None
     queue = task.queue if task else wanted.queue
@@ -369,7 +361,7 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
-    """Who serves what, and on which nodes: those of one name differ where nodes have different configurations."""
+    """Return the nodes of each pool. Pools of one name with different tiers are separate."""
     found: dict[tuple[str, Packed], list[str]] = {}
     for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):
@@ -383,7 +375,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
-    """How it is with the queue that was asked of, or with the task, which stands in that queue."""
+    """Return the lines about the queue, or about the task and its queue."""
     task = found.task
     lines = [] if found.pools else [f"pools: {NOBODY}"]
     if task and task.state not in (State.READY, State.SCHEDULED):
@@ -404,7 +396,7 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
 
 
 def _ahead(store: Store, task: TaskStatus) -> Steps[int | None]:
-    """How many tasks of its queue are served before this one; None when it is not among the first thousands."""
+    """Return how many tasks of the queue are served before this one, or None if it is not among the first 10,000."""
     ahead, offset = 0, 0
     while offset < _MOST_LOOKED_AT:
         page = yield from ask(store.peek(State.READY, task.queue, "", offset, BATCH))
@@ -419,7 +411,7 @@ def _ahead(store: Store, task: TaskStatus) -> Steps[int | None]:
 
 
 def _next_due(store: Store, queue: str) -> Steps[datetime | None]:
-    """When the next task of a queue is due, None when that is not among the next of the fleet."""
+    """Return when the next task of a queue is due, or None if it is not among the next tasks of the fleet."""
     page = yield from ask(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
     tasks = page.tasks
     return utc_datetime(tasks[0].due_us) if tasks else None
