@@ -274,7 +274,7 @@ class WantedFleet:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many workers each pool should have while the fleet runs."""
+        """The number of workers that each pool should have while the fleet runs."""
         return self.scaling.counts(pool_sizes(self.rollout.in_force.config))
 
 

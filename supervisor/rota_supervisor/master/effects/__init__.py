@@ -1,1 +1,1 @@
-"""What the master does to the world, as the core decided it."""
+"""The effects of the master on the system, as the core decided them."""

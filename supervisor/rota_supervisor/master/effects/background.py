@@ -15,23 +15,23 @@ _T = TypeVar("_T")
 
 
 class Background:
-    """Keeps what runs until it has ended."""
+    """Work that runs in the background until it ends or is cancelled."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it."""
+        """Run a coroutine in the background. If it fails, the failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run what the fleet cannot do without: after a failure that nobody foresaw it is begun anew."""
+        """Run work that the fleet cannot do without: after an unexpected failure it is started again."""
         self.start(_kept(work))
 
     async def cancel(self) -> None:
-        """End everything."""
+        """Cancel all work, and wait until it has ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -47,7 +47,7 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     while True:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - leases that nobody renews any more end every worker
+        except Exception as error:  # noqa: BLE001 - if leases were no longer renewed, every worker would end
             log.logger().error(log_events.FLEET_CALL_FAILED, exc_info=error)
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
@@ -55,20 +55,22 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def beside(work: Callable[[], _T]) -> _T:
-    """Do blocking work in a thread of its own. It may outlive whoever awaits it, and then ends unheard.
+    """Run blocking work in a thread of its own, and return its result.
 
-    Raises OSError when there can be no further thread.
+    If the caller is cancelled, the thread runs on and its result is dropped. Raises OSError if no further thread can be
+    started.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
 
     def run() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
+        # Signals are handled by the main thread alone.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             settle = functools.partial(done.set_result, work())
-        except BaseException as error:  # noqa: BLE001 - it is raised for whoever awaits it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised in the caller
             settle = functools.partial(done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # The loop may be closed.
             loop.call_soon_threadsafe(lambda: done.done() or settle())
 
     try:

@@ -1,4 +1,4 @@
-"""The exporter's listening socket: the master's, so that no scrape is refused while the exporter is replaced."""
+"""The exporter's listening socket. The master holds it, so no scrape is refused while the exporter is replaced."""
 
 import contextlib
 import errno
@@ -12,11 +12,11 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.master_events import Event, PlacePrepared, PlaceTaken
 
 BACKLOG: Final = 1024  # a client beyond it tries again after a second
-NEXT_PORTS: Final = 20  # fleets of one machine that set no port, beside the first
+NEXT_PORTS: Final = 20  # further ports to try, for several fleets on one machine that set no port
 
 
 class _Bound(NamedTuple):
-    """A place, as the configuration has it, and the socket that is bound there."""
+    """An address, as the configuration has it, and the socket that is bound to it."""
 
     wanted: str = ""
     listener: socket.socket | None = None
@@ -27,18 +27,20 @@ class _Bound(NamedTuple):
 
 
 class ListenSocket:
-    """The socket in use, and the one bound for a configuration that is not in force yet. `happened` is called with what
-    was found when the core had something prepared or used."""
+    """The socket in use, and the one bound for a configuration that is not in force yet.
+
+    `happened` is called with the result when the core has had an address prepared or used.
+    """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
         self._happened = happened
         self._addresses = {"localhost": "127.0.0.1"}
-        self._instead: dict[str, str] = {}  # the place that the start took, by the one that was taken
+        self._instead: dict[str, str] = {}  # the address used instead, by the configured address that was taken
         self._used = _Bound()
         self._prepared = _Bound()
 
     def prepare_place(self, effect: do.PreparePlace) -> None:
-        """Prepare it, or only try to."""
+        """Bind the address for later use, or only try to."""
         faults: tuple[Fault, ...] = ()
         try:
             (self.probe if effect.only_try else self.prepare)(effect.listen)
@@ -47,7 +49,7 @@ class ListenSocket:
         self._happened(PlacePrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
-        """Use it. Where it is taken meanwhile, as when a reload is undone, we stay where we are."""
+        """Listen on the address. If it is taken by now, as when a reload is undone, keep the current one."""
         error = ""
         try:
             self.use(effect.listen)
@@ -56,13 +58,16 @@ class ListenSocket:
         self._happened(PlaceTaken(self.place, error))
 
     def drop_prepared(self, _effect: do.DropPreparedPlace | None = None) -> None:
-        """Let go of a place that will not be used: who comes there would wait for ever."""
+        """Release an address that will not be used: clients that connect would wait forever."""
         self._prepared.close()
         self._prepared = _Bound()
 
     def begin(self, wanted: str, *, or_next: bool = False) -> None:
-        """Listen there at the start, while nothing waits for the loop: a name is looked up now and at no other time, as
-        that may take half a minute. `or_next`: if the port is taken, at one of the next. Raises Failure."""
+        """Listen on the address at the start of the master, and report it. Raises Failure.
+
+        A host name is resolved now and at no other time, since that may take half a minute and nothing waits for the
+        loop yet. `or_next`: if the port is taken, try the ports after it.
+        """
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
             self._addresses[host] = _look_up(host, wanted)
@@ -75,8 +80,10 @@ class ListenSocket:
         self._happened(PlaceTaken(self.place))
 
     def _use_next(self, wanted: str, taken: Failure) -> None:
-        """Listen at the first free port after that of `wanted`; a reload that wants it again keeps this port. Raises
-        `taken` if none is free."""
+        """Listen on the first free port after that of `wanted`. Raises `taken` if none is free.
+
+        If a reload wants the same address again, it keeps this port.
+        """
         host, _, port = wanted.rpartition(":")
         for other in range(int(port) + 1, int(port) + 1 + NEXT_PORTS):
             self._instead[wanted] = f"{host}:{other}"
@@ -86,19 +93,22 @@ class ListenSocket:
         raise taken
 
     def prepare(self, wanted: str) -> None:
-        """Bind a place without using it yet; "" and the place in use need nothing. Raises Failure."""
+        """Bind an address without using it yet; "" and the address in use need nothing. Raises Failure."""
         self.drop_prepared()
         if wanted not in ("", self._used.wanted):
             self._prepared = _Bound(wanted, self._bind(wanted))
 
     def probe(self, wanted: str) -> None:
-        """Whether `prepare` would succeed; nothing stays bound. Raises Failure."""
+        """Check that `prepare` would succeed, leaving nothing bound. Raises Failure if not."""
         if wanted not in ("", self._used.wanted, self._prepared.wanted):
             self._bind(wanted).close()
 
     def use(self, wanted: str) -> None:
-        """Listen there from now on, and nowhere for ""; the exporter at the old place has its own copy. Raises Failure
-        when it was not prepared and cannot be bound."""
+        """Listen on the address from now on, or nowhere if it is "".
+
+        The exporter at the old address has its own copy of the socket. Raises Failure if the address was not prepared
+        and cannot be bound.
+        """
         if wanted == self._used.wanted:
             return
         if wanted not in ("", self._prepared.wanted):
@@ -110,19 +120,19 @@ class ListenSocket:
 
     @property
     def fd(self) -> int | None:
-        """What the next exporter inherits, or None when there is nothing to listen at."""
+        """The descriptor that the next exporter inherits, or None if there is no socket."""
         return None if self._used.listener is None else self._used.listener.fileno()
 
     @property
     def warning(self) -> str:
-        """Why it listens at another port than the configuration has; "" if it does not."""
+        """A warning that the port differs from the configured one, or "" if it does not."""
         if self._used.wanted not in self._instead:
             return ""
         return f"{self._used.wanted} is taken: this fleet listens at {self.place}, set http.listen to keep a port"
 
     @property
     def place(self) -> str:
-        """`host:port` as it is, with the port that was picked; "" for none."""
+        """The actual `host:port`, with the port that the kernel picked for 0, or "" if there is no socket."""
         if self._used.listener is None:
             return ""
         host, port = self._used.listener.getsockname()[:2]
@@ -140,7 +150,7 @@ class ListenSocket:
         return bind(wanted, address.strip("[]"), port)
 
     def close(self) -> None:
-        """Close everything."""
+        """Close both sockets."""
         self.drop_prepared()
         self._used.close()
 
@@ -162,8 +172,10 @@ def _look_up(host: str, listen: str) -> str:
 
 
 def bind(listen: str, address: str, port: str) -> socket.socket:
-    """Listen at an address in numbers, as `listen` has it. Raises Failure 73 when the place is taken, 78 when there is
-    no such place."""
+    """Listen on a numeric address, named `listen` in errors.
+
+    Raises Failure with code 73 if the address is taken, and with code 78 if there is no such address.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.ExitStack() as unless_bound:
         try:

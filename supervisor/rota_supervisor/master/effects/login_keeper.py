@@ -1,7 +1,7 @@
-"""The login of a fleet whose password a provider of the application gives (`redis_credentials`).
+"""The login of a fleet whose password comes from a provider in the application (`redis_credentials`).
 
-The master imports no code of the application, so a process of its own asks the provider. The login goes into memory
-that all children read as they connect (`rota.server.logins.SharedLogins`).
+The master imports no code of the application, so a separate process calls the provider. The login is stored in shared
+memory, which all children read when they connect (`rota.server.logins.SharedLogins`).
 """
 
 import asyncio
@@ -26,8 +26,11 @@ MOST_PAUSE_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class RenewalPlan:
-    """When a provider is asked again: ahead of the end of its login, when the server refused that, and when another
-    provider is set. It is asked at growing intervals while that does not help."""
+    """The times at which a provider is called again.
+
+    It is called before its login expires, when the server has refused the login, and when another provider is set. As
+    long as that does not help, it is called at growing intervals.
+    """
 
     login: Login
     provider: str
@@ -36,31 +39,31 @@ class RenewalPlan:
     _not_before: float = 0.0
 
     def is_due(self, provider: str, now: float) -> bool:
-        """Whether to ask this provider, which is in force now."""
+        """Whether to call the provider that is in force now."""
         is_wanted = self.is_refused or provider != self.provider or now >= self.login.ask_at
         if not is_wanted and now >= self._not_before:
             self._backoff.reset()
         return is_wanted and now >= self._not_before
 
     def asked(self, provider: str, login: Login | None, now: float) -> None:
-        """Take note of the answer, None if the provider failed."""
+        """Note a call of the provider. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
             self.login, self.provider, self.is_refused = login, provider, False
 
 
 class LoginKeeper:
-    """Keeps the login in the shared memory valid."""
+    """The task that keeps the login in the shared memory valid."""
 
     def __init__(self, state: MasterState, shared: SharedLogins, fetch: Callable[[str], Login]) -> None:
-        """`fetch` asks a provider, raises LoginUnknown, and may block."""
+        """`fetch` calls a provider. It may block, and raises LoginUnknown."""
         self._state = state
         self._shared = shared
         self._fetch = fetch
         self._plan = RenewalPlan(shared.current(), state.config.redis_credentials)
 
     async def keep(self) -> None:
-        """Look twice a second whether the provider is to be asked, for ever."""
+        """Check twice a second, forever, whether the provider is to be called."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self._plan.is_refused |= self._shared.take_refusals()
@@ -76,12 +79,12 @@ class LoginKeeper:
             log.logger().error(log_events.LOGIN_FAILED, error=str(error))
         else:
             self._shared.put(login)
-            self._shared.take_refusals()  # of the one before
+            self._shared.take_refusals()  # Drop refusals of the previous login.
             log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
         self._plan.asked(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
-        """Return what is wrong with a provider that a reload brings, "" if it gives a login."""
+        """Return what is wrong with a provider that a reload brings, or "" if it returns a login."""
         try:
             await beside(lambda: self._fetch(provider))
         except (LoginUnknown, OSError) as error:
@@ -90,7 +93,7 @@ class LoginKeeper:
 
 
 def begin_logins(config: Config, folder: str) -> None:
-    """Ask the provider for the first login, if there is one, and put it into memory to be shared. Raises Failure."""
+    """Fetch the first login from the provider, if there is one, and share it with the children. Raises Failure."""
     if not config.redis_credentials:
         return
     try:

@@ -1,8 +1,8 @@
-"""What the master shows: its log, its numbers, the notice for the exporter, and reports of the fleet.
+"""The output of the master: its log, its metrics, the notice for the exporter, and reports of the fleet.
 
-The log has its own lines, and what was not foreseen, as events: all that Python and its libraries would write to
-standard error by themselves. There it would not be a line of the log; and where nothing reads, such a write never
-returns, while the log's sink drops what it cannot write. Only faulthandler writes the stack of a fatal error there.
+The log also receives, as events, everything that Python and its libraries would write to standard error by themselves.
+There it would not be a line of the log. If no process reads standard error, such a write also blocks forever, while
+the log's sink drops what it cannot write. Only faulthandler writes there, with the stack of a fatal error.
 """
 
 import asyncio
@@ -38,24 +38,24 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
-ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
-_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
+ANSWER_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
+_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a log line
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
 
 
 def write_log(effect: do.WriteLog) -> None:
-    """Write one event."""
+    """Write one event to the log."""
     getattr(log.logger(), effect.level)(effect.event, **effect.fields)
 
 
 def configure_log(config: Config, node: str) -> None:
-    """Set up the log of the master's process."""
+    """Configure the log of the master's process."""
     log.configure(log_settings(config), **log.of_process(Role.MASTER.value, config.namespace, node))
 
 
 def change_log(config: Config, node: str) -> None:
-    """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
+    """Configure the log again while the fleet runs. If a format's library cannot be loaded, the old format stays."""
     try:
         configure_log(config, node)
     except (OSError, ImportError) as error:
@@ -63,7 +63,7 @@ def change_log(config: Config, node: str) -> None:
 
 
 def tell_in_log() -> None:
-    """From now on, for the whole process."""
+    """Send all errors and warnings of this process to the log from now on."""
     sys.excepthook = _end
     sys.unraisablehook = _tell_unraisable
     threading.excepthook = _tell_thread
@@ -73,7 +73,7 @@ def tell_in_log() -> None:
 
 
 def tell_of_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """The same of a loop: what it finds in callbacks, and in tasks that nobody waits for."""
+    """Send the errors of a loop to the log: those in callbacks, and those in tasks that no caller awaits."""
     loop.set_exception_handler(lambda _, context: _tell("asyncio", context["message"], context.get("exception")))
 
 
@@ -81,7 +81,7 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # its arguments do not fit
+        except (TypeError, ValueError):  # The arguments do not fit the format.
             message = str(record.msg)
         if record.levelno >= logging.WARNING:
             _tell(record.name, message, record.exc_info[1] if record.exc_info else None)
@@ -114,11 +114,11 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
     )
 
 
-# Numbers and the notice
+# Metrics and the notice
 
 
 class Display:
-    """The numbers whose definitions are marked MASTER, and the notice."""
+    """The metrics whose definitions are marked MASTER, and the notice for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -127,7 +127,7 @@ class Display:
         self._board = Board(own.far_spare)
 
     def begin(self) -> None:
-        """Have every gauge there from the start."""
+        """Set every gauge, so that all are exported from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
@@ -139,33 +139,33 @@ class Display:
             self._recorder.gauge(gauge).set(value)
 
     def add(self, effect: do.AddToCounter) -> None:
-        """Add to a counter. The exporter shows it at 0 before (`exporter.series.zeroes`)."""
+        """Add to a counter. Before the first addition, the exporter shows it as 0 (`exporter.series.zeroes`)."""
         self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
 
     def set(self, effect: do.SetGauge) -> None:
-        """Set a gauge; None shows that its value is not known."""
+        """Set a gauge. None means that the value is unknown."""
         value = math.nan if effect.value is None else effect.value
         self._recorder.gauge(effect.gauge, *effect.labels).set(value)
 
     def set_to_now(self, effect: do.SetGaugeToNow) -> None:
-        """Set a gauge to the wall clock's time."""
+        """Set a gauge to the current wall-clock time."""
         self._recorder.gauge(effect.gauge).set(time.time())
 
     def put_up(self, _effect: do.PutUpNotice) -> None:
-        """Leave a notice for the exporter."""
+        """Publish the notice for the exporter."""
         self._board.put_up(notice_of(self._state).to_json(self._board.room))
 
 
-# The status of the fleet, and where every child's threads are
+# The status of the fleet, and the stacks of its children
 
 
 def current_status(state: MasterState, memory: SlotMemory) -> Answer:
-    """Return the fleet as it is now, by what the master knows and what the slots show."""
+    """Return the current status of the fleet, from the master's state and the slots."""
     return status(state, _members(state, memory), Moment(boottime_seconds(), time.time()))
 
 
 def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
-    """Read from the slots what the master's processes show, itself among them."""
+    """Return the processes of this node as their slots show them, the master included."""
     own = Member(MASTER_SLOT, Role.MASTER, state.surroundings.pid, state.phase, 0.0)
     now_ns = boottime_ns()
     living = (child for child in state.children if child.pid and child.state is not ChildState.EXITED)
@@ -174,15 +174,15 @@ def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
 
 def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
     seen = member_in(child.slot, memory.slot(child.slot), now_ns)
-    is_there = seen.pid == child.pid  # else the process has yet to enter its slot
+    is_there = seen.pid == child.pid  # otherwise the process has not entered its slot yet
     return seen if is_there else Member(child.slot, child.role, child.pid, Phase.BOOTING, 0.0)
 
 
 class StackReport:
-    """Writes how the fleet is, and where every child's threads are, one report at a time.
+    """The writer of status reports with the stacks of all children, one report at a time.
 
-    That is done beside the loop: children get a moment to answer in, and the lines are spread, as a pipe takes 64 KB
-    at a time.
+    Reports are written in the background: children get a moment to write their stacks, and the lines are spread over
+    time, because a pipe takes 64 KB at a time.
     """
 
     def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
@@ -193,13 +193,13 @@ class StackReport:
         self._is_writing = False
 
     def begin(self, _effect: do.WriteReport) -> None:
-        """Write one, unless one is being written."""
+        """Write a report, unless one is being written."""
         if not self._is_writing:
             self._is_writing = True
             self._background.start(self._write())
 
     def blocked(self, effect: do.ReportBlocked) -> None:
-        """Write where a worker stands whose loop does not come round."""
+        """Log the stack of a worker whose event loop is blocked."""
         slot = self._memory.slot(effect.child.slot)
         place = slot.stepping
         task = None if place is None else slot.record(place).current()
@@ -260,5 +260,5 @@ class StackReport:
 
 
 def _is_dying(child: Child) -> bool:
-    """Whether it was asked for its stack because it is about to be killed: the event of its death shows that one."""
+    """Whether its stack was requested because it is about to be killed. Then the death event shows the stack."""
     return boottime_seconds() - child.dumped_at < _DYING_SECONDS

@@ -1,8 +1,8 @@
-"""The master's Redis: its connections and what it notices of the server there; and its calls: owners are registered
-before their worker exists, renewed while it lives, retired after it died.
+"""The master's Redis: its connections and the observations made on them, and its calls. Owners are registered before
+their worker exists, renewed while it lives, and retired after it died.
 
-A renewal writes into each worker's slot when it was *sent*: from then on counts how long it may hold tasks,
-however late the answer came. What the connection notices of the server is reported too.
+A renewal writes into each worker's slot when the call was *sent*. The time for which the worker may hold tasks is
+counted from then, however late the reply came.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from rota_supervisor.master.effects.task_watch import cancelled_in
 from rota_supervisor.notice import read_pace
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-# What a master runs.
+# The scripts that a master runs
 _SCRIPTS: Final = (
     "announce",
     "conditions",
@@ -55,16 +55,16 @@ _SCRIPTS: Final = (
     "retire",
 )
 _IDLE_LOOK_SECONDS: Final = 0.1
-_MOST_PATIENCE_SECONDS: Final = 5.0  # with an answer
-# The quickest of the last six is reported: on a busy machine some take long although the server is quick.
+_MOST_PATIENCE_SECONDS: Final = 5.0  # the longest wait for a reply
+# The quickest of the last six round trips is reported: on a busy machine some take long although the server is quick.
 _ROUND_TRIPS: Final = 6
 
 
 class RedisWatch:
-    """The connection, and what is noticed there. `parked` is another, for calls that wait.
+    """The connection, and the state of the server as seen there. `parked` is another connection, for blocking calls.
 
-    `silent_since`: since when (CLOCK_BOOTTIME seconds) the server owes an answer that no later one has made up for;
-    `inf` when it owes none. `works`: set while it answers.
+    `silent_since`: the CLOCK_BOOTTIME seconds since when a reply is outstanding, with no later reply after it, or `inf`
+    if none is. `works`: set while the server replies.
     """
 
     def __init__(self, state: MasterState, happened: Callable[[seen.Event], None]) -> None:
@@ -75,7 +75,8 @@ class RedisWatch:
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()
         self.store = Store(state.config.namespace)
-        for name in _SCRIPTS:  # later there may be no descriptor left, or another version's text in the file
+        # Load the scripts now: later there may be no descriptor left, or the files may be of another version.
+        for name in _SCRIPTS:
             load_script(name)
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
         address = address_of(resolution.server_settings(state.config))
@@ -85,7 +86,7 @@ class RedisWatch:
         self._doubted = asyncio.Event()
 
     def _patience(self) -> float:
-        # One lost answer must not cost a lease, which a reload may have made shorter.
+        # One lost reply must not cost a lease, which a reload may have made shorter.
         return min(_MOST_PATIENCE_SECONDS, self._state.config.lease.seconds / 4)
 
     def _asked(self) -> None:
@@ -102,7 +103,7 @@ class RedisWatch:
 
     def _failed(self, error: ServerError) -> None:
         is_away = not isinstance(error, Refused)
-        if not is_away:  # it answers, though not as we like
+        if not is_away:  # The server replied, although with an error.
             self.silent_since = math.inf
         else:
             self.works.clear()
@@ -113,11 +114,13 @@ class RedisWatch:
         if self._state.redis_up and not isinstance(error, Refused):
             self._doubted.set()
 
-    # In these a ServerError needs no more: the watch above has reported it.
+    # The methods below ignore a ServerError, because the watch above has reported it.
 
     async def ask_when_in_doubt(self) -> None:
-        """Ask the server at once when the connection that waits has lost it, for ever: the next renewal may be seconds
-        away, and until then it would count as there."""
+        """Call the server at once, forever, whenever the parked connection has lost it.
+
+        The next renewal may be seconds away, and until then the server would count as available.
+        """
         while True:
             await self._doubted.wait()
             self._doubted.clear()
@@ -125,11 +128,11 @@ class RedisWatch:
                 await self.connection.execute("TIME")
 
     async def watch_eviction(self) -> None:
-        """Ask the server for its policy once a lease, for ever, and report when it is another."""
+        """Read the server's eviction policy once per lease, forever, and report changes."""
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
-            if not self._state.redis_up:  # a server that takes no writes would answer this, and count as back
+            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and count as back.
                 continue
             try:
                 info = await self.connection.execute("INFO", "memory")
@@ -141,7 +144,7 @@ class RedisWatch:
                 self._happened(seen.EvictionPolicySeen(policy))
 
     async def leave_when_idle(self, leave: Callable[[], None]) -> None:
-        """For `--burst`: call `leave` as soon as nothing is ready, running or overdue in the queues that are taken."""
+        """For `--burst`: call `leave` once nothing is ready, running or overdue in this node's queues."""
         while not self._state.stop.is_asked:
             if await self._is_idle():
                 leave()
@@ -155,7 +158,7 @@ class RedisWatch:
             portion = await self.connection.run(self.store.overview(()))
             while portion.more and not self._has_work(portion):
                 portion = await self.connection.run(self.store.overview((), portion.cursor))
-        except ServerError:  # nothing is known, so nobody leaves
+        except ServerError:  # Without a reply the queues may not be empty, so the fleet stays.
             return False
         return not self._has_work(portion)
 
@@ -167,7 +170,7 @@ class RedisWatch:
 
 
 MILLISECONDS: Final = 1000
-RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
+RECALL_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
 
 _T = TypeVar("_T")
 _DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
@@ -180,7 +183,7 @@ _REASONS: Final = {
 
 @dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
-    """Carries out in the background what concerns the owners of this master, whose name in Redis is `node`."""
+    """The Redis calls for the owners of this master, whose name in Redis is `node`. They run in the background."""
 
     _connection: AioConnection
     _store: Store
@@ -193,7 +196,7 @@ class RedisCalls:
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
+        """The functions that perform each effect."""
         start, keep = self._background.start, self._background.keep
         return {
             do.Register: lambda effect: keep(lambda: self._register(effect)),
@@ -212,19 +215,19 @@ class RedisCalls:
         self._happened(seen.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
     async def _retire(self, effect: do.Retire) -> None:
-        """Until it is answered, the slot of the dead worker stays taken."""
+        """Retire an owner. The slot of the dead worker stays taken until Redis has replied."""
         command = self._store.retire_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
         retired, _ = await self._through_outages("retire", command)
         self._happened(seen.OwnerRetired(effect, retired))
 
     async def _through_outages(self, name: str, command: Command[_T]) -> tuple[_T, int]:
-        """Repeat a call until it is answered; the answer, and when it was sent (ns)."""
+        """Repeat a call until there is a reply. Returns the reply, and when the successful call was sent (ns)."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             sent_ns = boottime_ns()
             try:
                 return await self._connection.run(command), sent_ns
-            except ServerError as error:  # an outage is reported by the connection's watch
+            except ServerError as error:  # An outage is reported by the connection's watch.
                 if isinstance(error, Refused) and self._rarely.is_due(name):
                     log.logger().error(log_events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
@@ -232,7 +235,10 @@ class RedisCalls:
     # Leases
 
     async def _renew(self, effect: do.RenewLeases) -> None:
-        """Each for the time that its worker knows, a hundred a call. What was renewed before a failure stays so."""
+        """Renew each lease for the duration that its worker knows, a hundred leases a call.
+
+        Leases that were renewed before a failure stay renewed.
+        """
         lost: list[str] = []
         failed = True
         try:
@@ -240,9 +246,9 @@ class RedisCalls:
                 lost += await self._renew_batch(lease_seconds, batch)
             await self._announce(effect)
             failed = False
-        except ServerError:  # reported by the connection's watch
+        except ServerError:  # The connection's watch has reported it.
             pass
-        finally:  # whatever failed: leases that nobody renews any more end every worker
+        finally:  # Report any failure, so that the next renewal follows: without renewals every worker would end.
             self._happened(seen.LeasesRenewed(tuple(lost), failed))
 
     async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
@@ -258,14 +264,13 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report those of these entries that run. For most, an order has been there before."""
+        """Report the cancelled tasks that run. For most of them, an order was handled before."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, what it serves, its schedules, and what holds for the whole fleet; and look
-        at what is closed."""
+        """Publish this master, its queues, its schedules and the fleet's settings, and read which queues are closed."""
         pace = read_pace(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
         report = effect.report if pace is None else pace.added_to(effect.report)
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
@@ -283,22 +288,22 @@ class RedisCalls:
         return await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
-        """Redis time in microseconds: hours are reckoned by it, so that no node's clock opens or closes anything."""
+        """Return the Redis time in microseconds. Opening hours use it, so no node's clock opens or closes a queue."""
         seconds, microseconds = await self._connection.execute("TIME")
         return int(seconds) * 1_000_000 + int(microseconds)
 
     # Claims
 
     async def _recall(self, effect: do.Recall) -> None:
-        """Call until there is an answer, or the task has ended that held the others up."""
+        """Return prefetched tasks to their lanes, retrying until there is a reply or the long-running task ended."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.recalled = effect.task.number  # before it is sent
+        slot.recalled = effect.task.number  # This must be written before the call is sent.
         call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
                 recalled = await self._connection.run(call)
-            except ServerError:  # reported by the connection's watch
+            except ServerError:  # The connection's watch has reported it.
                 await asyncio.sleep(RECALL_AGAIN_SECONDS)
                 continue
             if recalled:
@@ -308,7 +313,7 @@ class RedisCalls:
 
 
 def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
-    """The owners of each call, with their lease: after a reload workers of the generation before have the old one."""
+    """Yield the owners of each call with their lease. After a reload, older workers still have the old lease."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
@@ -317,12 +322,12 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 # Schedules
 #
-# One that is not declared any more is removed at once when no other node is there, as after a reload of a fleet of one
-# node. Else a sweep finds out, two leases later, whether somebody declares it still.
+# A schedule that is no longer declared is removed at once if no other node is alive, as after a reload of a fleet with
+# one node. Otherwise a sweep checks, two leases later, whether another node still declares it.
 
 
 class ScheduleDeclarer:
-    """Over the connection of the master."""
+    """The declarations of schedules over the master's connection."""
 
     def __init__(self, connection: AioConnection, store: ScheduleStore) -> None:
         self._connection = connection
@@ -332,8 +337,11 @@ class ScheduleDeclarer:
         self._stands: dict[str, Declared] = {}
 
     async def declare(self, schedules: Sequence[Declared], ttl_ms: int) -> None:
-        """Declare all of these for so long. What the server refuses holds up no lease. Raises
-        ServerError for the rest."""
+        """Declare all of these schedules for `ttl_ms`.
+
+        If the server refuses the call, that is logged and does not delay the renewal of leases. Raises ServerError for
+        other failures.
+        """
         try:
             words = await self._declare(schedules, ttl_ms)
         except Refused as error:
@@ -345,7 +353,10 @@ class ScheduleDeclarer:
         self._known = words
 
     async def withdraw(self, schedules: Collection[Declared], *, is_alone: bool) -> None:
-        """Remove what this node declared before, and does not now, if it is alone. Raises ServerError."""
+        """Forget the schedules that are no longer declared; remove them if no other node is alive.
+
+        Raises ServerError.
+        """
         kept = {each.name for each in schedules}
         for gone in [each for name, each in self._stands.items() if name not in kept]:
             if is_alone:
@@ -353,15 +364,18 @@ class ScheduleDeclarer:
             del self._stands[gone.name]
 
     async def _remove(self, gone: Declared) -> None:
-        """Its declaration ends now; so it stays if a node that is just coming declares it in between. When an answer
-        was lost it is declared anew for this instant, and removed."""
+        """Remove a schedule that this node declared.
+
+        The declaration ends now, so the schedule stays if a new node declares it in between. After a lost reply, the
+        retry declares the schedule again for this instant and removes it.
+        """
         try:
             [word] = await self._connection.run(self._store.declare(0, [gone]))
             if word not in _DECLARED:
                 return
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveWord.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
-        except Refused as error:  # a sweep will see to it
+        except Refused as error:  # A sweep will remove it later.
             self._tell_refusal("forget", error)
 
     def _tell_refusal(self, call: str, error: Refused) -> None:

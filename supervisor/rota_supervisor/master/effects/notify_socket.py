@@ -1,5 +1,5 @@
-"""Messages to a service manager: datagrams to $NOTIFY_SOCKET. Sending them neither blocks nor fails: what finds no room
-is sent later."""
+"""Messages to a service manager, as datagrams to $NOTIFY_SOCKET. Sending neither blocks nor fails: a message for which
+the socket has no room is sent later."""
 
 import contextlib
 import socket
@@ -16,22 +16,25 @@ if TYPE_CHECKING:
 
 _RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
-_MOST_WAITING: Final = 64  # messages for a manager that does not read: a later READY makes up for those before it
+_MOST_WAITING: Final = 64  # unsent messages for a manager that does not read; a later READY replaces earlier ones
 
 
 class NotifySocket:
-    """A manager's socket. `is_there`: whether there is one. `watchdog_seconds`: the longest silence the manager bears,
-    0 for any."""
+    """The socket of a service manager.
+
+    `is_there`: whether there is a manager. `watchdog_seconds`: the longest silence that it allows, or 0 for no limit.
+    """
 
     def __init__(self, address: str, watchdog_seconds: float = 0.0) -> None:
         self.is_there = address.startswith(("/", "@"))
         self.watchdog_seconds = watchdog_seconds if self.is_there else 0.0
-        self._address = f"\0{address[1:]}" if address.startswith("@") else address  # abstract, as Linux has it
+        # A leading @ means an abstract socket of Linux.
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":
-        """What the environment says, taken out of it: nobody whom we start is to speak for us."""
+        """Return the socket that the environment names. Its variables are removed, so no child speaks for us."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         meant = environment.pop("WATCHDOG_PID", "") in ("", str(pid))
@@ -39,7 +42,7 @@ class NotifySocket:
         return cls(address, seconds)
 
     def notify(self, effect: "NotifyManager") -> None:
-        """Send it. Beside messages that the manager has not taken yet, those that can wait are left out."""
+        """Send a message. A message that can wait is dropped while earlier messages are unsent."""
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:
@@ -47,11 +50,11 @@ class NotifySocket:
 
     @property
     def has_room(self) -> bool:
-        """Whether everything before has been sent."""
+        """Whether all earlier messages have been sent."""
         return not self._waiting
 
     def send(self, message: str) -> None:
-        """Send it, after what waits already. RELOADING goes with the time at which it is sent."""
+        """Send a message after those that are still unsent. RELOADING includes the time at which it is sent."""
         if self.is_there:
             if message == _RELOADING:
                 message += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
@@ -59,12 +62,12 @@ class NotifySocket:
             self.flush()
 
     def send_status(self, text: str) -> None:
-        """Send a line for people."""
+        """Send a status line for people."""
         self.send(f"STATUS={printable(' '.join(text.split()))}")
 
     @contextlib.contextmanager
     def reported_failure(self) -> Iterator[None]:
-        """Tell the manager of a Failure that ends the block. It goes on."""
+        """Report a Failure that ends the block to the manager, and raise it again."""
         try:
             yield
         except Failure as failure:
@@ -72,10 +75,10 @@ class NotifySocket:
             raise
 
     def flush(self) -> None:
-        """Send what can be sent now. What cannot be sent ever, as the manager has left, is forgotten."""
+        """Send the messages that can be sent now. Messages to a manager that is gone are dropped."""
         try:
             sending = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        except OSError:  # no descriptor is left: later
+        except OSError:  # No descriptor is left now, so try again later.
             return
         with sending:
             while self._waiting:

@@ -1,5 +1,5 @@
-"""Children started, signalled and killed, the master's end of their channels, and their stack files. Nothing is decided
-here."""
+"""Starting, signalling and killing children, the master's end of their channels, and their stack files. This module
+decides nothing."""
 
 import asyncio
 import contextlib
@@ -28,8 +28,11 @@ _SHOWN_BYTES: Final = 80
 
 
 class ZygoteLine:
-    """One zygote's channel: packets out without ever blocking, packets in when there are any. `asked`: by slot the life
-    for which the zygote was asked last. `wake` is called when there is something to `read`."""
+    """The channel of one zygote. Packets are sent without ever blocking, and read when there are any.
+
+    `asked`: by slot, the nonce for which the zygote was last requested to fork. `wake` is called when there is
+    something to `read`.
+    """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
         self.child = child
@@ -42,30 +45,31 @@ class ZygoteLine:
         asyncio.get_running_loop().add_reader(channel, wake)
 
     def lend(self, slots_fd: int) -> None:
-        """Give it the memory of the slots for its workers. It leaves when there is no descriptor left for that."""
+        """Send the memory of the slots for its workers. If no descriptor is left for that, the zygote exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
-        """Ask for a worker with that stack file, telling the settings of its pool first when they are new."""
+        """Request a worker with that stack file. New settings of its pool are sent first."""
         self.asked[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
             self._send(messages.PoolSettings(request.pool, pool_settings))
-        # A copy, as it may have to wait here until after the child was given up, and its file with it.
+        # Send a copy, as the packet may be queued until after the child was abandoned and its file closed.
         self._send(request, None if stack_fd is None else _copy(stack_fd))
 
     def bye(self) -> None:
-        """Let it leave in peace."""
+        """Request the zygote to exit in order."""
         self._send(messages.Bye())
 
     def read(self) -> Iterator[messages.Message | None]:
-        """What has come, without waiting; None as the last, once, when the other end is closed."""
+        """Yield the messages that have arrived, without waiting, and None once after the other end was closed."""
         while self.is_open:
             try:
                 packet = self._channel.recv(messages.MAX_PACKET)
             except BlockingIOError:
                 return
-            except ConnectionResetError:  # said once, when it left without reading all: what it had sent is still there
+            except ConnectionResetError:
+                # The zygote exited without reading everything. The error comes once; what it sent can still be read.
                 continue
             if not packet:
                 self.close()
@@ -74,7 +78,7 @@ class ZygoteLine:
             yield _message_of(packet)
 
     def close(self) -> None:
-        """Close our end; without a Bye the zygote takes us for dead."""
+        """Close our end. Without a Bye before, the zygote assumes that the master died."""
         if not self.is_open:
             return
         self.is_open = False
@@ -94,7 +98,7 @@ class ZygoteLine:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead: `read` sees the end
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead: `read` notices it.
             while self._outbox:
                 try:
                     messages.send_along(self._channel, *self._outbox[0])
@@ -111,7 +115,7 @@ class ZygoteLine:
 
 
 def _message_of(packet: bytes) -> messages.Message:
-    """What a packet says. The user's code runs at the other end: what it writes there must not end the master."""
+    """Decode a packet. User code runs at the other end, and nothing that it writes there may end the master."""
     try:
         return messages.decode_of_zygote(packet)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -127,13 +131,16 @@ def _login_fds() -> tuple[int, ...]:
 def _copy(fd: int) -> int | None:
     try:
         return os.dup(fd)
-    except OSError:  # no descriptor is left
+    except OSError:  # No descriptor is left.
         return None
 
 
 class Processes:
-    """Everything that reaches a child. `happened` takes what comes of it; `wake` is called when a zygote has said
-    something, and `listen_fd` returns the descriptor where the exporter is to listen."""
+    """The operations on children.
+
+    `happened` takes the resulting events. `wake` is called when a zygote has sent something. `listen_fd` returns the
+    descriptor on which the exporter is to listen.
+    """
 
     def __init__(
         self,
@@ -157,7 +164,7 @@ class Processes:
         self._zygotes: list[ZygoteLine] = []
         self.stacks = Stacks(memory)
 
-    # Starting
+    # Starts
 
     def spawn(self, effect: do.Spawn) -> None:
         """Start a zygote, a poller or the exporter."""
@@ -184,7 +191,7 @@ class Processes:
             self._channels[child.slot] = started.channel
 
     def fork(self, effect: do.ForkWorker) -> None:
-        """Give a worker its slot, and ask its zygote for it."""
+        """Prepare a slot for a worker, and request the worker from its zygote."""
         child = effect.child
         slot = self._memory.slot(child.slot)
         slot.begin(child.nonce, effect.places)
@@ -201,11 +208,14 @@ class Processes:
             self._happened(StackFileMade(child.slot, child.nonce))
         return fd
 
-    # Telling
+    # Signals
 
     def tell(self, effect: do.Tell) -> None:
-        """Send the signal; a zygote, whose signals are blocked, is sent a Bye. A child whose process nobody has
-        reported yet gets nothing: its report will find it KILLED."""
+        """Send a child a signal. KILL is sent to all of its process group as well.
+
+        A zygote blocks its signals, so it is sent a Bye instead of TERM. If the pid of a child is not known yet, no
+        signal is sent: its report will find it in the state KILLED, and then it is killed.
+        """
         child, order = effect.child, effect.order
         line = self._line_to(child) if order is do.Order.LEAVE else None
         if line is not None:
@@ -219,37 +229,44 @@ class Processes:
                 kill_group(child.pid)
 
     def set_quiet(self, effect: do.SetQuiet) -> None:
-        """Write it into the slots, and have the workers look there. One that is not in its slot yet looks when it
-        begins."""
+        """Write the quiet flag into the slots, and wake the workers so that they read it.
+
+        A worker that has not entered its slot yet reads the flag when it begins.
+        """
         for child in effect.children:
             slot = self._memory.slot(child.slot)
             if slot.nonce != child.nonce:
                 continue
             slot.quiet_asked = effect.quiet
-            pid = slot.pid  # there before the report of its birth, and no more once its number is free
-            if pid and child.pid in (0, pid):  # nobody else, whatever a process wrote there
+            # The slot holds the pid before the birth is reported, and no longer once the pid is free for reuse. Signal
+            # it only if it is the known child, whatever a process may have written into the slot.
+            pid = slot.pid
+            if pid and child.pid in (0, pid):
                 with contextlib.suppress(*UNREACHABLE):
                     os.kill(pid, WAKE_SIGNAL)
 
     def tell_cancelled(self, effect: do.TellCancelled) -> None:
-        """Write down which task it is, then send the signal."""
+        """Write the number of the cancelled task into the slot, then send the signal."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
             slot.record(effect.place).cancelled = effect.number
             self.tell(do.Tell(effect.child, do.Order.INTERRUPT))
 
-    # Hearing
+    # Messages
 
     def hear(self) -> Iterator[Event]:
-        """What zygotes and their intermediates have said so far."""
+        """Yield the events that zygotes and their intermediates have sent so far."""
         for line in list(self._zygotes):
             for message in line.read():
                 yield from self._heard(line, message)
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
     def _heard(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
-        """Yield the events of a message. A worker reported as failed, or whose zygote died, may still be in its slot,
-        as its intermediate died before it could report: then a Spawned for it is yielded first."""
+        """Yield the events of a message, with a Spawned first for a worker that was never reported.
+
+        Such a worker may be in its slot although it was reported as failed or its zygote died, because its intermediate
+        died before it could report the worker.
+        """
         match message:
             case None:
                 for slot, nonce in line.asked.items():
@@ -269,14 +286,14 @@ class Processes:
     def _line_to(self, zygote: ChildRef) -> ZygoteLine | None:
         return next((line for line in self._zygotes if line.child.nonce == zygote.nonce), None)
 
-    # Letting go
+    # Cleanup
 
     def free_slot(self, effect: do.FreeSlot) -> None:
-        """Whoever comes late finds another life's number in it."""
+        """Reset the slot. If a child's process still appears, it finds another nonce there and exits."""
         self._memory.slot(effect.slot).begin(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:
-        """A zygote's channel stays until its intermediates are gone too."""
+        """Close a child's channel and stack file. A zygote's channel stays open until its intermediates are gone."""
         if effect.child.role is not Role.ZYGOTE:
             self._close_channel(effect.child.slot)
         self.stacks.close(effect.child)
@@ -287,7 +304,7 @@ class Processes:
             channel.close()
 
     def close(self) -> None:
-        """Close all channels, which zygotes take for our death, and the stack files."""
+        """Close all channels, which zygotes take for the death of the master, and the stack files."""
         for line in self._zygotes:
             line.close()
         for channel in self._channels.values():
@@ -296,13 +313,16 @@ class Processes:
 
 
 def kill_group(pid: int) -> None:
-    """SIGKILL for what is left of a child's process group."""
+    """Send SIGKILL to the rest of a child's process group.
+
+    The caller must know that the group id still belongs to the child, which is so until the child is reaped.
+    """
     with contextlib.suppress(*UNREACHABLE):
         os.killpg(pid, signal.SIGKILL)
 
 
 def bell_fd(rung: Callable[[], None]) -> int:
-    """An eventfd that children write to when their slot is worth a look."""
+    """Return an eventfd that children write to when the master should read their slots."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def answer() -> None:
@@ -314,31 +334,31 @@ def bell_fd(rung: Callable[[], None]) -> int:
     return fd
 
 
-# Stack files: one memfd for each living child, which its process writes and only the master reads. The open file
-# description is shared with the child. So its offset says how much was written since the master last went back to the
-# beginning, and no child can be led to write beyond the end: the size is sealed. A child keeps its file while it lives:
-# 4 kB of memory once it has written there, and one descriptor of the master.
+# Stack files: one memfd for each living child, which its process writes and only the master reads. The child shares the
+# open file description, so the file's offset shows how much was written since the master last rewound it. The size is
+# sealed, so a child cannot write beyond the end. A child keeps its file while it lives. That costs 4 kB of memory once
+# the child has written there, and one descriptor of the master.
 
 
-FILE_BYTES: Final = 64 << 10  # sparse. A hundred frames take 8 kB, and the main thread's come last
-SPARE_DESCRIPTORS: Final = 64  # left for channels, connections and what else a master opens
+FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread's come last
+SPARE_DESCRIPTORS: Final = 64  # kept free for channels, connections and other files that a master opens
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def name_of(child: ChildRef) -> str:
-    """The name of a child's file, of this life alone: a trace of it in whatever it leaves behind."""
+    """Return the name of a child's file. It is unique to this incarnation, and identifies the processes it leaves."""
     return f"{STACK_FILE}-{child.slot}-{child.nonce}"
 
 
 class Stacks:
-    """The files by child. `memory`: where a child shows that it can be asked."""
+    """The stack files by child. `memory`: the slots, which show whether a child can receive the signal."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
         self._files: dict[int, int] = {}
 
     def make(self, child: ChildRef) -> int | None:
-        """A file for a child about to be started; None when descriptors run out, and it lives without."""
+        """Create the file of a child that is about to start. Returns None if descriptors are scarce."""
         try:
             fd = os.memfd_create(name_of(child), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError:
@@ -352,9 +372,9 @@ class Stacks:
         return fd
 
     def ask(self, child: ChildRef) -> bool:
-        """Have a child write its stacks, which takes about a millisecond; False when it cannot be asked."""
+        """Have a child write its stacks, which takes about a millisecond. Returns False if it cannot."""
         fd, slot = self._files.get(child.nonce), self._memory.slot(child.slot)
-        # Before it has come into its slot the signal would end it.
+        # Before the child has entered its slot, it has no handler, and the signal would end it.
         can_hear = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
         if fd is None or not can_hear:
             return False
@@ -364,7 +384,7 @@ class Stacks:
         return True
 
     def ask_for_tasks(self, child: ChildRef) -> None:
-        """Have a worker of several tasks write to its log where each of them is, once its loop comes round."""
+        """Have a worker of several tasks log the stack of each task, once its event loop runs."""
         slot = self._memory.slot(child.slot)
         if slot.places > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
             slot.stacks_asked += 1
@@ -372,23 +392,23 @@ class Stacks:
                 os.kill(child.pid, WAKE_SIGNAL)
 
     def text(self, child: ChildRef) -> str:
-        """What it has written since it was last asked or read; "" for nothing."""
+        """Return what a child has written since the file was last requested or read."""
         fd = self._files.get(child.nonce)
         if fd is None:
             return ""
-        # The task may have moved the offset to wherever it liked.
+        # The task may have moved the offset to any position.
         written = os.pread(fd, min(os.lseek(fd, 0, os.SEEK_CUR), FILE_BYTES), 0)
         os.lseek(fd, 0, os.SEEK_SET)
         return written.decode(errors="replace")
 
     def close(self, child: ChildRef) -> None:
-        """Let the file of a child go that is no more."""
+        """Close the file of a child that no longer exists."""
         fd = self._files.pop(child.nonce, None)
         if fd is not None:
             os.close(fd)
 
     def close_all(self) -> None:
-        """Let every file go."""
+        """Close all files."""
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()

@@ -1,9 +1,9 @@
-"""Watches over running tasks, beside the loop: claims that a long task holds up, progress carried from the slots to
-Redis, and orders to cancel.
+"""The watch over running tasks in the background: claims that a long task holds up, progress that is copied from the
+slots to Redis, and orders to cancel.
 
-`cancel` leaves an order on a list of the node, and a connection of the master waits there. An order stays on the list
-until it was taken in, so that none is lost with a connection. One that is lost all the same is found at the next
-renewal.
+`cancel` puts an order on a list of the node, on which a connection of the master blocks. The order stays on the list
+until it is handled, so a lost connection loses no order. If an order is lost in another way, the next renewal reports
+the cancelled task.
 """
 
 import asyncio
@@ -29,27 +29,27 @@ from rota_supervisor.master.effects.background import Background
 
 RECALL_AFTER_NS: Final = 25_000_000
 LOOK_SECONDS: Final = 0.01
-_QUIET_LOOKS: Final = 100  # a second in which nothing waits behind a task ends the watch
-_LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
+_QUIET_LOOKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
+_LAST_LOOKS: Final = 5  # and a few more checks, as a worker may have claimed just before it could see the end
 _START_LOOK_SECONDS: Final = 0.01
-_START_LOOKS: Final = 25  # what is not started by then went back to its lane, and ended there
+_START_LOOKS: Final = 25  # a task that is not started by then went back to its lane, and was cancelled there
 CARRY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClaimWatch:
-    """The watch over claims: when one task of a claim takes long, those behind it are given back.
+    """The watch over claims: if one task of a claim takes long, the tasks behind it are returned to their lanes.
 
-    1. A worker that claims several tasks, or one ahead, asks for the watch and rings; while any does, the slots are
-       looked at every 10 ms.
-    2. A claim that is older than 25 ms with entries unstarted or outcomes not yet sent is recalled: the outcomes are
-       taken from the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its
-       lane. The worker sends the same outcomes at its next turn, which finds them settled.
-    3. The worker starts nothing of a claim without asking once 5 ms are over, and marks what it starts before it looks
-       at the clock (`rota.worker.claims`). So an entry that started is seen here, 20 ms later, as started; and what is
-       recalled has another text from then on, by which the worker's own late call finds nothing.
+    1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
+       does, the slots are checked every 10 ms.
+    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, it is
+       recalled. The outcomes are taken from the slot, as from that of a dead worker, and everything behind the running
+       entry goes back to its lane. The worker sends the same outcomes in its next call, which finds them settled.
+    3. Once 5 ms have passed, the worker starts nothing of a claim without a call to Redis. It marks an entry as started
+       before it reads the clock (`rota.worker.claims`). So this watch, 20 ms later, sees every started entry as
+       started. The text of a recalled entry is changed, so a late call of the worker does not find it.
 
-    It runs beside the loop, and only while there is something to watch.
+    The watch runs only while there is something to watch.
     """
 
     _state: MasterState
@@ -60,7 +60,7 @@ class ClaimWatch:
     _quiet_looks: int = 0
 
     def rung(self) -> None:
-        """Somebody rang: begin the watch if a worker asks for it."""
+        """Begin the watch if a worker requests it. Called when a child has written to the eventfd."""
         granted = [slot.grant_watch() for _, slot in self._workers()]
         if not any(granted):
             return
@@ -76,7 +76,7 @@ class ClaimWatch:
                 self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
                 if self._quiet_looks == _QUIET_LOOKS:
                     self._end_watches()
-        finally:  # whatever ended it: workers ask again
+        finally:  # Whatever ended the watch, workers request it again.
             self._watching = False
             self._end_watches()
 
@@ -85,7 +85,7 @@ class ClaimWatch:
             slot.end_watch()
 
     def _look(self) -> bool:
-        """Report claims that are held up. Returns whether there are any, or may be in a moment."""
+        """Report claims that are held up. Returns whether there are any, or may be soon."""
         recalled = self._state.recalled
         held_up = [
             (child, slot)
@@ -110,15 +110,17 @@ class ClaimWatch:
 def cancelled_in(
     worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
 ) -> list[CancelOrdered]:
-    """The orders for those of the tasks that this worker runs that are meant."""
+    """Return the orders for the running tasks of a worker for which `is_meant` returns true."""
     meant = [task for task in slot.running() if is_meant(task)] if slot.nonce == worker.nonce else []
     return [CancelOrdered(worker.slot, worker.nonce, task.place, task.number, task.id, kill_after) for task in meant]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Orders:
-    """Waits for orders, and reports those whose task runs. `works` is set while the main connection works: before that
-    there is nobody to listen to. `key`: the list of this node."""
+    """The receiver of orders to cancel, which reports those whose task runs here.
+
+    `key`: the list of this node. `works` is set while the main connection works; without it no order can arrive.
+    """
 
     _connection: AioConnection
     _key: str
@@ -129,18 +131,18 @@ class Orders:
     _happened: Callable[[Event], None]
 
     async def listen(self) -> None:
-        """Take in orders, for ever."""
+        """Handle orders, forever."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             await self._works.wait()
             try:
                 await self._take_one()
                 backoff.reset()
-            except ServerError:  # of an outage the main connection tells
+            except ServerError:  # An outage is reported by the main connection.
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _take_one(self) -> None:
-        """Wait for the first order, which stays where it is, and take it off the list once it was taken in."""
+        """Wait for the first order, handle it, and only then remove it from the list."""
         raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", PARK_SECONDS)
         if raw is not None:
             self._take_in(raw)
@@ -149,20 +151,20 @@ class Orders:
     def _take_in(self, raw: bytes) -> None:
         try:
             order = parse_cancel_order(raw)
-        except ValueError:  # somebody else wrote it
+        except ValueError:  # It was not written by Rota.
             return
         if not self._report(order):
             self._background.start(self._await_start(order))
 
     async def _await_start(self, order: CancelOrder) -> None:
-        """The claim may be on its way to the worker."""
+        """Look for the task for a while, because its claim may still be on the way to the worker."""
         for _ in range(_START_LOOKS):
             await asyncio.sleep(_START_LOOK_SECONDS)
             if self._report(order):
                 return
 
     def _report(self, order: CancelOrder) -> bool:
-        """Whether the task was found to run."""
+        """Report the order. Returns whether its task was found running."""
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
@@ -178,7 +180,7 @@ class Orders:
 
 
 class Told(NamedTuple):
-    """What the task of that entry, held by that owner, says."""
+    """The progress of one task, which `owner` runs as `entry`."""
 
     owner: str
     entry: bytes
@@ -187,8 +189,11 @@ class Told(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCarrier:
-    """Beside the loop, about once a second: of the slots whose task says something new, all in one call. A fleet in
-    which no task reports progress costs a look at one word of each task. `_known`: what Redis knows already."""
+    """The copying of progress from the slots to Redis, about once a second, with all changes in one call.
+
+    If no task of the fleet reports progress, a round reads one word of memory for each task. `_known`: the progress
+    that Redis has already.
+    """
 
     _state: MasterState
     _memory: SlotMemory
@@ -196,13 +201,13 @@ class ProgressCarrier:
     _known: set[Told] = field(default_factory=set)
 
     async def carry(self) -> None:
-        """For ever."""
+        """Copy progress, forever."""
         while True:
             await asyncio.sleep(CARRY_SECONDS)
             await self.step()
 
     async def step(self) -> None:
-        """Tell what is new. What could not be told is told later, if the task says nothing else meanwhile."""
+        """Send new progress to Redis. After a failure it is sent in a later round, unless it has changed by then."""
         told = set(self._look())
         self._known &= told
         news = list(told - self._known)
@@ -210,7 +215,7 @@ class ProgressCarrier:
             batch = news[start : start + PROGRESS_BATCH]
             try:
                 await self._tell(batch)
-            except ServerError:  # reported by the connection's watch
+            except ServerError:  # The connection's watch has reported it.
                 return
             self._known.update(batch)
 

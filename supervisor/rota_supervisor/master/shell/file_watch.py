@@ -1,7 +1,7 @@
-"""Watch the configuration's file by what stands in it, and the code in development: who asks for a reload unasked.
+"""Automatic reloads: watch the contents of the configuration file and, in development, the code.
 
-Neither may hold the loop up, and a file may lie on a mount that hangs. So each is read and waited for in a thread of
-its own, which nobody waits for when the master leaves.
+Neither may block the loop, and a file may be on a mount that hangs. So files are read in threads of their own, which
+the master does not wait for when it exits.
 """
 
 import asyncio
@@ -15,34 +15,34 @@ from rota_supervisor.master.effects.background import beside
 
 LOOK_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first
-BURST_MS: Final = 200  # a burst of saves ends with so long a silence
+BURST_MS: Final = 200  # the length of a silence that ends a burst of saves
 LONGEST_BURST_MS: Final = 2000
 
 
 class ConfigWatch:
-    """Asks for a reload when another content stands in the file, once a content.
+    """The watch over the configuration file, which requests one reload for each new content.
 
-    What counts is the content that was loaded last: a file replaced, a link that leads elsewhere and a mounted
-    ConfigMap are all read anew. A file that is gone is no content.
+    The content is compared with the content that was loaded last. So a replaced file, a link with a new target and a
+    mounted ConfigMap are all noticed. A file that is missing is ignored.
     """
 
     def __init__(self, file: Path, loaded: Callable[[], bytes | None], reload: Callable[[], object]) -> None:
-        """`loaded`: the content that was loaded last."""
+        """`loaded` returns the content that was loaded last."""
         self._file = file
         self._loaded = loaded
         self._reload = reload
         self._asked: bytes | None = None
 
     async def watch(self, is_wanted: Callable[[], bool]) -> None:
-        """Look about once a second while that is wanted, for ever."""
+        """Check the file about once a second, forever, while `is_wanted` returns true."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if is_wanted():
-                with contextlib.suppress(OSError):  # there may be no further thread now
+                with contextlib.suppress(OSError):  # There may be no further thread now.
                     await self.look()
 
     async def look(self) -> None:
-        """Look once."""
+        """Check the file once."""
         content = await beside(self._read)
         if not self._is_new(content):
             return
@@ -62,7 +62,7 @@ class ConfigWatch:
 
 
 async def watch_code(folders: Iterable[str], restart: Callable[[], object]) -> None:
-    """For development: call `restart` after each burst of changes of Python code below the folders, for ever."""
+    """For development: call `restart`, forever, after each burst of changes to Python code below the folders."""
     stop = threading.Event()
     bursts = _bursts(folders, stop)
     try:
@@ -73,7 +73,7 @@ async def watch_code(folders: Iterable[str], restart: Callable[[], object]) -> N
 
 
 def _bursts(folders: Iterable[str], stop: threading.Event) -> Iterator[object]:
-    from watchfiles import PythonFilter, watch  # noqa: PLC0415 - an extra, and memory that only this is worth
+    from watchfiles import PythonFilter, watch  # noqa: PLC0415 - an extra, and memory that only this feature needs
 
     yield from watch(
         *dict.fromkeys(folders), watch_filter=PythonFilter(), step=BURST_MS, debounce=LONGEST_BURST_MS, stop_event=stop

@@ -1,6 +1,8 @@
-"""The master's loop, woken by what happens, and once a tick; and its inbox, the one way in to the core.
+"""The master's loop, which events wake and which ticks at least once a second, and its inbox, the only entry to the
+core.
 
-A step takes in what zygotes said, who died and what slots show, in the order in which it came about; then it ticks.
+A step handles the messages of zygotes, the deaths and the contents of slots in the order in which they occurred, and
+then ticks.
 """
 
 import asyncio
@@ -32,16 +34,18 @@ from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
 from rota_supervisor.master.effects.master_output import current_status
 
-_AFTER_SECONDS: Final = 0.001  # the grain of epoll; and whatever is due is so only after its time
+_AFTER_SECONDS: Final = 0.001  # the resolution of epoll, and a deadline has passed only after its time
 
 Recording = Callable[[Event, float, list[Effect]], None]
 
 
 class Inbox:
-    """Takes events one after another. One that comes of an effect waits until all before it are carried out.
+    """The queue of events, handled one after another.
 
-    `handlers`: who carries out which effect. `wake`: set when something has happened that a tick has not seen.
-    `record` is called with each event, its time and its effects. `has_left`, `failure`: the master is to end.
+    If performing an effect causes an event, that event waits until all earlier effects are performed.
+
+    `handlers`: the function for each kind of effect. `wake`: set when something happened after the last tick. `record`
+    is called with each event, its time and its effects. `has_left`, `failure`: set when the master is to end.
     """
 
     def __init__(self, state: MasterState, record: Recording | None = None) -> None:
@@ -55,13 +59,13 @@ class Inbox:
         self._is_taking = False
 
     def happened(self, event: Event) -> None:
-        """Take it in, and carry out what follows. A renewal wakes nobody whose next tick is soon enough."""
+        """Handle an event and perform its effects. A renewal wakes the loop only if it makes a tick due early."""
         self._take(event)
         if not isinstance(event, LeasesRenewed) or wake_at(self.state) < boottime_seconds() + TICK_SECONDS:
             self.wake.set()
 
     def tick(self, redis_silent_since: float) -> None:
-        """Everything that has happened is taken in."""
+        """Tick, after all pending events were handled."""
         self.wake.clear()
         self._take(Ticked(redis_silent_since))
 
@@ -91,11 +95,11 @@ class Inbox:
 
 
 class MasterLoop:
-    """Steps until the fleet has left.
+    """The loop, which steps until the fleet has left.
 
-    `hear` returns what zygotes and their intermediates have said so far. `reap` takes in everything that has happened
-    to children; the function that it is given takes in what zygotes said before that, and looks at the slot of one
-    child. `silent_since` returns since when Redis owes an answer, `inf` when it owes none.
+    `hear` returns what zygotes and their intermediates have sent so far. `reap` handles everything that happened to
+    children. It is given a function that handles what zygotes sent before that, and reads the slot of one child.
+    `silent_since` returns since when a reply of Redis is outstanding, or `inf` if none is.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class MasterLoop:
         self._reader = SlotReader(memory)
 
     async def run(self) -> None:
-        """Step until everything has left. Raises Failure when the first generation never works."""
+        """Step until all children have left. Raises Failure if the first generation cannot work."""
         inbox = self._inbox
         while True:
             self.step()
@@ -130,11 +134,11 @@ class MasterLoop:
                 continue
 
     def step(self) -> None:
-        """Take in what has happened, tick, and show that the master lives."""
+        """Handle what has happened, tick, and send the master's own heartbeat."""
         self._listen(None)
         self._reap(boottime_seconds(), self._listen)
         looks = self._reader.look(self._state.children)
-        self._listen(None)  # what a zygote imported was sent before it showed itself ready
+        self._listen(None)  # A zygote sends what it imported before its slot shows that it is ready.
         if looks:
             self._inbox.happened(Looked(looks))
         self._inbox.tick(self._silent_since())
@@ -142,7 +146,7 @@ class MasterLoop:
         self._own.beat()
 
     def _listen(self, child: Child | None) -> None:
-        """Take in what zygotes and their intermediates have said so far, and what the slot of one child shows."""
+        """Handle what zygotes and their intermediates have sent so far, and read the slot of one child."""
         for event in self._hear():
             if isinstance(event, ZygoteGone):
                 self._look_at(self._state.children.get(event.slot, event.nonce))
@@ -155,19 +159,19 @@ class MasterLoop:
             self._inbox.happened(Looked(looks))
 
     def seconds_to_wait(self) -> float:
-        """Until the next step, if nothing happens before."""
+        """Return the time until the next step if no event comes before."""
         return min(TICK_SECONDS, max(0.0, wake_at(self._state) - boottime_seconds()) + _AFTER_SECONDS)
 
 
 class SlotReader:
-    """Looks at slots, and remembers by slot what they showed, and in which state the child was then."""
+    """The reading of slots. By slot, it remembers the last reading and the state of the child at that time."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
         self._seen: dict[int, tuple[ChildState, Look]] = {}
 
     def look(self, children: Iterable[Child]) -> tuple[Look, ...]:
-        """Of these children those that show something new."""
+        """Return new readings of these children's slots, leaving out slots that have not changed."""
         return tuple(look for child in children if (look := self._look_at(child)) is not None)
 
     def _look_at(self, child: Child) -> Look | None:
@@ -188,18 +192,18 @@ class SlotReader:
             slot.has_outcomes,
             slot.stepping,
         )
-        # A child in another state is to be judged by the same look anew.
+        # After a change of its state, a child is judged again by the same reading.
         if self._seen.get(number) == (state, look):
             return None
         self._seen[number] = state, look
         return look
 
 
-# What people ask, by signal or by the control socket: each request gets a ticket and becomes an event
+# Requests by signal or through the control socket: each request gets a ticket and becomes an event.
 
 
 class MasterPort(ControlPort):
-    """The master as the control socket sees it."""
+    """The master as the control socket uses it."""
 
     def __init__(self, inbox: Inbox, memory: SlotMemory) -> None:
         self._inbox = inbox
@@ -208,21 +212,24 @@ class MasterPort(ControlPort):
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
 
     def signalled(self, request: RequestKind) -> None:
-        """Do what a signal or a changed file asks for. Nobody waits for an answer."""
+        """Make the request of a signal or a changed file, for which no reply is sent."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
     def status(self) -> Answer:
-        """Return the fleet as it stands."""
+        """Return the current status of the fleet."""
         return current_status(self._inbox.state, self._memory)
 
     def address(self) -> Answer:
-        """Return the server with its password, for those who may read the socket, the namespace and the file."""
+        """Return the server, the namespace and the file, for those who may use the socket.
+
+        The server's URL contains its password.
+        """
         config, file = self._inbox.state.config, self._inbox.state.surroundings.file
         server = {"redis_url": config.redis_url, "redis_credentials": config.redis_credentials}
         return {**server, "namespace": config.namespace, "file": file}
 
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
-        """Ask for something; the answer comes with the effect `Respond`. Raises RequestRefused."""
+        """Make a request. Its reply comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._inbox.happened(Requested(kind, ticket, order=order))
@@ -231,27 +238,27 @@ class MasterPort(ControlPort):
         return answer
 
     def respond(self, effect: Respond) -> None:
-        """Give the answer to whoever waits for it."""
+        """Pass a reply to the request that waits for it."""
         answer = self._waiting.pop(effect.ticket, None)
-        if answer is not None and not answer.done():  # who asked may have left
+        if answer is not None and not answer.done():  # The client may have left.
             if effect.answer is None:
                 answer.set_exception(RequestRefused(effect.refused))
             else:
                 answer.set_result(effect.answer)
 
 
-# `rota run --record FILE`: what happened to a master and what it did about it, to be replayed: a line of JSON with the
-# state at the start, then one for each event, with the time and the effects
+# `rota run --record FILE` writes the events and effects of a master to a file, so that they can be replayed. The first
+# line of JSON is the state at the start. Each further line is an event with its time and its effects.
 
 
 @contextlib.contextmanager
 def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recording | None]:
-    """Record to a file for the length of the block; "" for no record."""
+    """Record to a file for the duration of the block; "" for no record."""
     if not path:
         yield None
         return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # it holds passwords
-    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # each line is written at once
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # It contains passwords.
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Each line is written at once.
 
         def write(**values: Any) -> None:
             file.write(json.dumps(as_json(values)) + "\n")
@@ -261,7 +268,7 @@ def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recor
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON has it; whatever JSON does not know as an object with the class and its parts."""
+    """Return a value in JSON types. Other types become an object with the class and its parts."""
     match value:
         case Enum() | datetime():
             return _tagged(value, value.name if isinstance(value, Enum) else value.isoformat())

@@ -1,12 +1,13 @@
-"""The master's signals: no handler takes them, the loop reads them as data and asks what each one means.
+"""The master's signals. No handlers are installed: the loop reads signals as data and decides what each one requests.
 
-They stay blocked from the first line of the master to its end. Handlers of different signals nest: those of six that
-were pending at once did not fit on the stack that `faulthandler` has handlers run on, and the interpreter crashed.
-Pending signals are kept by the kernel, each once, so a storm can neither lose a TERM nor fill a pipe.
+The signals stay blocked from the first line of the master to its end. Handlers of different signals nest. The handlers
+of six signals that were pending at once did not fit on the stack that `faulthandler` makes handlers run on, and the
+interpreter crashed. The kernel keeps each pending signal once, so a storm of signals can neither lose a TERM nor fill a
+pipe.
 
-TERM and INT drain. The same request again within a second counts as the same one, as when a terminal and a
-supervisor both send it; later it means at once. HUP reloads, unless it comes from the loss of the controlling
-terminal. The others mean the same each time.
+TERM and INT drain. The same request again within a second counts as the same one, as when a terminal and a supervisor
+both send it; after that it means to stop at once. HUP reloads, unless it is caused by the loss of the controlling
+terminal. The other signals mean the same each time.
 """
 
 import asyncio
@@ -38,14 +39,17 @@ TAKEN: Final = frozenset({*MEANINGS, signal.SIGCHLD})
 
 
 class SignalReader:
-    """Reads signals in the order they came. `had_terminal`: a controlling terminal was there at the start."""
+    """The interpretation of signals in the order of arrival.
+
+    `had_terminal`: whether there was a controlling terminal at the start.
+    """
 
     def __init__(self, *, had_terminal: bool) -> None:
         self._had_terminal = had_terminal
         self._asked_to_stop_at: float | None = None
 
     def read(self, number: signal.Signals, now: float) -> RequestKind | None:
-        """What a signal at `now` (monotonic seconds) asks for; None when it repeats a request."""
+        """Return the request of a signal at `now` (monotonic seconds), or None if it repeats a request."""
         request = MEANINGS[number]
         if request is RequestKind.RELOAD and self._had_terminal and not has_terminal():
             request = RequestKind.DRAIN
@@ -69,9 +73,9 @@ def has_terminal() -> bool:
 
 
 def let_in(ask: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Have the running loop call `ask` for what people's signals mean; also for those that have come before."""
+    """Have the running loop call `ask` for the requests of signals, including signals that are already pending."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # under a parent that ignored it, waiting for children would fail
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent had set it to be ignored, waiting would fail.
     inbox = open_inbox(TAKEN)
     reader = SignalReader(had_terminal=has_terminal())
 

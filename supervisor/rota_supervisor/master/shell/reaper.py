@@ -1,12 +1,14 @@
-"""Wait for children: all of them, known or not, without ever losing the number of one that is still needed.
+"""Reap all children of the process, known or not, without ever losing the pid of one that is still needed.
 
-`waitid` looks and leaves the zombie, which holds its number while its group is killed; only then `wait4` takes
-it. SIGCHLD reports stopped and continued children too.
+`waitid` with WNOWAIT reports a dead child but leaves the zombie, which keeps its pid reserved while its process group
+is killed. Only then `wait4` reaps it. Otherwise the kill could hit another process that has got the pid since. SIGCHLD
+reports stopped and continued children too.
 
-*Strangers* are processes that fell to the master because their own parent died: what a task had started. Only those are
-killed that a dead worker left behind: they are of its session, or their environment carries its owner's name, or they
-are copies of it, forked and never become another program, which still have its stack file mapped. Everything else is
-let live, and reaped when it ends.
+*Strangers* are processes that were reparented to the master because their own parent died, for example those that a
+task had started. The master kills a stranger only if a dead worker left it behind. That is so if the stranger is in
+the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of the worker that
+never executed another program, so that the worker's stack file is still mapped. All other strangers live on, and are
+reaped when they end.
 """
 
 import contextlib
@@ -31,7 +33,7 @@ from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-_REMEMBERED_SECONDS: Final = 2.0  # as long as the number of a dead session is surely not given out again
+_REMEMBERED_SECONDS: Final = 2.0  # for this long, the id of a dead session is surely not reused
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
@@ -45,15 +47,15 @@ _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
-    """By what a process that was left behind is known: its session, its owner, its stack file's name."""
+    """The traces by which a process that was left behind is recognised."""
 
     session: int
     owner: str
-    stack_file: str
+    stack_file: str  # the name of the stack file
 
 
 class Reaper:
-    """Tells `happened` what became of children."""
+    """The reaping of children. `happened` is called with the events."""
 
     def __init__(
         self, state: MasterState, memory: SlotMemory, stacks: Stacks, happened: Callable[[Event], None]
@@ -66,8 +68,10 @@ class Reaper:
         self._dead: list[tuple[float, Traces]] = []
 
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
-        """Take in everything that has happened to children. `listen` takes in what zygotes said before that, and looks
-        at the slot of one child."""
+        """Handle everything that has happened to children.
+
+        `listen` handles what zygotes sent before that, and reads the slot of one child.
+        """
         self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
         self._oom_kills.look(now)
         while True:
@@ -93,20 +97,20 @@ class Reaper:
             self._happened(StopSeen(child.slot, child.nonce, stopped))
 
     def _bury(self, pid: int, now: float, listen: Callable[[Child | None], None]) -> None:
-        # Its last words first, if it is a zygote, or the report of its birth: both were sent before this death.
+        # First read the last messages of a zygote, and reports of births: both were sent before this death.
         listen(None)
         child = self._known(pid)
         if child is not None:
-            listen(child)  # one that was READY, if only since we last looked, did not die of its boot
+            listen(child)  # If it became READY since the last reading, it did not die while starting.
             kill_group(pid)
             slot = self._memory.slot(child.slot)
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # as the exporter saw it, while it lived
+        cpu_seconds = cpu_seconds_of(pid)  # the same source as the exporter uses while a process lives
         try:
             _, status, usage = os.wait4(pid, 0)
-        except ChildProcessError:  # the thread that watches the embedded server was quicker
+        except ChildProcessError:  # The thread that watches the embedded server has reaped it.
             return
         if child is not None:
             if child.owner:
@@ -115,7 +119,10 @@ class Reaper:
             self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss, cpu_seconds)))
 
     def _known(self, pid: int) -> Child | None:
-        """The child that is this process. A worker may have come into its slot, and whoever was to report that died."""
+        """Return the child that is this process, or None for a stranger.
+
+        A worker may have entered its slot without being reported, if its intermediate died first.
+        """
         child = self._state.children.by_pid(pid)
         if child is not None:
             return child
@@ -141,24 +148,24 @@ class Reaper:
         )
 
 
-# What a dead worker has left behind
+# The processes that a dead worker has left behind
 
 
 def children_of_this_process() -> Iterator[int]:
-    """The pids of all living children and zombies of this process."""
+    """Yield the pids of all children of this process, living and zombie."""
     try:
         threads = list(Path("/proc/self/task").iterdir())
-    except OSError:  # no descriptor is left
+    except OSError:  # No descriptor is left.
         return
     for thread in threads:
         try:
             yield from map(int, (thread / "children").read_text().split())
-        except OSError:  # the thread ended, or the kernel keeps no such list
+        except OSError:  # The thread has ended, or the kernel does not provide this list.
             continue
 
 
 def owner_of(pid: int) -> str:
-    """The owner whose task started the process, "" when its environment names none or is not readable."""
+    """Return the owner whose task started the process, or "" if its environment names none or is not readable."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -169,18 +176,18 @@ def owner_of(pid: int) -> str:
 
 
 def stack_file_of(pid: int) -> str:
-    """The name of the stack file of the worker that the process is a copy of, "" when it is none."""
+    """Return the name of the stack file of the worker that the process is a copy of, or "" if it is no copy."""
     try:
         if not Path(f"/proc/{pid}/exe").samefile(_OWN_PROGRAM):
             return ""
         found = _MAPPED.search(Path(f"/proc/{pid}/maps").read_bytes())
-    except OSError:  # it is gone, or somebody else's
+    except OSError:  # The process is gone, or belongs to another user.
         return ""
     return "" if found is None else found[1].decode()
 
 
 def traces_of(pid: int) -> Traces:
-    """What is to be read of it; its session is 0 when it is gone or not ours to ask."""
+    """Return the traces of a process. The session is 0 if the process is gone or not accessible."""
     try:
         session = os.getsid(pid)
     except UNREACHABLE:
@@ -198,8 +205,11 @@ def is_left_behind(traces: Traces, dead: Traces) -> bool:
 
 
 def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
-    """Kill what dead workers have left behind; `known` are children that live. What a killed one has started falls to
-    us as that dies, and is found the next time."""
+    """Send SIGKILL to the processes that dead workers have left behind. `known`: the pids of living children.
+
+    A killed process may have children of its own. They are reparented to the master when it dies, and are found the
+    next time.
+    """
     for pid in children_of_this_process():
         if pid in known:
             continue
@@ -209,13 +219,13 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-# The kernel's evidence of out-of-memory kills: the counter of our cgroup, of version 2 or 1, and whom it kills
+# The kernel's evidence of out-of-memory kills: the counter of our cgroup, version 2 or 1, and which processes it kills
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
-    """The file with the line `oom_kill` of a process whose `/proc/PID/cgroup` says `groups`; None for none.
+    """Return the file with the line `oom_kill` for a process with this `/proc/PID/cgroup`, or None.
 
-    In a container of version 1 that path is the host's, and the group is found where it is mounted.
+    In a container with cgroup version 1, that path is the host's, and the group is at the mount point itself.
     """
     files = []
     for line in groups.splitlines():
@@ -243,16 +253,16 @@ def warnings_of_oom(counter: Path | None = None) -> list[str]:
     group = counter.with_name("memory.oom.group")
     try:
         return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
-    except (OSError, ValueError):  # no such file: of version 1, or an older kernel's
+    except (OSError, ValueError):  # The file does not exist in version 1 or in older kernels.
         return []
 
 
 class OomKills:
-    """The kills that were counted, until a death is explained by each: the counter has those of what tasks started too.
+    """The counted out-of-memory kills that no death has explained yet.
 
-    It is read once a second, and at a death. A process that the kernel has killed takes its time to let go of
-    gigabytes, so a kill is remembered for a while; not for ever, or it would explain what somebody else did an hour
-    later.
+    The counter includes kills of processes that tasks have started. It is read once a second, and at each death. A
+    process that the kernel has killed takes a while to release gigabytes of memory, so a kill is remembered for
+    _KILL_REMEMBERED_SECONDS. It is not remembered longer, or it would explain a kill from another source an hour later.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -262,12 +272,12 @@ class OomKills:
         self._unclaimed: list[float] = []
 
     def look(self, now: float) -> None:
-        """Take note of new kills, once a second at most."""
+        """Note new kills, at most once a second."""
         if now - self._looked_at >= _LOOK_SECONDS:
             self._note(now)
 
     def claim(self, now: float) -> bool:
-        """Whether there was a kill that may be that of a process found dead now; it explains no other."""
+        """Use up one counted kill for a process found dead now. Returns whether there was one."""
         self._note(now)
         if not self._unclaimed:
             return False

@@ -1,4 +1,4 @@
-"""Run a master in this process: settle its name, slots and sizes, serve signals and the control socket, end it."""
+"""Run a master in this process: choose its name, create its slots, check the limits, serve requests, and end it."""
 
 import asyncio
 import faulthandler
@@ -47,36 +47,36 @@ from rota_supervisor.process import become_subreaper, give_memory_back
 _SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 _HOST_CHARACTERS: Final = 64
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_STARTED_SECONDS: Final = 2.0  # after which most fleets are there
+_STARTED_SECONDS: Final = 2.0  # most fleets have started by then
 
 
 class LimitNeed(NamedTuple):
-    """How much of a limited thing a fleet needs at least, and where people set the limit."""
+    """The least amount of a limited resource that a fleet needs."""
 
     what: str
     least: int
-    where: str
+    where: str  # the settings of the limit
     unit: str = "MB"
-    size: int = 1 << 20
+    size: int = 1 << 20  # the size of the unit
 
 
 NEEDED: Final = {
-    # A master of 500 workers has 26, and one for each child's stacks as long as there are some left.
+    # A master of 500 workers has 26, and one for each child's stack file as long as there are some left.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
-    # The shared memory is mapped as a whole, and takes real memory only where it is written. The rest is for Python.
+    # The shared memory is mapped as a whole, but uses real memory only where it is written. The rest is for Python.
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
     resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
 }
 
 
 def node_name() -> str:
-    """The host's name, and something that no other master's life has: a name is never used twice."""
+    """Return the host's name with a random suffix, because a node name must never be used twice."""
     host = _STRANGE.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     return f"{host}.{os.urandom(4).hex()}"
 
 
 def make_slots() -> SlotMemory:
-    """The shared memory of the fleet; slot 0 is taken by this process."""
+    """Create the shared memory of the fleet. Slot 0 is taken by this process."""
     memory = SlotMemory.create(SLOTS)
     own = memory.slot(0)
     own.begin(1)
@@ -85,7 +85,7 @@ def make_slots() -> SlotMemory:
 
 
 def check_sizes(config: Config) -> None:
-    """Raises Failure 78 for pools whose settings fit into no message, and for limits that leave a master no room."""
+    """Raise Failure 78 if the settings of a pool do not fit into a message, or if a limit is too low for a master."""
     limits = {limit: resource.getrlimit(limit)[0] for limit in NEEDED}
     faults = [*map(str, oversized_pools(config)), *faults_of_limits(limits)]
     if faults:
@@ -93,7 +93,7 @@ def check_sizes(config: Config) -> None:
 
 
 def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
-    """What is wrong with the limits of this process. `limits`: the soft ones, by number."""
+    """Return a fault for each limit of this process that is too low. `limits`: the soft limits, by number."""
     return [
         f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, and a fleet needs {need.least}: "
         f"raise it ({need.where}), or lift it"
@@ -103,33 +103,25 @@ def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
 
 
 class RunOptions(NamedTuple):
-    """What a master is started with.
+    """The arguments of a master."""
 
-    `loaded`: the configuration; `reload` reads it again, raising ConfigError. `check_server` returns warnings, and
-    raises Failure when no fleet can be trusted to the server. `place`: where the control socket is.
-    `manager`: the service manager, if any. `spawner`: begins its children, and has begun the first zygote. `file`: the
-    configuration's, watched when `watch_config` says so. `code`: for development, folders whose changes restart the
-    workers; the file is watched with them. `burst`: leave when nothing is ready or running. `import_paths`: folders
-    with the task modules. `record`: the file to write what happens to, "" for none.
-    """
-
-    loaded: Loaded
-    reload: Callable[[], Loaded]
-    check_server: Callable[[], Sequence[str]]
-    place: ControlPlace
-    manager: NotifySocket
-    spawner: Spawner
-    file: Path
-    code: tuple[str, ...]
-    burst: bool
-    import_paths: tuple[str, ...]
-    record: str
+    loaded: Loaded  # the configuration
+    reload: Callable[[], Loaded]  # reads the configuration again; raises ConfigError
+    check_server: Callable[[], Sequence[str]]  # returns warnings; raises Failure if the server is not safe for a fleet
+    place: ControlPlace  # the control socket
+    manager: NotifySocket  # the service manager, if any
+    spawner: Spawner  # starts the children, and has started the first zygote
+    file: Path  # the configuration file, which is watched if `watch_config` is set
+    code: tuple[str, ...]  # for development: folders whose changes restart the workers; `file` is watched as well
+    burst: bool  # whether to leave when nothing is ready or running
+    import_paths: tuple[str, ...]  # the folders with the task modules
+    record: str  # the file to record events to, or "" for none
 
 
 def run_master(options: RunOptions) -> None:
-    """Run a fleet until it is stopped. Raises Failure, logged, when it cannot be run.
+    """Run a fleet until it is stopped. Raises Failure, which is logged, if it cannot be run.
 
-    The signals that it takes are blocked then, and stay so.
+    The signals that the master handles are blocked when this function returns, and stay blocked.
     """
     config, node = options.loaded.config, node_name()
     master_output.configure_log(config, node)
@@ -161,7 +153,7 @@ def run_master(options: RunOptions) -> None:
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
     master_output.tell_of_loop(asyncio.get_running_loop())
-    faulthandler.enable(2)  # when a watchdog ends it by ABRT, the stack in the log shows what held up the loop
+    faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the stack in the log shows what blocked the loop.
     become_subreaper()
     master = _Master(inbox, options)
     try:
@@ -173,7 +165,7 @@ async def _run(inbox: Inbox, options: RunOptions) -> None:
 
 
 class _Master:
-    """A master with everything round it: connection, descriptors, signals, control socket."""
+    """A master with its connections, descriptors, signals and control socket."""
 
     def __init__(self, inbox: Inbox, options: RunOptions) -> None:
         self._inbox = inbox
@@ -218,7 +210,7 @@ class _Master:
         return None if shared is None else LoginKeeper(self._state, shared, lambda named: fetch_login(named, folder))
 
     def _take_handlers(self) -> None:
-        """Say who carries out which effect."""
+        """Register the function that performs each kind of effect."""
         processes, listening, display = self._processes, self._listening, self._display
         self._inbox.handlers |= {
             do.Spawn: processes.spawn,
@@ -246,7 +238,7 @@ class _Master:
         }
 
     def start(self) -> None:
-        """Listen, let signals in, and begin what runs beside the loop. Raises Failure with nothing spawned."""
+        """Listen, let signals in, and start the background work. Raises Failure, with nothing spawned."""
         state, options = self._state, self._options
         ask, keep = self._asking.signalled, self._background.keep
         self._display.begin()
@@ -265,10 +257,11 @@ class _Master:
             self._background.start(file_watch.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
-        asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)  # 20 ms that no start waits for
+        # This takes 20 ms, which should not delay the start.
+        asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
     def _listen(self) -> None:
-        """Listen for the exporter: if no port was asked for, at the first that is free. Raises Failure."""
+        """Listen for the exporter, on the first free port if none was configured. Raises Failure."""
         listening, was_set = self._listening, "http.listen" in self._options.loaded.origins
         listening.begin(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
@@ -276,15 +269,18 @@ class _Master:
         log.logger().info(log_events.FLEET_STARTING, listen=listening.place)
 
     async def _serve(self) -> None:
-        """Answer at the control socket, for ever."""
+        """Serve the control socket, forever."""
         async with serve_control(self._options.place, self._asking):
             await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Let everything go. Who is still alive dies of it: the death pipe closes with this process."""
+        """Release everything. Children that are still alive are killed.
+
+        Any that remain die when the death pipe closes with this process.
+        """
         await self._background.cancel()
         for child in self._state.children:
-            if child.state is not ChildState.EXITED:  # its number may be anybody's
+            if child.state is not ChildState.EXITED:  # Another process may have its pid by now.
                 self._processes.tell(do.Tell(child.ref, do.Order.KILL))
         self._processes.close()
         self._listening.close()
@@ -293,12 +289,12 @@ class _Master:
         self._options.spawner.close()
 
     def _rung(self) -> None:
-        """A child rang: its slot is worth a look."""
+        """Wake the loop, because a child has signalled that its slot should be read."""
         self._inbox.wake.set()
         self._claims.rung()
 
     def _read(self, effect: do.ReadConfiguration) -> None:
-        """Read the configuration. What was loaded is of use without faults only."""
+        """Read the configuration for a reload. If there are faults, the loaded part is not used."""
         try:
             event = ConfigurationRead(effect.ticket, self._options.reload())
         except ConfigError as error:
@@ -311,7 +307,7 @@ class _Master:
             self._background.start(self._try_provider(self._keeper, event, provider))
 
     async def _try_provider(self, keeper: LoginKeeper, event: ConfigurationRead, provider: str) -> None:
-        """Let a reload go on that brings another provider, with a fault if that gives no login."""
+        """Continue a reload that brings another provider, with a fault if the provider returns no login."""
         fault = await keeper.fault_of(provider)
         faults = (Fault("redis_credentials", fault),) if fault else ()
         self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))
