@@ -1,7 +1,7 @@
-"""Schedules as Redis keeps them: what is known of each, and the transitions that move it.
+"""Schedules as Redis stores them: the record of each, and the transitions that change it.
 
-A record is a line of state and, behind it, what the schedule says: see `rota/lua/shared/schedules.lua`. The second part
-is text here; `rota.schedules` reads it.
+A record is a line of state, followed by the declaration of the schedule: see `rota/lua/shared/schedules.lua`. The
+declaration is a text here; `rota.schedules` reads it.
 """
 
 import re
@@ -17,7 +17,7 @@ from rota.protocol.wire import Arg, pack, text_of
 OCCURRENCES_A_CALL: Final = 100
 SCHEDULES_A_CALL: Final = 100
 SCHEDULES_A_PAGE: Final = 500
-_TIME: Final = rb"(\d{1,16})"  # as DIGITS in lua/shared/numbers.lua
+_TIME: Final = rb"(\d{1,16})"  # same as DIGITS in lua/shared/numbers.lua
 _STATE: Final = re.compile(
     _TIME + b" " + _TIME + rb" (\d{1,16}|-) " + _TIME + b" " + _TIME + rb" (\d{1,16}(?:,\d{1,16})*|-)"
 )
@@ -26,24 +26,18 @@ _NEVER = b"+inf"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a schedule. Times are Unix time in microseconds.
+    """The record of a schedule. Times are Unix time in microseconds."""
 
-    `passed_us`: all occurrences up to here are dealt with. `last_us`: the last one whose time had come, 0 for none.
-    `next_us`: the first behind `passed_us`; 0 when nobody has reckoned it yet, None when there is none. `paused_us`:
-    since when it is paused, 0 when it is not. `rank_us`: since when a node says so, 0 when a client put it. `ahead_us`:
-    those that were enqueued before their time. `text`: what it says.
-    """
-
-    passed_us: int
-    last_us: int
-    next_us: int | None
-    paused_us: int
-    rank_us: int
-    ahead_us: tuple[int, ...]
-    text: bytes
+    passed_us: int  # all occurrences up to this time have been processed
+    last_us: int  # the last occurrence whose time has come, 0 for none
+    next_us: int | None  # the first occurrence after `passed_us`; 0 if it was not computed yet, None if there is none
+    paused_us: int  # since when the schedule is paused, 0 if it is not
+    rank_us: int  # since when a node declares this schedule, 0 if a client put it
+    ahead_us: tuple[int, ...]  # occurrences that were enqueued before their time
+    text: bytes  # the declaration
 
     def to_bytes(self) -> bytes:
-        """As it stands in Redis."""
+        """Return the record in the form that Redis stores."""
         following = "-" if self.next_us is None else self.next_us
         ahead = ",".join(map(str, self.ahead_us)) or "-"
         state = (self.passed_us, self.last_us, following, self.paused_us, self.rank_us, ahead)
@@ -51,12 +45,12 @@ class Record:
 
     @property
     def look_at(self) -> Arg:
-        """When a poller is to look at it."""
+        """When a poller has to check the schedule."""
         return _NEVER if self.paused_us or self.next_us is None else self.next_us
 
 
 def read_record(raw: bytes) -> Record:
-    """Read what stands under a schedule's name. Raises ValueError for what no script has written."""
+    """Read the record of a schedule. Raises ValueError if no script can have written it."""
     state, _, text = raw.partition(b"\n")
     found = _STATE.fullmatch(state)
     if found is None:
@@ -74,13 +68,13 @@ def read_record(raw: bytes) -> Record:
 
 
 def occurrence_id(name: str, at_us: int) -> str:
-    """The id of the task that is enqueued for an occurrence: the schedule's name and the time, in Unix seconds."""
+    """Return the id of the task of an occurrence: the schedule's name and the time in Unix seconds."""
     seconds, rest = divmod(at_us, MICROSECONDS)
     return f"{name}:{seconds}.{rest:06}".rstrip("0") if rest else f"{name}:{seconds}"
 
 
 class Declared(NamedTuple):
-    """A schedule that a node's code or configuration has; `age_seconds`: for how long it has said so."""
+    """A schedule in a node's code or configuration. `age_seconds`: for how long the node has declared it."""
 
     name: str
     text: bytes
@@ -88,7 +82,7 @@ class Declared(NamedTuple):
 
 
 class NewOccurrence(NamedTuple):
-    """A task to be enqueued for an occurrence."""
+    """A task to enqueue for an occurrence."""
 
     id: str
     due_us: int
@@ -96,14 +90,14 @@ class NewOccurrence(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A schedule's name, and what stands under it."""
+    """The name of a schedule and its record."""
 
     name: str
     record: bytes
 
 
 class Page(NamedTuple):
-    """Redis time, how many schedules there are, and some of them."""
+    """Redis time, the number of schedules, and some of the schedules."""
 
     now_us: int
     total: int
@@ -111,19 +105,18 @@ class Page(NamedTuple):
 
 
 class DeclareWord(StrEnum):
-    """What became of a declaration: it stood there, is new, or changed what stood there; another node has something
-    else under that name and began to say so later; a client has put one of that name; or it is no name."""
+    """The result of a declaration."""
 
-    KEPT = "kept"
-    NEW = "new"
-    CHANGED = "changed"
-    OLDER = "older"
-    CLIENT = "client"
-    REFUSED = "refused"
+    KEPT = "kept"  # the schedule exists unchanged
+    NEW = "new"  # the schedule is new
+    CHANGED = "changed"  # the declaration replaced an older one
+    OLDER = "older"  # another node declares another schedule under this name, and began to do so later
+    CLIENT = "client"  # a client has put a schedule with this name
+    REFUSED = "refused"  # the name is not valid
 
 
 class PutWord(StrEnum):
-    """What became of a schedule that a client put. `declared`: a node declares one of that name, nothing was done."""
+    """The result of a client's put. DECLARED: a node declares a schedule with this name, and nothing was done."""
 
     NEW = "new"
     SAME = "same"
@@ -132,7 +125,7 @@ class PutWord(StrEnum):
 
 
 class RemoveWord(StrEnum):
-    """What became of a schedule that was to be removed. `declared`: a node declares it, nothing was done."""
+    """The result of a client's removal. DECLARED: a node declares the schedule, and nothing was done."""
 
     REMOVED = "removed"
     UNKNOWN = "unknown"
@@ -140,7 +133,7 @@ class RemoveWord(StrEnum):
 
 
 class PauseWord(StrEnum):
-    """What a pause or a resume found. `same`: it was so before."""
+    """The result of a pause or a resume. SAME: the schedule was in that state before."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -149,8 +142,8 @@ class PauseWord(StrEnum):
 
 
 class RunWord(StrEnum):
-    """What became of an occurrence out of turn. `changed`: the schedule is no longer as it was read: read it again.
-    `overlaps`: one before it has not ended, and they may not overlap."""
+    """The result of an occurrence out of turn. CHANGED: the schedule changed since it was read, so the caller should
+    read it again. OVERLAPS: the occurrence before has not ended, and the schedule forbids overlaps."""
 
     OK = "ok"
     CHANGED = "changed"
@@ -182,7 +175,7 @@ class ScheduleStore(Transitions):
     def advance(
         self, kept: Kept, becomes: Record, queue: str, occurrences: Sequence[NewOccurrence], *, may_overlap: bool
     ) -> Command[bool]:
-        """Enqueue up to OCCURRENCES_A_CALL occurrences and set what follows; False when the record is no longer `kept`:
+        """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. False if the record is no longer `kept`:
         then nothing was done."""
         args: list[Arg] = [kept.name, kept.record, becomes.to_bytes(), becomes.look_at, _overlap(may_overlap), queue]
         for occurrence in occurrences:
@@ -190,30 +183,31 @@ class ScheduleStore(Transitions):
         return self._command("advance", pack(args), bool)
 
     def upcoming(self, ahead_us: int, most: int = SCHEDULES_A_CALL) -> Command[tuple[int, tuple[Kept, ...]]]:
-        """Redis time, and the schedules that have an occurrence within so many microseconds."""
+        """Return Redis time, and up to `most` schedules that have an occurrence within `ahead_us` microseconds."""
         return self._command("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
     def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
-        """Say which schedules a node's code and configuration have, up to SCHEDULES_A_CALL."""
+        """Declare schedules of a node's code and configuration, up to SCHEDULES_A_CALL."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
         return self._command("declare", pack(args), words_of(DeclareWord))
 
     def forget(self, name: str, patience_us: int) -> Command[RemoveWord]:
-        """Remove a schedule that no node has declared for so long after the last declaration ran out."""
+        """Remove a schedule if no node has declared it for `patience_us` microseconds after the last declaration
+        expired."""
         return self._word("remove_schedule", RemoveWord, name, patience_us)
 
     def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[Page]:
-        """Some schedules, those first that are due next."""
+        """Return a page of the schedules, ordered by the time of their next occurrence."""
         return self._command("schedules", pack((offset, count)), _parse_page)
 
     def find(self, names: Sequence[str]) -> Command[Page]:
-        """Schedules by name, up to SCHEDULES_A_PAGE; those that are not there are left out."""
+        """Return schedules by name, up to SCHEDULES_A_PAGE. Names without a schedule are left out."""
         return self._command("schedules", pack((0, 0, *names)), _parse_page)
 
     def put(self, name: str, text: bytes) -> Command[PutWord]:
-        """Put a client's schedule, or change it."""
+        """Add or change a client's schedule."""
         return self._word("put_schedule", PutWord, name, text)
 
     def remove(self, name: str) -> Command[RemoveWord]:
@@ -221,17 +215,17 @@ class ScheduleStore(Transitions):
         return self._word("remove_schedule", RemoveWord, name, "")
 
     def pause(self, name: str) -> Command[PauseWord]:
-        """Stop a schedule."""
+        """Pause a schedule."""
         return self._word("pause_schedule", PauseWord, name)
 
     def resume(self, name: str) -> Command[PauseWord]:
-        """Let a schedule go on."""
+        """Resume a paused schedule."""
         return self._word("resume_schedule", PauseWord, name)
 
     def run(
         self, kept: Kept, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> Command[tuple[RunWord, str]]:
-        """Enqueue an occurrence out of turn; with RunWord.OVERLAPS comes the id that is in the way."""
+        """Enqueue an occurrence out of turn. RunWord.OVERLAPS comes with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap(may_overlap), task_id, queue, body)
         return self._command("run_schedule", pack(args), _parse_run)
 

@@ -1,10 +1,10 @@
-"""The typed store: one method a transition, each returning a `Command` and touching no socket.
+"""The typed store: one method for each transition. A method returns a `Command` and does no I/O.
 
-A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
-connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
+A command carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on a
+connection of its own: a worker's connection, the master's asyncio one, or one of a client's pool.
 
-The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in
-`rota.protocol.groups`, those of schedules in `rota.protocol.schedule_store`.
+The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in `rota.protocol.groups`,
+and those of schedules in `rota.protocol.schedule_store`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,11 +63,11 @@ from rota.protocol.turns import (
 from rota.protocol.views import ClosedQueue, Looks, parse_closed
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
-BATCH = 500  # no script works on more things than this in one call
+BATCH = 500  # the most things that a script works on in one call
 
 
-PROGRESS_BATCH = 250  # a look and a write for each
-OWNERS_A_CALL = 100  # renewed, or looked at as orphans
+PROGRESS_BATCH = 250  # each takes a read and a write
+OWNERS_A_CALL = 100  # the most owners renewed, or checked as orphans, in one call
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -75,39 +75,39 @@ def _counted(settlements: Packed) -> Packed:
 
 
 FIRST_HELD = ""
-"""In place of the id that ran, when nobody knows: the first entry that the owner still holds."""
+"""Used in place of the id that ran if that is not known: the first entry that the owner still holds."""
 ALL_HELD = "all held"
-"""The same of an owner that runs several at once: all entries that it still holds. No id has a space."""
+"""Likewise for an owner that runs several tasks at once: all entries that it still holds. No id has a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What a retired owner died of. `ran`: each id that ran, with the epitaph that it keeps, empty for one that is not
-    to blame; none when nothing ran. FIRST_HELD is whichever stands first in its list, ALL_HELD are all in it.
-    `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was; None when the task is not
-    to blame."""
+    """The cause of the death of a retired owner."""
 
+    # Each id that ran, with the epitaph that it gets; the epitaph is empty if the task is not to blame. Empty if
+    # nothing ran. FIRST_HELD is the first entry in the owner's list, ALL_HELD are all entries in it.
     ran: tuple[tuple[str, bytes], ...] = ()
-    loss_epitaph: bytes = b"{}"
+    loss_epitaph: bytes = b"{}"  # for all entries that it held when a lease ran out
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
-    crash: CrashKind | None = CrashKind.CRASH
+    crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
 
 
 class Operations(Transitions):
-    """What people do about the tasks and queues of one namespace."""
+    """The transitions that people trigger on the tasks and queues of one namespace."""
 
     def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[CancelWord]:
-        """End a waiting task; have a running one told, and its process killed if it has not ended so much later."""
+        """End a waiting task. Notify the worker of a running one; after `kill_after_ms` its process is killed if it
+        still runs."""
         kill_after = "-" if kill_after_ms is None else kill_after_ms
         return self._command("cancel", pack((task_id, kill_after)), parse_cancel)
 
     def pause(self, queue: str) -> Command[int]:
-        """Stop claims from a queue; 1 when it was not paused before."""
+        """Stop claims from a queue; returns 1 if it was not paused before."""
         return self._command("pause", pack((queue,)), int)
 
     def resume(self, queue: str) -> Command[int]:
-        """Let claims go on and ring; 1 when the queue was paused."""
+        """Permit claims from a queue again and ring its doorbell; returns 1 if the queue was paused."""
         return self._command("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> Command[Bounded]:
@@ -115,23 +115,23 @@ class Operations(Transitions):
         return self._command("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> Command[int]:
-        """Forget up to BATCH dead tasks; returns how many there were."""
+        """Delete up to BATCH dead tasks; returns how many there were."""
         return self._command("purge_dead", pack(ids), int)
 
     def revive(self, ids: Sequence[str]) -> Command[int]:
-        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; returns how many."""
+        """Put up to BATCH dead tasks back in their lanes with their failures reset; returns how many there were."""
         return self._command("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> Command[Bounded]:
-        """Forget up to BATCH dead tasks that are too old or too many."""
+        """Delete up to BATCH dead tasks that are too old or too many."""
         return self._command("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> Command[str]:
-        """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
+        """Recount one portion. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)
 
     def restore(self, ids: Sequence[str]) -> Command[list[RestoreWord]]:
-        """Put back up to BATCH live tasks that were found to stand nowhere."""
+        """Put back up to BATCH live tasks that were found to be in no lane, list or set."""
         return self._command("restore", pack(ids), parse_restored)
 
 
@@ -141,7 +141,8 @@ class Store(Looks, Operations, Dependents):
     # Producing
 
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[Enqueued]]:
-        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same."""
+        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same
+        reply."""
         args: list[Arg] = [nonce]
         for task in tasks:
             args += (task.id, task.queue, task.how, task.body)
@@ -150,8 +151,8 @@ class Store(Looks, Operations, Dependents):
     # Working
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[TurnReply]:
-        """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
-        with several `turn.picks` one entry of as many; `limit` 0 only settles."""
+        """Settle what ended, and claim up to `turn.limit` entries of one queue, or the number that `turn.limits` has
+        for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only settles."""
         held = turn.held or ()
         args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone, int(turn.held is not None), turn.claim_by_us]
         args += (len(held), *held, len(turn.tokens), *turn.tokens)
@@ -160,36 +161,36 @@ class Store(Looks, Operations, Dependents):
         return self._command("turn", packed, parse_turn)
 
     def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[ClaimOrder]:
-        """The next `count` claims, up to `MOST_CLAIMS`, of workers that serve these tiers; and how it is with
-        their queues that have entries, and with `queue`."""
+        """Return the next `count` claims, at most `MOST_CLAIMS`, of workers that serve these tiers, and the state of
+        `queue` and of all queues in these tiers that have entries."""
         turn = self.turn(NOBODY, tiers, Turn(limit=1))
         return self._command("explain", turn.args + pack((queue, count)), parse_order)
 
     def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
-        """Settle what a worker finished before the entry that it runs, and give back what it claimed behind that;
-        returns how many entries were given back."""
+        """Settle what a worker finished before the entry that it runs, and give back the entries that it claimed after
+        that one. Returns how many entries were given back."""
         args = pack((owner, running)) + _counted(settlements) + tiers
         return self._command("recall", args, int)
 
     def begin(self, owner: str, entry: bytes) -> Command[bytes]:
-        """Mark an entry whose task may be started once at most, before it is; returns the entry as it stands now, b""
-        when the owner does not hold it: then nothing may be started."""
+        """Mark an entry of a task that may be started at most once, before the start. Returns the entry as it is now,
+        or b"" if the owner does not hold it: then the task must not be started."""
         return self._command("begin", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, asked: RateAsked) -> Command[Throttled]:
-        """Ask whether a task with a rate of its own may start; if not, it is delayed until its turn comes."""
+        """Check whether a task with a rate of its own may start. If it may not, it is delayed until it may."""
         entry, name, interval_us, burst, latest_us = asked
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._command("throttle", args, parse_throttled)
 
     def promote(self, limit: int = BATCH) -> Command[Promoted]:
-        """Move tasks that are due to their delayed lanes, in order of due."""
+        """Move tasks that are due to the delayed lanes of their queues, in the order of their due times."""
         return self._command("promote", pack((limit,)), parse_promoted)
 
     # Owning
 
     def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
-        """Begin a life for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
+        """Register an owner for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
         return self._command("register", pack((lease_ms, *places)), names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
@@ -197,18 +198,19 @@ class Store(Looks, Operations, Dependents):
         return self._command("renew", pack((lease_ms, *owners)), parse_renewed)
 
     def carry_progress(self, told: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
-        """Keep what up to PROGRESS_BATCH running tasks say of their progress: owner, entry and what it says of each;
-        returns how many still run there."""
+        """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress; returns how
+        many of them still run there."""
         return self._command("progress", pack(arg for each in told for arg in each), int)
 
     def retire_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
     ) -> Command[Retired]:
-        """End an owner whose process is gone: settle what it had finished, give back the rest."""
+        """End an owner whose process has exited: settle the tasks that it had finished, and give back the rest."""
         return self._retire(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
     def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:
-        """End the life of an owner whose lease ran out; `alive` when it has not, or grace is on."""
+        """End an owner whose lease ran out. The reply is `alive` if it has not run out, or if there is a period of
+        grace."""
         return self._retire(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _retire(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Retired]:
@@ -219,14 +221,17 @@ class Store(Looks, Operations, Dependents):
         return self._command("retire", pack(args) + rest, parse_retired)
 
     def sweep(self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS) -> Command[Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that are empty for so
-        long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
-        walks."""
+        """Do the regular work of the pollers: ring for entries whose doorbell was not rung, write the pulse, and forget
+        queues of patterns that have been empty for `forget_seconds`.
+
+        Returns the owners whose leases expired, what is due next, and whether `poller`, a name, is the poller of the
+        fleet that walks.
+        """
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
         return self._command("sweep", args, parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> Command[AdoptedScheduled]:
-        """Adopt up to BATCH bare items of the delayed set."""
+        """Adopt up to BATCH bare items of the delayed set, which other programs have pushed."""
         return self._command("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
@@ -235,18 +240,18 @@ class Store(Looks, Operations, Dependents):
         return self._command("adopt_classic", pack((poller, limit, *args)), parse_adopted_classic)
 
     def list_queues(self, queues: Sequence[str]) -> Command[int]:
-        """Note up to BATCH queues of which a lane was seen; returns how many were not known."""
+        """Register up to BATCH queues whose lanes were found; returns how many were not known."""
         return self._command("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:
-        """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
+        """Give one lease to owners that are not registered but have in-flight lists; returns how many there were."""
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_SAID
     ) -> Command[AnnounceReply]:
-        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
-        of the past is to be kept."""
+        """Publish a master's heartbeat, the queues it serves and the shares of queues, all valid for `ttl_ms`, and how
+        much of the past is to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
@@ -256,12 +261,13 @@ class Store(Looks, Operations, Dependents):
     def look_at_closed(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> Command[tuple[ClosedQueue, ...]]:
-        """Define conditions, good for `ttl_ms`, and keep since when queues are closed; returns those that are."""
+        """Set the conditions, valid for `ttl_ms`, and record since when queues are closed; returns the closed
+        queues."""
         args: list[Arg] = [ttl_ms, *(word for each in conditions for word in each)]
         return self._command("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
-        """Extend the lease of a consumer, and say which queues it serves."""
+        """Extend the lease of a consumer; returns which of its queues the fleet serves and how."""
 
         def parse(raw: Raw) -> Attended:
             registered, cancelled, settings = raw
@@ -271,5 +277,5 @@ class Store(Looks, Operations, Dependents):
         return self._command("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> Command[str]:
-        """Record our protocol version in a fresh namespace; returns what stands there."""
+        """Record our protocol version in a new namespace; returns the version of the namespace."""
         return self._command("open", pack((PROTOCOL_VERSION,)), text_of)

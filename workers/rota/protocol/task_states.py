@@ -64,8 +64,8 @@ CREATED: Final[Mapping[State, tuple[str, ...]]] = {
     State.RUNNING: ("turn",),
     State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_classic", "retire"),
 }
-"""The states in which a task begins, and the scripts that create or adopt it there: `turn`, `promote` and `retire` meet
-items that other programs pushed."""
+"""The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `retire` do
+so for items that other programs pushed."""
 
 STATES: Final[Mapping[State, StateFacts]] = {
     State.PENDING: StateFacts(
@@ -142,7 +142,7 @@ _MILLISECOND_US: Final = 1000
 
 
 class EventName(StrEnum):
-    """What happened to a task. Which of its states each leads from and to, docs/protocol.md says."""
+    """The name of a task event. docs/protocol.md lists the states that each leads from and to."""
 
     ENQUEUED = "enqueued"
     SCHEDULED = "scheduled"
@@ -163,11 +163,13 @@ class EventName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One change of a task. Texts are "", and times None, where they do not apply.
+    """One change of a task. Texts are "", and times None, if they do not apply.
 
-    `id` is the event's own: what to go on from. `event` is one of the names in docs/protocol.md; later versions may
-    have more. `attempt`: the one that was begun or has ended; of a task that waits, how many there were. `owner`: which
-    worker has or had it, as `node:slot:life`. `at` is the server's time.
+    * `id`: the id of the event, to continue reading after it.
+    * `event`: a name listed in docs/protocol.md. Later versions may have more.
+    * `at`: when it happened, by the server's time.
+    * `attempt`: the number of the attempt that began or ended; for a waiting task, how many attempts there were.
+    * `owner`: the worker that has or had the task, as `node:slot:life`.
     """
 
     id: str
@@ -186,30 +188,28 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventsPage:
-    """What stands behind a place. `wanted`: whether events are being written. `oldest`, `latest`: ids of what is kept,
-    "" when nothing is. `end`: where the next page begins, "" when nothing stands there; `events` lacks what others
-    wrote."""
+    """A page of task events."""
 
-    wanted: bool
-    oldest: str
-    latest: str
-    end: str
-    events: tuple[TaskEvent, ...]
+    wanted: bool  # whether events are being written
+    oldest: str  # id of the oldest event that is kept; "" if there is none
+    latest: str  # likewise of the latest
+    end: str  # where the next page begins; "" if there are no events here
+    events: tuple[TaskEvent, ...]  # without entries that other programs wrote
 
 
 def is_place(text: str) -> bool:
-    """Whether this is the id of an event, or "0"."""
+    """Whether the text is the id of an event, or "0"."""
     return _PLACE.fullmatch(text) is not None
 
 
 def order_of(place: str) -> tuple[int, int]:
-    """What ids are compared by."""
+    """Return the numbers by which ids of events are ordered."""
     milliseconds, _, number = place.partition("-")
     return int(milliseconds), int(number or 0)
 
 
 def parse_events(raw: Raw) -> EventsPage:
-    """`[wanted 0|1, oldest or "", latest or "", [[id, [field, value, ...]], ...]]`"""
+    """Parse `[wanted 0|1, oldest or "", latest or "", [[id, [field, value, ...]], ...]]`."""
     wanted, oldest, latest, found = raw
     end = text_of(found[-1][0]) if found else ""
     events = tuple(event for event in map(_parse_event, found) if event is not None)
@@ -220,7 +220,7 @@ def _parse_event(raw: Raw) -> TaskEvent | None:
     place, pairs = text_of(raw[0]), list(map(text_of, raw[1]))
     try:
         return _event_of(place, dict(zip(pairs[::2], pairs[1::2], strict=True)))
-    except (LookupError, ValueError, ArithmeticError, OSError):  # whoever shares the server may write here
+    except (LookupError, ValueError, ArithmeticError, OSError):  # another program may have written here
         return None
 
 

@@ -1,5 +1,6 @@
-"""What the scripts are given of the configuration: the tiers of queues that a turn serves (rota/lua/shared/tiers.lua),
-the conditions by which queues open and close (rota/lua/shared/condition.lua), and limits with their defaults."""
+"""The parts of the configuration that scripts receive: the tiers of queues that a turn serves
+(rota/lua/shared/tiers.lua), the conditions that open and close queues (rota/lua/shared/condition.lua), and limits with
+their defaults."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +11,20 @@ from rota.protocol.keys import fits, is_pattern
 from rota.protocol.wire import Packed, pack
 
 DEFAULT_CRASH_LIMIT: Final = 3
-MOST_CRASHES: Final = 1000  # that a task may be allowed
+MOST_CRASHES: Final = 1000  # the highest crash limit of a task
 DEFAULT_LOSS_LIMIT: Final = 5
-DEFAULT_ENDED_KEEP: Final = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
+DEFAULT_ENDED_KEEP: Final = 10_000  # same as KEEP in lua/shared/ending.lua, which is used before a master announces one
 MOST_ENDED_KEEP: Final = 1_000_000
-DEFAULT_FORGET_SECONDS: Final = 300.0  # after which an empty queue of a pattern leaves nothing
+DEFAULT_FORGET_SECONDS: Final = 300.0  # after this time an empty queue of a pattern is forgotten
 
-MOST_CONDITION_CHARACTERS = 2000  # of a chunk: compiling one takes the server some 30 ns a character
+MOST_CONDITION_CHARACTERS = 2000  # in a chunk: the server takes some 30 ns for each character to compile it
 Interval = tuple[int, int]
-"""From when to when something is open, Unix time in microseconds; the end is no part of it."""
+"""The times between which something is open, Unix time in microseconds. The end is not part of it."""
 
 
 class QueueCondition(NamedTuple):
-    """A condition by its name. `text` of the kind `hours`: see `text_of_hours`; of the kind `lua`: the chunk."""
+    """A condition and its name. `text` is made by `text_of_hours` if the kind is `hours`, and the chunk if it is
+    `lua`."""
 
     name: str
     kind: Literal["hours", "lua"]
@@ -30,68 +32,67 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """When something is open, in order, as far as that is known."""
+    """Return the times at which something is open, in order, as far as they are known."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
 LONGEST_DOMAIN = 64
-VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
+VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1: divisible by every weight up to 16
 
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """A queue as a pool serves it: `weight` in its tier, `cap` running at once over the fleet (0: no
-    cap), `interval_us` microseconds from one start to the next (0: no rate limit), `burst` starts that
-    may come at once after a pause, `condition` the name of what decides whether it is open ("": it always is).
-    Where the name is a pattern, that is said of each queue that it stands for."""
+    """A queue as a pool serves it. If `name` is a pattern, the values hold for each queue of the pattern."""
 
     name: str
-    weight: float = 1.0
-    cap: int = 0
-    interval_us: int = 0
-    burst: int = 1
-    condition: str = ""
+    weight: float = 1.0  # in its tier
+    cap: int = 0  # most entries that run at once over the fleet; 0: no cap
+    interval_us: int = 0  # microseconds from one start to the next; 0: no rate limit
+    burst: int = 1  # number of starts that may come at once after a pause
+    condition: str = ""  # name of the condition that decides whether the queue is open; "": it is always open
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for every queue of a pattern."""
+        """Whether the name is a pattern, which stands for many queues."""
         return is_pattern(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The queues a pool serves in one tier: among these the rotation is fair. `excluded`: names and patterns that fit a
-    pattern of this domain and are served elsewhere, so that their queues are none of this one's."""
+    """The queues that a pool serves in one tier. The rotation among them is fair."""
 
     name: str
     queues: tuple[QueueShare, ...]
+    # Names and patterns that fit a pattern of this domain but are served in another tier, so that their queues do not
+    # belong to this domain.
     excluded: tuple[str, ...] = ()
 
     @property
     def has_patterns(self) -> bool:
-        """Whether its queues are not known by name: then Redis keeps them in the order of their turns."""
+        """Whether some of its queues are not known by name. Redis then stores the order of their turns."""
         return any(share.is_pattern for share in self.queues)
 
 
 def domain_of(queues: Sequence[QueueShare], others: Iterable[str] = ()) -> Domain:
-    """The domain of these queues. Pools that serve the same set share it, whatever the order. `others`: all the names
-    and patterns of the tiers, of which those count that take queues out of a pattern of this domain."""
+    """Return the domain of these queues. Pools that serve the same set of queues share it, in whatever order they list
+    them. `others` are the names and patterns of all tiers; those that take queues out of a pattern of this domain are
+    excluded."""
     names = {share.name for share in queues}
     patterns = [share.name for share in queues if share.is_pattern]
     excluded = sorted({name for name in others if name not in names and any(fits(each, name) for each in patterns)})
     name = ",".join([*sorted(names), *(f"-{each}" for each in excluded)])
-    if len(name) > LONGEST_DOMAIN:  # it stands in a field of each of its queues
+    if len(name) > LONGEST_DOMAIN:  # Redis stores it in a field of each of its queues
         name = sha1_of(name.encode())
     return Domain(name, tuple(queues), tuple(excluded))
 
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:
-    """The tiers, highest first, as `turn` and `retire` take them; packed once a life."""
+    """Return the tiers, highest first, as `turn` and `retire` take them. A worker packs them once."""
     return pack(tier_words(tiers))
 
 
 def tier_words(tiers: Iterable[Domain]) -> list[str | int]:
-    """The same, before it is packed."""
+    """Return the words of `pack_tiers` before they are packed."""
     domains = list(tiers)
     words: list[str | int] = [len(domains)]
     for domain in domains:
@@ -100,16 +101,17 @@ def tier_words(tiers: Iterable[Domain]) -> list[str | int]:
 
 
 def settings_of_domain(domain: Domain) -> str:
-    """What the scripts read of its queues: ` QUEUE=COST CAP INTERVAL BURST` for those that are not plain. With patterns
-    it is that of all, and ` NAME=-` of what is excluded: then this text alone says which queues it serves and how."""
+    """Return the settings of a domain's queues for the scripts: ` QUEUE=COST CAP INTERVAL BURST` for each queue that is
+    not plain. If the domain has patterns, the text lists all its queues, and ` NAME=-` for each excluded one, so that
+    the text alone determines which queues the domain serves and how."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
     return "".join([*map(_written, domain.queues), *(f" {name}=-" for name in domain.excluded)])
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """What the scripts read of those queues that are not plain: ` QUEUE=COST CAP INTERVAL BURST` each, and
-    `:CONDITION` behind it where there is one."""
+    """Return the settings of the queues that are not plain for the scripts: ` QUEUE=COST CAP INTERVAL BURST` for each,
+    followed by `:CONDITION` if it has one."""
     return "".join(_written(share) for share in shares if share != QueueShare(share.name))
 
 
@@ -120,7 +122,8 @@ def _written(share: QueueShare) -> str:
 
 
 def read_share(name: str, settings: bytes) -> QueueShare:
-    """The share that masters published of a queue, as `settings_of` says it; a plain one when they did not."""
+    """Return the share of a queue that masters published, as `settings_of` writes it; a plain one if they published
+    none."""
     if not settings:
         return QueueShare(name)
     numbers, _, condition = settings.decode().partition(":")
@@ -132,8 +135,8 @@ NO_TIERS = pack_tiers(())
 
 
 def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """How many entries of each of these queues a turn may claim, instead of its `limit`. One text, since a script finds
-    a word in it sooner than it reads a hundred arguments."""
+    """Return the number of entries of each queue that a turn may claim, instead of its `limit`, as one argument. A
+    script finds a word in one text faster than it reads a hundred arguments."""
     return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
 
 

@@ -1,5 +1,5 @@
-"""The round trip of a worker: what it sends, what it claims, when a task with a rate may start, and the order
-of the next claims, as the script `explain` returns it."""
+"""The round trip of a worker: what it sends and claims. Also the starts of tasks with a rate, and the order of the next
+claims, as the script `explain` returns it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,108 +14,95 @@ from rota.protocol.wire import NOTHING, Packed, shown, text_of
 
 
 class RateAsked(NamedTuple):
-    """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
-    at last by Redis time, None for whenever."""
+    """A request to start the task of an entry, which has a rate of its own."""
 
     entry: bytes
-    name: str
+    name: str  # starts are counted under this name
     interval_us: int
     burst: int
-    latest_us: int | None = None
+    latest_us: int | None = None  # latest start by Redis time; None: any time
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
-    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
-    `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
-    `outcome.plain_lines` in place of its settlement.
-    `held` None: all claims were answered, so there is nothing held to be told of. `picks`: how often a queue is chosen;
-    with more than one each takes one entry, as so many turns would. `alone`: that of the answer before, the entry for
-    which this worker empties its hands; then it names what it holds. `claim_by_us`: from this Redis time on nothing is
-    claimed, and `more` is the answer; 0 for none, and where what is held is named."""
+    """The arguments of one turn."""
 
-    limit: int
+    limit: int  # most entries to claim; 0: only settle
+    # Ids claimed before and not settled. None: the worker received all its claims and need not name any.
     held: Sequence[str] | None = ()
-    tokens: Sequence[str] = ()
-    settlements: Packed = NOTHING
-    limits: Packed = NO_LIMITS
-    plain: Sequence[bytes] = ()
+    tokens: Sequence[str] = ()  # queues whose doorbell this worker emptied since its last turn
+    settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
+    limits: Packed = NO_LIMITS  # of queues that have a limit of their own, packed by `pack_limits`
+    plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have them, instead of their settlements
+    # How often a queue is chosen. If it is more than once, each pick takes one entry, as that many turns would.
     picks: int = 1
+    # `alone` of the last reply: the entry for which this worker finishes all others. It then names what it holds.
     alone: bytes = b""
+    # From this Redis time on nothing is claimed, and the reply is `more`. 0: no such time, or `held` is given.
     claim_by_us: int = 0
 
 
 class TurnWord(StrEnum):
-    """`ok`: here is what you hold now (perhaps nothing). `plenty`: this, and so much is left that you may claim ahead.
-    `again`: entries you hold and did not name. `lost`: you are no longer registered. `more`: work was bounded, or the
-    turn came too late to claim: call again at once with the same tokens. `alone`: an entry that you hold, or that is
-    next, has to run alone: listen at no doorbell, and ask again when a task of yours has ended."""
+    """The status of a turn's reply."""
 
-    OK = "ok"
-    PLENTY = "plenty"
-    AGAIN = "again"
-    LOST = "lost"
-    MORE = "more"
+    OK = "ok"  # the claims are all that the worker holds now, perhaps none
+    PLENTY = "plenty"  # likewise, and enough entries are left for the worker to claim ahead
+    AGAIN = "again"  # the claims are entries that the worker holds and did not name
+    LOST = "lost"  # the worker is no longer registered
+    MORE = "more"  # the work was bounded, or it was too late to claim: call again at once with the same tokens
+    # An entry that the worker holds, or the next one, has to run alone. The worker must not wait at a doorbell, and
+    # must call again when one of its tasks has ended.
     ALONE = "alone"
 
 
 class Claim(NamedTuple):
-    """An entry now held, with its task's body."""
+    """An entry that the worker now holds, with its task's body."""
 
     entry: Entry
     body: bytes
 
 
 class TurnReply(NamedTuple):
-    """What a turn returns.
-
-    `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry through, 0 when
-    none holds one back, or all picks were used. `stale`: texts of settled entries that were no longer held.
-    `dropped`: entries ended at the claim because they had been cancelled while they waited. `alone`: the entry that
-    has to run alone, for the next turn to name.
-    """
+    """The reply to a turn."""
 
     word: TurnWord
-    now_us: int
-    wait_us: int
-    stale: tuple[bytes, ...]
+    now_us: int  # Redis time in microseconds
+    wait_us: int  # time until a rate limit permits the next entry; 0 if none holds one back, or all picks were used
+    stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
     claims: tuple[Claim, ...]
-    dropped: tuple[Entry, ...]
-    alone: bytes = b""
+    dropped: tuple[Entry, ...]  # entries that ended at the claim because they had been cancelled while they waited
+    alone: bytes = b""  # the entry that has to run alone, for the next turn to name
 
 
 _TURN_WORDS: Final = {word.value.encode(): word for word in TurnWord}
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
-    has to run alone, if any."""
+    """Parse `[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone, it
+    follows."""
     word, now, wait, stale, pairs, dropped, *alone = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
     return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), claims, ended, *alone)
 
 
-_claim_of: Final = partial(tuple.__new__, Claim)  # as with entries: a claim brings a hundred
+_claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries: one turn claims up to a hundred
 
 
 class ThrottleWord(StrEnum):
-    """`start`: it may. `throttled`: it is out of its owner's hands until its turn comes. `late`: that would be too late
-    for it. `gone`: its owner does not hold it, or it was cancelled."""
+    """The reply to a request to start."""
 
-    START = "start"
-    THROTTLED = "throttled"
-    LATE = "late"
-    GONE = "gone"
+    START = "start"  # the task may start
+    THROTTLED = "throttled"  # the task is delayed, and its owner no longer holds it
+    LATE = "late"  # the task would start too late
+    GONE = "gone"  # the owner does not hold the task, or the task was cancelled
 
 
 class Throttled(NamedTuple):
-    """What a task with a rate of its own is to do. `us`: in how many microseconds it may start, or until when (Redis
-    time) it is delayed; else 0."""
+    """The reply to a request to start a task with a rate of its own."""
 
     word: ThrottleWord
-    us: int
+    us: int  # START: microseconds until it may start; THROTTLED: the Redis time until which it is delayed; else 0
 
 
 parse_throttled = reply(Throttled, word_of(ThrottleWord), int)
@@ -123,46 +110,40 @@ parse_throttled = reply(Throttled, word_of(ThrottleWord), int)
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000
 NOBODY = "explain:0:0"
-"""The owner for which claims are explained: no life has the number 0."""
+"""The owner for which claims are explained. No owner has the life 0."""
 
 
 class EntryInOrder(NamedTuple):
-    """An entry that is claimed, and the name of its task, "" when none can be read."""
+    """An entry that is claimed, and the name of its task, or "" if the name cannot be read."""
 
     entry: Entry
     name: str
 
 
 class QueueInOrder(NamedTuple):
-    """A queue of a tier, before the claims and after them.
-
-    `cost`: of one entry, in virtual time. `entries`, `running` and `time` (its virtual time, None when it was never
-    served) are from before the first claim. `left` are its entries behind the last one; `is_open`: nothing keeps it
-    shut; `wait_us`: how long its rate limit holds the next one back, 0 when it does not. `closed`: its
-    `condition` keeps it so, `opens_us`: until then, 0 when that is not known; `fault`: what is wrong with that one.
-    """
+    """A queue of a tier, before and after the claims."""
 
     queue: str
     tier: int
-    cost: int
+    cost: int  # of one entry, in virtual time
     cap: int
     interval_us: int
-    entries: int
+    entries: int  # before the first claim; `running` and `time` likewise
     running: int
-    time: int | None
-    left: int
-    is_open: bool
-    wait_us: int
+    time: int | None  # its virtual time; None if it was never served
+    left: int  # number of entries left after the last claim
+    is_open: bool  # whether nothing keeps it closed
+    wait_us: int  # time for which its rate limit holds the next entry back; 0 if it does not
     paused: bool
     condition: str
-    closed: bool
-    opens_us: int
-    fault: str
+    closed: bool  # whether its `condition` keeps it closed
+    opens_us: int  # the time until which it is closed; 0 if not known
+    fault: str  # what is wrong with its condition
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimOrder:
-    """The next claims. `is_whole`: they are as many as were asked for, or all there are."""
+    """The next claims. `is_whole`: there are as many as requested, or all that exist."""
 
     now_us: int
     is_whole: bool
@@ -171,7 +152,7 @@ class ClaimOrder:
 
 
 def _number(raw: Raw) -> int:
-    """What stands where a number should; somebody else's is none."""
+    """Return the number, or 0 if another program wrote something else in its place."""
     return int(raw) if isinstance(raw, int) or raw.isdigit() else 0
 
 

@@ -1,5 +1,5 @@
-"""The scripts that only read, a part of the typed store (see `rota.protocol.store`), and what they return, as values:
-the books, where an id stands, the queues, the dead."""
+"""The scripts that only read, a part of the typed store (see `rota.protocol.store`), and their replies as values: the
+counts of tasks, the status of an id, the queues, the dead tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The books: what was accepted against what ended and what is live, in tasks."""
+    """The counts of tasks: how many were accepted, how many ended and how, and how many are live."""
 
     accepted: int
     done: int
@@ -33,7 +33,7 @@ class Audit:
 
     @property
     def missing(self) -> int:
-        """Tasks the books cannot account for; 0 unless something is wrong."""
+        """The number of tasks that are not accounted for. It is 0 unless something is wrong."""
         return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
 
 
@@ -42,7 +42,7 @@ parse_audit = reply(Audit, *[int] * 6)
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """How many entries stand in lists, and the names of the lists that hold some."""
+    """The number of entries in lists, and the names of the lists that are not empty."""
 
     entries: int
     names: tuple[str, ...]
@@ -53,10 +53,10 @@ parse_lists = reply(Lists, int, names_of)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of the lists asked for: how many are read whole, how many entries of the next one are read, and ids."""
+    """Entries that were read from the requested lists."""
 
-    lists: int
-    read: int
+    lists: int  # number of lists that were read completely
+    read: int  # number of entries of the next list that were read
     ids: list[bytes]
 
 
@@ -65,7 +65,7 @@ parse_standing = reply(Standing, int, int, list)
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Ids of live tasks that must stand in a list, and where to go on; "0" at the end."""
+    """Ids of live tasks that must be in a list, and the cursor of the next portion, "0" at the end."""
 
     cursor: str
     ids: list[bytes]
@@ -76,14 +76,9 @@ parse_bodies = reply(Bodies, text_of, list)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is pending, scheduled, ready, running, dead, cancelled, done, expired, purged or
-    unknown; times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each,
-    latest last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task
-    died. `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one.
-    `looked_at`: through how many texts of the memory of ends, when there are more and nothing was found. `follows`:
-    of a pending task what has to end first, `task ID` or `group ID`."""
+    """The status of an id. Times are Redis time in microseconds, 0 if they do not apply."""
 
-    state: str
+    state: str  # pending, scheduled, ready, running, dead, cancelled, done, expired, purged or unknown
     queue: str = ""
     due_us: int = 0
     failures: int = 0
@@ -91,15 +86,15 @@ class TaskState:
     losses: int = 0
     owner: str = ""
     body: bytes = b""
-    accounts: bytes = b""
-    result: bytes | None = None
+    accounts: bytes = b""  # of its attempts, one on each line, the latest last
+    result: bytes | None = None  # while it is kept; None if none is
     progress: bytes = b""
-    ended_us: int = 0
-    ended: Ended | None = None
-    kind: str = ""
-    ready_us: int = 0
-    looked_at: int = 0
-    follows: str = ""
+    ended_us: int = 0  # when a dead task died
+    ended: Ended | None = None  # how it ended, while that is remembered
+    kind: str = ""  # as in its entry, while it has one
+    ready_us: int = 0  # likewise
+    looked_at: int = 0  # number of texts of the memory of ends read, if the id was not found and there are more
+    follows: str = ""  # what has to end before a pending task, `task ID` or `group ID`
 
 
 def _ended(raw: Raw) -> Ended | None:
@@ -116,7 +111,7 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """`[a state or nil...]`, of the first at least."""
+    """Parse `[a state or nil...]`, of at least the first task."""
     if not raw:
         raise ValueError("nothing that was asked about is answered")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -125,17 +120,15 @@ def parse_waited(raw: Raw) -> list[TaskState | None]:
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # what stands in place of a record is none: that must not keep others waiting
+    except ValueError:  # the text in the place of a record is not valid: other tasks must not wait because of it
         return TaskState("unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old.
-    `closed_age_us`: for how long nobody may claim from it, as it is paused or its condition keeps entries waiting.
-    `closed_by`: the condition that keeps it closed, `condition_error`: what is wrong with that one; else ""."""
+    """The numbers of one queue. Ages are in microseconds, 0 if there is no such task."""
 
-    queue: str
+    queue: str  # fit for display
     ready: int
     scheduled: int
     overdue: int
@@ -146,14 +139,15 @@ class QueueState:
     oldest_overdue_age_us: int
     paused: bool
     served: bool
-    closed_age_us: int = 0
-    closed_by: str = ""
-    condition_error: str = ""
+    closed_age_us: int = 0  # how long nothing can be claimed, because of a pause or a condition that holds entries back
+    closed_by: str = ""  # the condition that keeps it closed, or ""
+    condition_error: str = ""  # what is wrong with that condition, or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of queues at one instant of Redis time. `cursor`: where the next portion begins, "0" after the last."""
+    """The state of queues at one instant of Redis time. `cursor` is where the next portion begins, "0" after the
+    last."""
 
     now_us: int
     owners: int
@@ -162,12 +156,12 @@ class Overview:
 
     @property
     def more(self) -> bool:
-        """Whether there are queues that are not among these."""
+        """Whether there are more queues than these."""
         return self.cursor != "0"
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, cursor, a list a queue...]`"""
+    """Parse `[now, owners, cursor, a list for each queue...]`."""
     now, owners, cursor, *rows = raw
     return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)), text_of(cursor))
 
@@ -177,17 +171,16 @@ _parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool, int,
 
 @dataclass(frozen=True, slots=True)
 class ClosedQueue:
-    """A queue from which nobody may claim, for how long by now: it is paused (`closed_by` is ""), or the condition
-    `closed_by` keeps entries waiting. `error`: what is wrong with that condition, "" when nothing is."""
+    """A queue from which nothing can be claimed."""
 
     queue: str
-    closed_age_us: int
-    closed_by: str
-    error: str
+    closed_age_us: int  # for how long
+    closed_by: str  # the condition that holds entries back; "" if the queue is paused
+    error: str  # what is wrong with that condition, or ""
 
 
 def parse_closed(raw: Raw) -> tuple[ClosedQueue, ...]:
-    """`[a list a queue...]`"""
+    """Parse `[a list for each queue...]`."""
     return tuple(sorted(map(_parse_closed_queue, raw), key=lambda closed: closed.queue))
 
 
@@ -196,7 +189,7 @@ _parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_n
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """One consumer, names as they can be shown; `lease_left_us` in microseconds, 0 when it has run out."""
+    """One consumer. Its names are fit for display. `lease_left_us` is in microseconds, 0 if its lease has run out."""
 
     owner: str
     lease_left_us: int
@@ -206,19 +199,19 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """How many consumers there are, and as many of them as a call names."""
+    """The number of consumers, and a page of them."""
 
     total: int
     rows: tuple[ConsumerState, ...]
 
     @property
     def held(self) -> int:
-        """Tasks that these hold."""
+        """The number of tasks that these consumers hold."""
         return sum(row.held for row in self.rows)
 
 
 def parse_consumers(raw: Raw) -> Consumers:
-    """`[total, a list a consumer...]`"""
+    """Parse `[total, a list for each consumer...]`."""
     total, *rows = raw
     return Consumers(int(total), tuple(map(_parse_consumer, rows)))
 
@@ -228,7 +221,7 @@ _parse_consumer = reply(ConsumerState, _shown_name, int, int, _shown_name)
 
 @dataclass(frozen=True, slots=True)
 class DeadTask:
-    """One task in the dead set; `died_us` in microseconds of Redis time, `epitaph` a JSON object."""
+    """One task of the dead set. `died_us` is Redis time in microseconds, `epitaph` a JSON object."""
 
     id: str
     died_us: int
@@ -239,14 +232,14 @@ class DeadTask:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """A page of the dead set, latest first, and how many there are in all."""
+    """A page of the dead set, the latest first, and the size of the set."""
 
     total: int
     tasks: tuple[DeadTask, ...]
 
 
 def parse_dead_page(raw: Raw) -> DeadPage:
-    """`[total, a list a task...]`"""
+    """Parse `[total, a list for each task...]`."""
     total, *rows = raw
     return DeadPage(int(total), tuple(map(_parse_dead_task, rows)))
 
@@ -256,34 +249,33 @@ _parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)
 
 @dataclass(frozen=True, slots=True)
 class PeekedTask:
-    """One task where it stands; its names as they can be shown, "" where they are not known. Times in microseconds of
-    Redis time, 0 when they are not known. `since_us`: when it came into its lane, or died. `told`: its epitaph, or the
-    progress of one that runs."""
+    """One task in a list or set. Names are fit for display, and are "" if not known. Times are Redis time in
+    microseconds, 0 if not known."""
 
     id: str
     queue: str
     name: str
     due_us: int
-    since_us: int
+    since_us: int  # when it came into its lane, or died
     failures: int
     crashes: int
     losses: int
     owner: str
-    told: bytes
+    told: bytes  # the epitaph of a dead task, or the progress of a running one
 
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """A page: how many tasks were `looked_at` for it, and where the next one begins, None behind the last."""
+    """A page of tasks."""
 
     now_us: int
-    looked_at: int
-    next_offset: int | None
+    looked_at: int  # number of tasks read for this page
+    next_offset: int | None  # where the next page begins; None after the last one
     tasks: tuple[PeekedTask, ...]
 
 
 def parse_peeked(raw: Raw) -> Peeked:
-    """`[now, looked at, next offset or "", [a list a task...]]`"""
+    """Parse `[now, looked at, next offset or "", [a list for each task...]]`."""
     now, looked_at, following, rows = raw
     return Peeked(int(now), int(looked_at), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
 
@@ -292,60 +284,66 @@ _parse_peeked_task = reply(PeekedTask, *[_shown_name] * 3, *[int] * 5, _shown_na
 
 
 class Looks(Transitions):
-    """What is asked about one namespace."""
+    """The transitions of one namespace that only read."""
 
     def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[Overview]:
-        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
+        """Return the numbers of up to BATCH named queues, and of a portion of all known queues; begin with cursor
+        "0"."""
         return self._command("overview", pack((cursor, *queues)), parse_overview)
 
     def status(self, task_id: str, looked_at: int = 0) -> Command[TaskState]:
-        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head, and through the memory
-        of ends for some milliseconds: `TaskState.looked_at` says where to go on."""
+        """Return the status of an id. Each lane is searched only up to BATCH entries from its head, and the memory of
+        ends for some milliseconds: `TaskState.looked_at` is where to continue."""
         return self._command("status", pack((task_id, looked_at)), parse_status)
 
     def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
-        """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:
-        it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
+        """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
+        end, `r` for the end with the result.
+
+        None: the task has not reached the goal yet, and the reply list of this client will be notified. Tasks for which
+        the reply had no room are left out.
+        """
         args = (word for question in asked for word in question)
         return self._command("wait", pack((client, *args)), parse_waited)
 
     def consumers(self) -> Command[Consumers]:
-        """The consumers: at most BATCH of them."""
+        """Return the number of consumers, and at most BATCH of them."""
         return self._command("consumers", NOTHING, parse_consumers)
 
     def dead_page(self, offset: int, count: int) -> Command[DeadPage]:
-        """A page of the dead set, latest first; `count` up to BATCH."""
+        """Return a page of the dead set, the latest first; `count` is at most BATCH."""
         return self._command("dead", pack((offset, count)), parse_dead_page)
 
     def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
-        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
-        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
+        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead; "" is every queue or
+        task. Reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> Command[list[Node]]:
-        """The nodes whose masters live, or lived until a moment ago, at most BATCH of them."""
+        """Return the nodes whose masters are alive or were until recently, at most BATCH."""
         return self._command("nodes", NOTHING, parse_nodes)
 
     def events(self, place: str, count: int) -> Command[EventsPage]:
-        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
+        """Return up to `count` task events after a place, at most BATCH: the id of an event, "0" for all, "$" for none
+        yet."""
         return self._command("events", pack((place, count)), parse_events)
 
     def audit(self) -> Command[Audit]:
-        """The books of the namespace."""
+        """Return the counts of tasks of the namespace."""
         return self._command("audit", NOTHING, parse_audit)
 
     def lists(self) -> Command[Lists]:
-        """The lists in which tasks stand."""
+        """Return the lists in which tasks are."""
         return self._command("lists", NOTHING, parse_lists)
 
     def standing(self, lists: Sequence[str], read: int) -> Command[Standing]:
-        """Up to BATCH ids that stand in these lists, behind the `read` ones at the tail of the first."""
+        """Return up to BATCH ids in these lists, after the `read` ones at the tail of the first."""
         return self._command("standing", pack((read, *lists)), parse_standing)
 
     def bodies(self, cursor: str) -> Command[Bodies]:
-        """A portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
+        """Return a portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
         return self._command("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
-        """Of up to BATCH ids those of live tasks that are not delayed, dead or in flight."""
+        """Return those of up to BATCH ids that belong to live tasks that are not delayed, dead or in flight."""
         return self._command("unplaced", pack(ids), list)

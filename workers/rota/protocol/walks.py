@@ -1,9 +1,9 @@
-"""Walks: looks at the whole namespace that take several calls, each of a script that works on at most 500 things.
+"""Walks: scans of the whole namespace in several calls, each of a script that works on at most 500 things.
 
-`find_task` looks for one id, however many ends are remembered; `look_further` looks at all queues; `find_unplaced`
-looks for live tasks that are in no place, so that nobody would ever run them. Tasks move during a walk, so a task that
-`find_unplaced` has not seen is a suspect. It looks for suspects a second time, in all places, and returns those that
-are in none of them then either.
+`find_task` finds one id, however many ends are remembered; `look_further` reads all queues; `find_unplaced` finds live
+tasks that are in no lane, list or set, so that they would never run. Tasks move during a walk, so a task that
+`find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all places, and returns
+those that are missing again.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -19,14 +19,14 @@ _UNKNOWN = "unknown"
 
 
 def find_task(store: Store, task_id: str) -> Steps[TaskState]:
-    """Where an id stands. Looks through the whole memory of ends, a portion at a time."""
+    """Return the status of an id, after a search of the whole memory of ends, a portion at a time."""
     found = yield from ask(store.status(task_id))
     return (yield from look_back(store, task_id, found))
 
 
 def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
-    """What was found of an id; or the end that a further look finds, where the first did not reach the oldest; or
-    what it follows, if it is not known otherwise."""
+    """Return the status of an id, completed. If the first search did not reach the oldest end, this searches the rest;
+    if the id is still not known, it searches for the task or group that the id follows."""
     further = found
     while further.looked_at:
         further = yield from ask(store.status(task_id, further.looked_at))
@@ -34,12 +34,13 @@ def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
         return further if further.ended else found
     if follows := (yield from _predecessor(store, task_id)):
         return replace(found, state=PENDING, follows=follows)
-    # Its turn may have come while the chains and groups were looked through.
+    # It may have been enqueued while the chains and groups were searched.
     return (yield from ask(_readable(store.status(task_id), found)))
 
 
 def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskState]:
-    """Have a reply that cannot be read, where something foreign is among the ends, count as `otherwise`."""
+    """Return a command whose reply counts as `otherwise` if it cannot be parsed, because of foreign data among the
+    ends."""
 
     def parse(raw: Raw) -> TaskState:
         try:
@@ -51,7 +52,7 @@ def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskS
 
 
 def _predecessor(store: Store, task_id: str) -> Steps[str]:
-    """What a task follows that is not enqueued yet; "" if it follows nothing."""
+    """Return what a task follows that is not enqueued yet, or "" if it follows nothing."""
     found = yield from ask(store.pending(task_id, ""))
     while found.cursor:
         found = yield from ask(store.pending(task_id, found.cursor))
@@ -63,8 +64,8 @@ def _never() -> bool:
 
 
 def look_further(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return a first portion with all that follow, or with those that were looked at when `is_enough`: then there are
-    `more`."""
+    """Return a first portion completed with all portions after it, or, once `is_enough`, with those read so far; then
+    it has `more`."""
     rows, last = {row.queue: row for row in overview.queues}, overview
     while last.more and not is_enough():
         last = yield from ask(store.overview((), last.cursor))
@@ -73,7 +74,7 @@ def look_further(store: Store, overview: Overview, is_enough: Callable[[], bool]
 
 
 Walk = Generator[Command[Any], Any, list[bytes]]
-"""Yields calls, is sent the answer of each, and returns ids in the end."""
+"""Yields calls, is sent the reply to each, and returns ids in the end."""
 
 _BITS_A_MEMBER: Final = 64
 _BITS_SET: Final = 3
@@ -82,16 +83,16 @@ _START: Final = "0"
 
 
 class Seen(Protocol):
-    """Ids that were seen to stand somewhere."""
+    """Ids that were seen in some lane, list or set."""
 
     def add(self, member: bytes, /) -> None: ...
     def __contains__(self, member: object, /) -> bool: ...
 
 
 class Sketch:
-    """A set that takes 8 to 16 bytes a member, and no step that grows with it: a Bloom filter (Bloom 1970).
+    """A set that takes 8 to 16 bytes for each member and has no slow step: a Bloom filter (Bloom 1970).
 
-    Of what was never added it takes one in 10,000 for a member, another one in each process: see `hash`.
+    It wrongly reports one in 10,000 ids as a member, and other ones in each process: see `hash`.
     """
 
     def __init__(self, members: int) -> None:
@@ -113,7 +114,8 @@ class Sketch:
 
 
 def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> Walk:
-    """Look for them. `make_seen` makes an empty set for about so many; no more than `most` suspects are followed."""
+    """Find live tasks in no place. `make_seen` makes an empty set for about that many ids; at most `most` suspects are
+    followed."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)
@@ -126,7 +128,7 @@ def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | No
 
 
 def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> Generator[Command[Any], Any, None]:
-    """Have each id seen that stands in these lists."""
+    """Call `see` for each id in these lists."""
     at = read = 0
     while at < len(lists):
         standing = yield store.standing(lists[at : at + BATCH], read)
@@ -136,7 +138,7 @@ def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> G
 
 
 def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any], Any, set[bytes]]:
-    """The ids of live tasks that were not seen in a list, and are in no other place."""
+    """Return the ids of live tasks that were not seen in a list and are in no other place."""
     unseen: set[bytes] = set()
     cursor = _START
     while True:
@@ -148,7 +150,7 @@ def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any
 
 
 def _in_no_other_place(store: Store, suspects: set[bytes]) -> Generator[Command[Any], Any, set[bytes]]:
-    """Those that still live and are neither delayed, dead nor in flight."""
+    """Return the suspects that are still live and neither delayed, dead nor in flight."""
     found: set[bytes] = set()
     ids = list(suspects)
     for start in range(0, len(ids), BATCH):

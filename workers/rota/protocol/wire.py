@@ -1,8 +1,7 @@
-"""RESP packing: arguments to bytes, once where they do not change; and what texts are to bytes, in both directions.
+"""RESP packing of arguments, and the encoding of texts in both directions.
 
-A command is an array of bulk strings. `Packed` is a run of arguments already in wire form with its
-count, so that the parts that never change (script, key, owner, tiers) are packed one time and a
-turn only joins bytes.
+A command is an array of bulk strings. `Packed` is a run of arguments in wire form with its count. So the parts that
+never change (script, key, owner, tiers) are packed once, and a turn only joins bytes.
 """
 
 from collections.abc import Iterable
@@ -16,13 +15,13 @@ _FOREIGN: Final = "surrogateescape"
 
 
 def text_of(raw: object) -> str:
-    """A reply as text. Whoever shares the server may have put any bytes where names stand: what is no UTF-8 becomes
-    half surrogates, so that the same bytes go back when the text is sent. See `shown`."""
+    """Return a reply as text. Other programs may have written any bytes where names are expected: bytes that are not
+    UTF-8 become half surrogates, so that the same bytes are sent back. See `shown`."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
 
 def shown(text: str) -> str:
-    r"""A text that came from the server as it can be written anywhere: bytes that are no UTF-8 as `\xff`."""
+    r"""Return a text from the server in a form that can be written anywhere: bytes that are not UTF-8 become `\xff`."""
     return text if text.isascii() else text.encode("utf-8", _FOREIGN).decode("utf-8", "backslashreplace")
 
 
@@ -38,10 +37,11 @@ class Packed:
 
 
 def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
-    """A run, of a multiple of `step`, that stood in memory which another process wrote; NOTHING when it is none.
+    """Return a run of a multiple of `step` arguments, read from memory that another process wrote; NOTHING if it is not
+    valid.
 
-    Sent as it is, a count that is too great would have the server wait for more, and one that is too small would have
-    it take the rest for commands: what it answers to those would be read as answers to ours.
+    A wrong run must not be sent. If its count were too high, the server would wait for more arguments. If it were too
+    low, the server would take the rest for commands, and their replies would be taken for replies to ours.
     """
     at = 0
     for _ in range(count):
@@ -68,11 +68,11 @@ def pack(args: Iterable[Arg]) -> Packed:
         fields.append(len(raw))
         fields.append(raw)
     count = len(fields) // 2
-    return Packed(count, _BULK_STRING * count % tuple(fields))  # one formatting for all: a third less than one each
+    return Packed(count, _BULK_STRING * count % tuple(fields))  # one formatting for all takes a third less time
 
 
 def unpack(packed: Packed) -> list[bytes]:
-    """The arguments that `pack` packed."""
+    """Return the arguments that `pack` packed."""
     args, at = [], 0
     for _ in range(packed.count):
         begin = packed.data.index(b"\r\n", at) + 2
@@ -83,7 +83,7 @@ def unpack(packed: Packed) -> list[bytes]:
 
 
 def command(parts: Iterable[Packed]) -> bytes:
-    """Join packed parts to one command, ready to be written to a socket."""
+    """Join packed parts to one command that can be written to a socket."""
     total = 0
     runs = [b""]
     for run in parts:
