@@ -1,8 +1,8 @@
-"""Chains and groups on their way: what an enqueue sends, and goes on with. No I/O, as `rota.client.sender`.
+"""Enqueueing chains and groups: the commands of an enqueue, and how it continues. No I/O, as in `rota.client.sender`.
 
-A group of many members is sent in several calls. Its record on the server counts the items that were accepted, its
-cursor, in the same step with them: whoever sends the same group again goes on exactly there. `rota.map` fills a group
-from an iterator in that way, as room comes.
+A group of many members is sent in several calls. In the same step with each, its record on the server counts the items
+that were accepted: this is the group's cursor. If the same group is enqueued again, it continues exactly there.
+`rota.map` fills a group from an iterator in this way, while there is room.
 """
 
 import sys
@@ -26,17 +26,17 @@ from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
 
-PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
+PORTION: Final = 4_000  # Members in a round of the sender. After each round, the cursor is checked.
 
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
 HandleOf = Callable[[NewMember, Enqueued], H]
-"""What callers get of a task, or of a chain, and the server's word about it."""
+"""Makes the caller's handle from a task or a chain and the server's reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowTerms:
-    """How a client checks calls, and sends: by its `sender`, of which others are made."""
+    """The means by which a client checks and sends chains and groups. Their senders are derived from its `sender`."""
 
     store: Store
     checks: Checks
@@ -44,14 +44,14 @@ class FlowTerms:
     warned: ClientWarnings
 
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
-        """What callers get of each, and a warning where no fleet serves them."""
+        """Return the handle of each member, and warn of members that no fleet serves."""
         for member, word in zip(members, added.enqueued, strict=True):
             self.warned.of_answer(member.task, word)
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
 
 
 class MembersSending(Generic[H]):
-    """A chain on its way, or more members for a group that is there."""
+    """The enqueue of a chain, or of more members for an existing group."""
 
     def __init__(
         self, terms: FlowTerms, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
@@ -69,11 +69,11 @@ class MembersSending(Generic[H]):
 
     @property
     def expected(self) -> H:
-        """The handle of a caller that does not wait for the answer."""
+        """The handle for a caller that does not wait for the reply."""
         return self._handle_of(self._members[0], Enqueued())
 
     def send(self) -> Sending[H]:
-        """Send them. Raises as `Sender.send`, and GroupEnded."""
+        """Send the members. Raises as `Sender.send`, and GroupEnded if the group takes no more."""
         return self._checked(self._sender.send(self._members))
 
     def _checked(self, sending: Sending[H]) -> Sending[H]:
@@ -91,27 +91,30 @@ class MembersSending(Generic[H]):
 
 
 class Filling:
-    """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling, or
-    there are none; `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
+    """The enqueue of items into a group."""
 
     def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
+        # `go_on` continues the enqueue after a call that was in doubt was repeated.
         self.group_id = group_id
-        self.cursor = 0
+        self.cursor = 0  # The number of items that the server has accepted.
+        # `is_new`: this enqueue added items, or there are none. `has_ended`: the group takes no more.
         self.is_new = self.has_ended = False
         self._opening = opening
         self._terms = terms
-        self._begin: int | None = 0
-        self._last = -1
+        self._begin: int | None = 0  # The number of the first item in this round, None for the call that only opens.
+        self._last = -1  # The number of items with which the group is complete, -1 if more will follow.
         self._sender = terms.sender.of(self._packed, self._told, go_on)
 
     def open(self) -> Sending[NewMember]:
-        """Open the group if it is not there, and learn its cursor. Raises as `Sender.send`."""
+        """Open the group if it does not exist, and get its cursor. Raises as `Sender.send`."""
         self._begin = None
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
-        """Send those items that stand from the cursor on; the group is closed with them if they `are_last`. What was
-        accepted before, `cursor` says. Raises as `Sender.send`."""
+        """Send the items from the cursor on, and close the group with them if they `are_last`.
+
+        `cursor` counts those that were accepted before. Raises as `Sender.send`.
+        """
         self._begin = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
         return self._sender.send(members) if members else self._sender.send_as_one(members)
@@ -133,7 +136,7 @@ class Filling:
 
 
 class GroupSending(Generic[H]):
-    """A group on its way, whose members are all there."""
+    """The enqueue of a group whose members are all in memory."""
 
     def __init__(
         self,
@@ -149,8 +152,11 @@ class GroupSending(Generic[H]):
         self.expected = handle_of(group_id, False)
 
     def send(self) -> Sending[H]:
-        """Send what the server does not have yet. Raises as `Sender.send`, with a note that says how to go on; and
-        GroupEnded when it ended before all were there."""
+        """Send the members that the server does not have.
+
+        Raises as `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended before it was
+        complete.
+        """
         return self._go_on(self._portion())
 
     def _portion(self) -> Sending[NewMember]:
@@ -176,7 +182,10 @@ def flow_of(
     chain_handle: HandleOf[Any],
     group_handle: Callable[[str, bool], Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
-    """A chain or a group on its way, of which `Checks.all_of` made these. Raises as `Checks.opening`."""
+    """Return the enqueue of a chain or a group, given the members that `Checks.all_of` returned.
+
+    Raises as `Checks.opening`.
+    """
     if isinstance(what, CallChain):
         return MembersSending(terms, members, chain_handle)
     opening = terms.checks.opening(what.then, what.on_dead)
@@ -189,13 +198,13 @@ def _member_of(member: NewMember, _word: Enqueued) -> NewMember:
 
 @contextmanager
 def going_on(filling: Filling, done_again: str) -> Iterator[None]:
-    """Note at what is raised how the same group goes on."""
+    """Add a note to exceptions that says how to continue the same group."""
     try:
         yield
     except GroupEnded:
         raise
-    except BaseException as error:  # also Ctrl-C, and whatever an iterator raises: nobody else knows an id of our own
-        if filling.cursor or not isinstance(error, Unavailable):  # else it is not there
+    except BaseException as error:  # Also Ctrl-C and errors of an iterator, since the caller may not know the id.
+        if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
                 f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} "
                 f"again with id={filling.group_id!r} it goes on exactly where it is"
@@ -204,39 +213,36 @@ def going_on(filling: Filling, done_again: str) -> Iterator[None]:
 
 
 def ids_of(member: NewMember, word: Enqueued) -> tuple[str, ...]:
-    """The ids of a chain's tasks; of one that was not accepted the id that stays."""
+    """Return the ids of a chain's tasks, or only the id of the task that prevented it."""
     if word.duplicate:
         return (word.holder or member.id,)
     return (member.id, *(task.id for task in followers_of(member.following)))
 
 
 def group_ended(group_id: str, what: str) -> GroupEnded:
-    """It takes no more members."""
+    """Return the error for a group that takes no more members."""
     return GroupEnded(f"group {group_id} has ended, was cancelled, or never was, and takes no more members: {what}")
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
-"""What is to be sent, or waited for, whose answer it is sent; it is thrown what sending raises."""
-_TRIES: Final = 5  # at a server that answers between them
+"""Yields enqueues to send and waits for room, receives the room, and has errors of sending thrown into it."""
+_TRIES: Final = 5  # Attempts at one call, if the server responds between them.
 
 
 class MapOptions(TypedDict, total=False):
-    """How items are enqueued: `chunk` of them at once (1 to 500), at most `max_waiting` that have not ended.
+    """The options of `rota.map`."""
 
-    `id`, `then` and `on_dead` as of `rota.group`; `progress` as of `enqueue_many`.
-    """
-
-    chunk: int
-    max_waiting: int
-    id: str | None
+    chunk: int  # How many items are enqueued at a time, 1 to 500. The default is 100.
+    max_waiting: int  # How many tasks may exist that have not ended. The default is 1,000.
+    id: str | None  # `id`, `then` and `on_dead` are those of `rota.group`.
     then: Call[Any] | CallChain | None
     on_dead: Call[Any] | CallChain | None
-    progress: ProgressOption
+    progress: ProgressOption  # Called after each chunk, as in `Client.enqueue_many`.
 
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """`MapOptions` with their defaults, checked. Raises TypeError, ValueError or InvalidName."""
+    """The options of `rota.map` with their defaults, checked. Raises TypeError, ValueError or InvalidName."""
 
     chunk: int = 100
     max_waiting: int = 1000
@@ -258,14 +264,14 @@ class MapPlan:
 
 
 def plan_of(options: MapOptions) -> MapPlan:
-    """What `map` was given besides its items. Raises as MapPlan, and TypeError for an option that there is not."""
+    """Return the options of `map` with their defaults. Raises as MapPlan, and TypeError for an unknown option."""
     if unknown := sorted(set(options) - set(MapOptions.__annotations__)):
         raise TypeError(fault_in_option(unknown[0], "rota.map", FOREIGN_NAMES["map"], MapOptions.__annotations__))
     return MapPlan(**options)
 
 
 class Items:
-    """The items of an iterable, each as the call that `call` makes of it; `position` is the number of the next one."""
+    """The items of an iterable, each as the call that `call` makes of it. `position` is the number of the next item."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
         self._call = call
@@ -274,12 +280,13 @@ class Items:
         self.position = 0
 
     def skip_to(self, position: int) -> None:
-        """Pass over those that the server has."""
+        """Skip items that the server has."""
         for _ in islice(self._items, max(0, position - self.position)):
             self.position += 1
 
     def take(self, count: int) -> list[NewMember]:
-        """The next ones, checked; none when there are no more. Raises as `prepare`, with the number of the item."""
+        """Return the next items, checked, or an empty list if there are no more. Raises as `prepare`, with the item's
+        number."""
         members = []
         for item in islice(self._items, count):
             try:
@@ -292,7 +299,7 @@ class Items:
 
 
 def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
-    """What makes a call of an item. Raises TypeError for what is no task."""
+    """Return the function that makes a call from an item. Raises TypeError if `task` is not a task."""
     call: Callable[[Any], Call[Any]] | None = getattr(task, "call", None)
     if call is None or not callable(call):
         raise TypeError(f"rota.map{_why_no_task(task)}")
@@ -309,15 +316,17 @@ def _why_no_task(thing: Any) -> str:
 
 
 def count_of(iterable: Iterable[Any]) -> int | None:
-    """How many items there are, None for an iterator, which does not say. Raises TypeError for what gives no items."""
+    """Return the number of items, or None for an iterator. Raises TypeError if this is not an iterable."""
     if not isinstance(iterable, Iterable):
         raise TypeError(f"rota.map takes a task and its items, as rota.map(resize, image_ids), got {iterable!r}")
     return len(iterable) if isinstance(iterable, Sized) else None
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
-    """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it takes no
-    more, and there are more."""
+    """Open the group, add items from its cursor on while there is room, and close it.
+
+    Raises GroupEnded if the group takes no more items but there are more.
+    """
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
     if filling.has_ended and items.take(1):
@@ -337,7 +346,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapStep
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send; what failed is sent again when the server answers: the cursor says what counted."""
+    """Send, and after a failure send again when the server responds. The cursor tells which items were accepted."""
     for left in reversed(range(_TRIES)):
         asked = sending()
         try:
@@ -351,7 +360,7 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuestion, Room | None, int]:
-    """Wait until no more members have not ended; returns how many that are."""
+    """Wait until at most `most_left` members have not ended, and return how many have not."""
     found = yield GroupQuestion(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
@@ -361,7 +370,7 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuestion, Room 
 def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
-    """Send members; returns those that were not accepted, as somebody else has moved the cursor."""
+    """Send members, and return those that were not accepted because another process has moved the cursor."""
     begin = filling.cursor
     yield from _sent(filling, lambda: filling.send(_left(filling, members, begin), are_last=False))
     if filling.has_ended:
@@ -371,8 +380,10 @@ def _added(
 
 
 def _left(filling: Filling, members: Sequence[NewMember], begin: int) -> list[NewMember]:
-    """Which of these, whose first is the item `begin`, stand behind the cursor. Raises Uncertain when those before are
-    gone: a server that took over did not have them."""
+    """Return those of the members after the cursor. The first of `members` has the number `begin`.
+
+    Raises Uncertain if earlier items are missing, because a server that took over did not have them.
+    """
     if filling.cursor < begin:
         raise Uncertain(f"the server has lost items {filling.cursor:,} to {begin - 1:,} of group {filling.group_id}")
     return list(members[filling.cursor - begin :])

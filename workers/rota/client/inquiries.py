@@ -1,4 +1,4 @@
-"""What clients ask the server about tasks, queues and groups, and the errors of tasks that have no result."""
+"""The requests of clients about tasks, queues and groups, and the errors of tasks without a result."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _NoResult(RotaError):
-    # A task has ended in this way, and there is no result.
+    # The base of errors for a task that has ended, each in its own way, without a result.
 
     def __init__(self, message: str, status: TaskStatus | None = None) -> None:
         super().__init__(message)
@@ -30,53 +30,56 @@ class _NoResult(RotaError):
 
     @property
     def id(self) -> str:
-        """The task's id."""
+        """The id of the task."""
         return self.status.id if self.status is not None else ""
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """The task whose result was asked for is dead. `status` says all that is known of it."""
+    """The task whose result was requested is dead. `status` has all that is known of it."""
 
     @property
     def epitaph(self) -> dict[str, Any]:
-        """What is known of its end."""
+        """The record of the task's death, for example its `reason` and `error`. Empty if nothing is known."""
         return (self.status.epitaph if self.status is not None else None) or {}
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """The task whose result was asked for was cancelled, or purged with its queue. `status` as of TaskDead."""
+    """The task whose result was requested was cancelled, or purged with its queue. `status` has all that is known of
+    it."""
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """The task whose result was asked for was not started in time, before its `expires`. `status` as of TaskDead."""
+    """The task whose result was requested was not started before it expired. `status` has all that is known of it."""
 
 
 class ResultNotStored(_NoResult, LookupError):
-    """The task is done and its result is not there, or nothing is known of the task: the message says why. `status` as
-    of TaskDead."""
+    """The task is done but its result is not stored, or nothing is known of the task. The message has the reason.
+
+    `status` has all that is known of the task.
+    """
 
 
 def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
-    """`status`, but that it raises."""
+    """Return the status of a task. Unlike `status`, it raises errors."""
     require_name("id", task_id)
     return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """The status of a task that could not be asked for."""
+    """Return the status of a task for which the request failed."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 
 def peeking(store: Store, queue: str | None, state: str, task: str | None, limit: int) -> Steps[list[QueuedTask]]:
-    """`peek`."""
+    """Return the first tasks in one state: see `Client.peek`."""
     _check_chosen(queue, task)
     found = yield from find(store, WantedTasks(listed_state(state), queue or "", task or "", limit))
     return found.tasks
 
 
 def explaining(store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None) -> "Steps[Explanation]":
-    """`explain`."""
-    # Imported only here, as the consumer is.
+    """Return the explanation of the next claims: see `Client.explain`."""
+    # Imported only here: a program that only enqueues does not need it.
     from rota.client.explanation import WantedClaims, explain  # noqa: PLC0415
 
     _check_chosen(queue, pool)
@@ -86,21 +89,21 @@ def explaining(store: Store, n: int, queue: str | None, task_id: str | None, poo
 
 
 def cancelling(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelWord]:
-    """`cancel`."""
+    """Return the command that cancels a task: see `Client.cancel`."""
     require_name("id", task_id)
     kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")
     return store.cancel(task_id, kill_after_ms)
 
 
 def wanted_events(after: str | None, queue: str | None, task: str | None, timeout: Duration | None) -> WantedEvents:
-    """What readers of `events` give."""
+    """Check the arguments of `events`, and return the events that its reader returns."""
     _check_chosen(queue, task)
     waits = None if timeout is None else seconds(timeout, "timeout")
     return WantedEvents(after, queue or "", task or "", waits)
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:
-    """What of all is wanted; None for all. Raises InvalidName."""
+    """Check the names that restrict a request, where None means all. Raises InvalidName."""
     if queue is not None:
         check_queue(queue)
     if task is not None:
@@ -108,8 +111,11 @@ def _check_chosen(queue: str | None, task: str | None) -> None:
 
 
 def result_of(status: TaskStatus, kept: bytes | None) -> Any:
-    """The result as the task returned it, by its annotation if it is declared in this process, else as JSON has it.
-    Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored."""
+    """Return the result of a task.
+
+    It has the type of the function's annotation if this process declares the task, and otherwise the JSON type. Raises
+    TaskDead, TaskCancelled, TaskExpired or ResultNotStored.
+    """
     task = f"task {status.id}"
     match status.state:
         case State.DONE if kept is not None and not status.result_refused:
@@ -145,12 +151,12 @@ def _why_not(status: TaskStatus) -> str:
 
 
 def looking_at_group(store: Store, group_id: str) -> Steps[GroupStatus]:
-    """How it is with a group."""
+    """Return the status of a group."""
     return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))
 
 
 def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
-    """Cancel a group, and each of its members; False when it has ended, or never was."""
+    """Cancel a group and each of its members, and return False if the group has ended or is unknown."""
     cursor, is_known = "0", False
     while True:
         portion = yield from ask(store.cancel_group(group_id, cursor))
