@@ -1,5 +1,7 @@
-"""From a call to what Redis takes: everything an enqueue checks and decides before it sends. Pure but for new ids, and
-for the clock that `at` is compared with."""
+"""The checks and decisions of an enqueue before it sends: from a call to the arguments of the script.
+
+Pure, except for new ids and the clock with which `at` is compared.
+"""
 
 import hashlib
 import json
@@ -35,29 +37,31 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 
 KIB = 1024
-_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
+_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # Ten years, as in lua/adopt_scheduled.lua.
 _KEY_HEX_DIGITS = 32
-_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # two of its bits say how a UUID is made
+_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # Two bits of this digit are the UUID's variant.
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""What bodies that are made in this context carry along besides their arguments, as the context of a trace."""
+"""Data that bodies made in this context carry besides their arguments, for example the context of a trace."""
 
-_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # arguments as the function takes them
+_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # Arguments, bound to the parameters of the function.
 
 
 def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
     """Check a call and turn it into a NewTask.
 
-    Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds, and TypeError
-    for what is no call.
+    Raises:
+        InvalidName, InvalidArguments, PayloadTooLarge: If a name, the arguments or the size is not valid.
+        ValueError: If an option is not valid, or two exclude each other.
+        TypeError: If this is not a call, or an option has a wrong type.
     """
     try:
         name, args, kwargs = call.name, call.args, call.kwargs
     except AttributeError:
         raise TypeError(why_no_call(call)) from None
     task = registry.get(name) if isinstance(name, str) else None
-    if task is None:  # the names of those that are declared were checked then
+    if task is None:  # The name of a declared task was checked when it was declared.
         require_name("task name", name)
         typed, options = None, _UNDECLARED
     else:
@@ -82,18 +86,20 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 
 
 def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
-    """`prepare` of many. Raises the same, which says the number of the call, counted from 0."""
+    """Check many calls and turn each into a NewTask. Raises as `prepare`, with the number of the call, counted from
+    0."""
     for number, call in enumerate(calls):
         try:
             yield prepare(call, registry, max_payload_kb)
         except (RotaError, TypeError, ValueError) as error:
-            if len(error.args) == 1:  # those of ours have the message alone
+            if len(error.args) == 1:  # Errors of Rota have only a message.
                 error.args = (f"calls[{number}]: {error}",)
             raise
 
 
 def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
-    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
+    """Return tasks in the order in which they must be sent, and a function that restores the original order of
+    results."""
     order = sending_order(tasks)
     if order is None:
         return tasks, lambda things: things
@@ -105,8 +111,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
-    """The places of tasks in the order in which they are to be sent; None when that is as they stand. What is put to
-    the head of a lane later stands before what was put there earlier."""
+    """Return the indexes of tasks in the order in which they must be sent, or None if it is the given order.
+
+    A task that is put at the head of a lane comes before those that were put there earlier, so they are sent in
+    reverse.
+    """
     fronts = [at for at, task in enumerate(tasks) if task.due[-1:] == FRONT]
     if not fronts:
         return None
@@ -114,7 +123,7 @@ def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
 
 
 def fresh_id() -> str:
-    """A random UUID (version 4), in a third of the time that the module `uuid` takes."""
+    """Return a random UUID (version 4), in a third of the time that the module `uuid` takes."""
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
@@ -157,7 +166,7 @@ def _due(call: Call[Any]) -> str:
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
-    # Nobody waits for that, and nobody would notice a unit that is wrong until then.
+    # Such a delay is not plausible. It may have a wrong unit, which would be noticed only then.
     if wait_us > _LONGEST_WAIT_US:
         raise ValueError(f"{call.name}: {what} lies more than ten years ahead: milliseconds?")
 
@@ -165,7 +174,7 @@ def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
 def _unique(
     call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
 ) -> tuple[str, int]:
-    # The key, "" for none, and for how many milliseconds it is held, 0 for the life of the task.
+    # Return the key, or "" for none, and how many milliseconds it is held, or 0 for as long as the task lives.
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
@@ -177,7 +186,7 @@ def _unique(
 
 
 def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "TypedArguments | None") -> str:
-    # Of the bound arguments, so that f(1) and f(x=1) are the same call.
+    # The key is made from the bound arguments, so that f(1) and f(x=1) are the same call.
     args, kwargs = bound if typed is None else typed.load(*bound)
     if callable(unique):
         what = unique(*args, **kwargs)
@@ -194,7 +203,7 @@ _NOT_UNIQUE: Final = "when it is enqueued another one may hold its key, and nobo
 def check_chain(calls: Sequence[Call[Any]]) -> None:
     """Check the calls of a chain.
 
-    Raises TypeError for what is no call, and ValueError for none at all, or for one that follows and is to be unique.
+    Raises TypeError if one is not a call, and ValueError if there are none, or a call after the first is to be unique.
     """
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")
@@ -205,7 +214,7 @@ def check_chain(calls: Sequence[Call[Any]]) -> None:
 
 
 def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
-    """Raises for what cannot be enqueued at the end of a group, and for an id that is none: see `group`."""
+    """Check the calls that follow a group, and its id: see `group`, which raises the same errors."""
     for word, last in (("then", then), ("on_dead", on_dead)):
         if last is None:
             continue
@@ -217,7 +226,7 @@ def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
 
 
 def _check_not_unique(call: Call[Any], where: str) -> None:
-    """Raises ValueError for a call that holds a unique key, of its own accord or by its declaration."""
+    """Raise ValueError if a call holds a unique key, by its own option or by its declaration."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
         raise ValueError(f"{where}: unique cannot be asked of what follows: {_NOT_UNIQUE}")
@@ -230,13 +239,16 @@ def _check_not_unique(call: Call[Any], where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """By what calls are checked."""
+    """The checks of calls."""
 
     registry: Registry
     max_payload_kb: int
 
     def member(self, member: Call[Any] | CallChain) -> NewMember:
-        """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
+        """Return a call, or a chain, in the form in which it is sent.
+
+        Raises as `prepare`, for a chain with the number of the call.
+        """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
 
@@ -246,7 +258,7 @@ class Checks:
         return [prepare(member, self.registry, self.max_payload_kb)]
 
     def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
-        """Members of a group. Raises as `member`, with the number of the one that is at fault."""
+        """Yield the members of a group. Raises as `member`, with the number of the member."""
         for at, member in enumerate(members):
             try:
                 yield self.member(member)
@@ -255,7 +267,7 @@ class Checks:
                 raise
 
     def all_of(self, what: Any) -> Iterator[NewMember]:
-        """A chain, or the members of a group. Raises as `members`, and TypeError for what is neither."""
+        """Return the members of a chain or a group. Raises as `members`, and TypeError if `what` is neither."""
         if isinstance(what, CallChain):
             return iter([self.member(what)])
         if isinstance(what, CallGroup):
@@ -263,7 +275,7 @@ class Checks:
         raise TypeError(why_no_call(what))
 
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
-        """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
+        """Return the calls that may follow a group. Raises as `prepare`, with the name of the option."""
         return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
 
     def _last(self, word: str, last: Call[Any] | CallChain | None) -> bytes:

@@ -1,4 +1,4 @@
-"""The queues of a namespace: how many tasks are where, and the first tasks of each place."""
+"""The queues of a namespace: the number of tasks in each state, and the first tasks in each."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,25 +17,23 @@ from rota.protocol.walks import look_further
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """One queue: how many tasks are ready, scheduled (of these `overdue`), running and dead, and how many it ever
-    accepted. `oldest_ready_seconds`: for how long the first has been ready, 0 without one. `served`: whether a running
-    fleet claims from it. `closed_by`: the condition that keeps it closed, or ""."""
+    """A queue, and the number of its tasks in each state."""
 
     queue: str
     ready: int
     scheduled: int
-    overdue: int
+    overdue: int  # How many of the scheduled tasks are due already.
     running: int
     dead: int
-    accepted: int
-    oldest_ready_seconds: float
+    accepted: int  # All tasks that the queue has ever accepted.
+    oldest_ready_seconds: float  # How long the first ready task has been ready, 0 if there is none.
     paused: bool
-    served: bool
-    closed_by: str
+    served: bool  # Whether a running fleet claims from the queue.
+    closed_by: str  # The condition that keeps the queue closed, or "".
 
 
 def find_queues(store: Store) -> Steps[list[QueueCounts]]:
-    """All queues that have or had tasks, by name."""
+    """Return all queues that have or had tasks, sorted by name."""
     overview = yield from look_further(store, (yield from ask(store.overview(()))))
     return sorted(map(_counts_of, overview.queues), key=lambda each: each.queue)
 
@@ -58,40 +56,34 @@ def _counts_of(state: QueueState) -> QueueCounts:
 
 T = TypeVar("T")
 
-MOST_LOOKED_AT: Final = 10_000  # for the sake of those that are chosen
+MOST_LOOKED_AT: Final = 10_000  # How many tasks are read to find those that match.
 DEFAULT_LIMIT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """A task where it stands: `ready` in a lane, `scheduled`, `running` (claimed by the `owner`), or `dead`.
-
-    Texts are "" and times None where they are not known, as with what others pushed. `since`: when it came into its
-    lane, or died, and `age_seconds` ago; of a scheduled one it is not known. `due_in_seconds` is below 0 of what is
-    late. `attempt` is the number of the attempt that runs, comes next, or was the last. `progress`: what a running one
-    says; `epitaph`: why a dead one died.
-    """
+    """A task in a queue. Values that are not known, as for items that other programs pushed, are "" or None."""
 
     id: str
-    state: State
+    state: State  # `ready` in a lane, `scheduled`, `running` (claimed), or `dead`.
     queue: str
     name: str
     due_at: datetime | None
-    due_in_seconds: float | None
-    since: datetime | None
-    age_seconds: float | None
-    attempt: int
+    due_in_seconds: float | None  # Below 0 if the task is late.
+    since: datetime | None  # When the task entered its lane, or died. Not known if it is scheduled.
+    age_seconds: float | None  # The time since then.
+    attempt: int  # The number of the attempt that runs, comes next, or was the last.
     failures: int
     crashes: int
     losses: int
-    owner: str = ""
-    progress: Progress | None = None
-    epitaph: AttemptAccount | None = None
+    owner: str = ""  # The worker or consumer that has claimed the task.
+    progress: Progress | None = None  # The last progress that a running task reported.
+    epitaph: AttemptAccount | None = None  # Why a dead task died.
 
 
 @dataclass(frozen=True, slots=True)
 class WantedTasks:
-    """Which tasks: in one place, of a queue and of a name ("" for all), at most `limit`."""
+    """A request for tasks in one state, of a queue and of a task name ("" for all), at most `limit`."""
 
     state: State
     queue: str = ""
@@ -99,7 +91,7 @@ class WantedTasks:
     limit: int = DEFAULT_LIMIT
 
     def __post_init__(self) -> None:
-        """Raises TypeError or ValueError for a limit that is none."""
+        """Check the limit. Raises TypeError or ValueError if it is not valid."""
         if isinstance(self.limit, bool) or not isinstance(self.limit, int):
             raise TypeError(f"limit must be a whole number, got {self.limit!r}")
         if self.limit < 1:
@@ -107,18 +99,17 @@ class WantedTasks:
 
     @property
     def chooses(self) -> bool:
-        """Whether some of what is looked at may be left out."""
+        """Whether some of the tasks that are read may not match."""
         return bool(self.task or (self.queue and self.state is not State.READY))
 
 
 @dataclass(frozen=True, slots=True)
 class TasksFound:
-    """What was found. `more`: there is more behind what was `looked_at`; with fewer tasks than wanted, the search was
-    ended."""
+    """The tasks that were found."""
 
     tasks: list[QueuedTask]
-    looked_at: int
-    more: bool
+    looked_at: int  # How many tasks were read.
+    more: bool  # Whether there are more tasks. If fewer than wanted were found, the search has reached its limit.
 
 
 def listed_state(name: str) -> State:
@@ -130,7 +121,7 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Look until as many are found as wanted, or, where some are left out, 10,000 were looked at."""
+    """Search until as many tasks are found as wanted, or until 10,000 were read if some of them do not match."""
     tasks: list[QueuedTask] = []
     looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
     for queue in (yield from _queues(store, wanted)):
@@ -148,7 +139,8 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Of which queues to ask: one after the other where each has lanes of its own."""
+    """Return the queues to read. Ready tasks of all queues are read queue by queue, since each queue has its own
+    lanes."""
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
     every = yield from look_further(store, (yield from ask(store.overview(()))))
@@ -156,7 +148,7 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
-    """A task that a page of one place told of, at that time."""
+    """Return a task of a page that was read at `now_us`, with its state."""
     is_dead = state is State.DEAD
     epitaph = attempts_of([read_epitaph(found.told, "error")]) if is_dead and found.told else (None,)
     return QueuedTask(

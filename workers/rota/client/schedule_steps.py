@@ -1,4 +1,4 @@
-"""What clients ask of the schedules of a fleet, wherever they were declared, and of those that clients put."""
+"""The requests of clients about schedules, declared by a node or created by a client."""
 
 import os
 from collections.abc import Callable
@@ -21,12 +21,13 @@ from rota.tasks.registry import default_registry
 if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # while pollers change a record between our look at it and our call
+_TRIES: Final = 20  # A try fails if a poller changes the record between reading it and the call.
 _RANDOM_BYTES: Final = 8
 
 
 def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleStatus]]:
-    """All there are, those first that are due next; a ScheduleStatus with its error for what is no schedule."""
+    """Return all schedules, ordered by their next occurrence. A record that is not valid is a ScheduleStatus with its
+    error."""
     found: list[FoundSchedule | ScheduleStatus] = []
     offset, page = 0, Page(0, 1, ())
     while offset < page.total:
@@ -37,15 +38,16 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
 
 
 def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | ScheduleStatus | None]:
-    """What stands under a name, None when nothing does."""
+    """Return the schedule of a name, or None if there is none."""
     page = yield from ask(store.find([require_name("the name of a schedule", name)]))
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
 
 def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]:
-    """Enqueue an occurrence out of turn: its id and False, or that of one before it which has not ended, and True.
+    """Enqueue an extra occurrence, and return its id and False, or the id of an earlier one that has not ended and
+    True.
 
-    Raises UnknownSchedule; Unavailable when the schedule goes on changing.
+    Raises UnknownSchedule, or Unavailable if the schedule changes at each try.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
@@ -68,7 +70,8 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 
 
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
-    """Return the error for a name that no schedule has: why, or a name that is near among those due next."""
+    """Return the error for a name that no schedule has, with the reason, or with a similar name among those due
+    next."""
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
     page = yield from ask(store.page(0))
@@ -77,7 +80,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
 
 
 class ScheduleSteps:
-    """What can be asked of schedules, as steps: the methods of `Schedules`, which say what each does and raises."""
+    """The methods of `Schedules` as steps. The docstrings there describe each method and its errors."""
 
     def __init__(self, namespace: str, max_payload_kb: int) -> None:
         self._store = ScheduleStore(namespace)

@@ -1,8 +1,9 @@
-"""Enqueues on their way: in rounds of bounded size, each call exact by its nonce. No I/O: whoever has connections, that
-block or not, drives the `Sending`.
+"""The sending of enqueues: in rounds of bounded size, each call exactly once by its nonce.
 
-The server remembers a nonce for 60 s. A call sent again within that time is answered from memory, even when
-its tasks have ended meanwhile; later it would be a new call.
+No I/O: a driver with connections, blocking or not, runs the `Sending`.
+
+The server remembers a nonce for 60 s. Within that time, it answers a call that is sent again from memory, even if its
+tasks have ended meanwhile. After that time, it would be a new call.
 """
 
 import os
@@ -19,14 +20,14 @@ from rota.server.session import Confirmation
 
 
 class WithId(Protocol):
-    """What has an id: what callers get."""
+    """The result of an enqueue for its caller, which has an id."""
 
     @property
     def id(self) -> str: ...
 
 
 class Sent(WithId, Protocol):
-    """What can be sent: a task, or one with what follows it. `size`: about how many bytes it takes."""
+    """A thing to send: a task, or a task with those that follow it. `size` is about its number of bytes."""
 
     @property
     def size(self) -> int: ...
@@ -40,30 +41,30 @@ V2 = TypeVar("V2")
 H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
-REPEAT_SECONDS: Final = 50.0  # of the server's 60; the rest is for the way there
-_BATCH_TASKS: Final = 125  # a script of half a millisecond, while the next batch is packed
-_BATCH_BYTES: Final = 1 << 20  # a server does nothing else while it takes one in
+REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, as the call takes time.
+_BATCH_TASKS: Final = 125  # The script takes half a millisecond for them, while the next batch is packed.
+_BATCH_BYTES: Final = 1 << 20  # While the server reads a batch, it does nothing else.
 _ROUND_BATCHES: Final = 32
-_ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer, under one timeout
-_FIRST_SHARE: Final = 0.5  # of the time for an answer: the rest is for the same once more, on another connection
+_ROUND_BYTES: Final = 4 << 20  # How much is sent without a reply, within one timeout.
+_FIRST_SHARE: Final = 0.5  # The part of the timeout for the first reply. The rest is for a second connection.
 _PERHAPS: Final = "the tasks may have been accepted"
 
 Sending = Generator[Exchange[Any], list[Answer[Any]], list[H]]
-"""Exchanges, one after the other: it is sent their answers, or thrown Unavailable when nothing was sent, or Cut when
-nobody waits any more. Returns the handles."""
+"""Yields exchanges, receives their answers, and returns the handles. The driver throws Unavailable into it if nothing
+was sent, and Cut if the caller no longer waits."""
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
-"""Takes the repetition of what is in doubt; does that, and what follows."""
+"""Takes the sending that repeats a call in doubt. Runs it, and then the rest of the enqueue."""
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
-    """Nothing follows."""
+    """Return the repetition, as nothing follows it."""
     return repeated
 
 
 class Cut(Exception):
-    """Nobody waits for the answers of an exchange any more."""
+    """The caller no longer waits for the answers of an exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -71,48 +72,51 @@ class Cut(Exception):
 
 
 class Batch(NamedTuple, Generic[S]):
-    """What is sent by one call, and its nonce. `at`: how many are sent before it."""
+    """The things that one call sends, with its nonce."""
 
     items: Sequence[S]
-    at: int
+    at: int  # The number of things in the batches before this one.
     nonce: str
 
 
 Pieces = Sequence[tuple[Sequence[S], int]]
-"""Of one round: what goes into each call, and how many are sent before it. Nonces are taken when the round is sent, so
-that a call of many rounds takes few."""
+"""The things in each call of one round, and how many are sent before that call. Nonces are taken only when the round is
+sent, so that an enqueue of many rounds takes few."""
 
 
 class Nonces:
-    """Gives each call a nonce, `NAME NUMBER`. After a call that was answered the next one has the same name and the
-    next number, so that the server keeps one record for it, and not one for each call. The name of any other call is
-    never used again: it may be repeated, and a copy of it may arrive late. Thread-safe; a forked child has names of its
-    own."""
+    """The nonces of calls, in the form `NAME NUMBER`. Thread-safe; a forked child has its own names.
+
+    After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
+    for the name, not one for each call. The name of any other call is never used again, because that call may be
+    repeated, and a copy of it may arrive late.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._next: list[str] = []
 
     def take(self) -> str:
-        """One for a call."""
+        """Return the nonce for a call."""
         if self._pid != os.getpid():
-            self._next, self._pid = [], os.getpid()  # in this order: another thread may come in between
+            self._next, self._pid = [], os.getpid()  # In this order, since another thread may run in between.
         try:
             return self._next.pop()
         except IndexError:
             return f"{os.urandom(16).hex()} 1"
 
     def was_answered(self, nonce: str) -> None:
-        """Take note that the call was answered the first time it was sent, and will not be repeated."""
+        """Note that the call got a reply the first time it was sent, so it will not be repeated."""
         name, _, number = nonce.partition(" ")
         self._next.append(f"{name} {int(number) + 1}")
 
 
 class Sender(Generic[S, V, H]):
-    """How enqueues are sent; `pack` makes the command of each batch, `told` what callers get of its answer, and `doubt`
-    the Uncertain that takes the `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds
-    may go to two servers, of which only the second would confirm. `seconds` are those of a round, whatever happens in
-    it. `repeats`: what callers write to repeat one."""
+    """The means by which enqueues are sent.
+
+    If durability needs a confirmation, each round waits for its own: two rounds may go to two servers, of which only
+    the second would confirm.
+    """
 
     def __init__(
         self,
@@ -124,11 +128,11 @@ class Sender(Generic[S, V, H]):
         *,
         repeats: str = "repeat()",
     ) -> None:
-        self._pack = pack
-        self._repeats = repeats
-        self._told = told
-        self._doubt = doubt
-        self._seconds = seconds
+        self._pack = pack  # Makes the command of a batch.
+        self._repeats = repeats  # How callers repeat an enqueue, for messages.
+        self._told = told  # Makes the handles of a batch from its reply.
+        self._doubt = doubt  # Makes the Uncertain that can repeat the sending.
+        self._seconds = seconds  # The timeout of a round, retries included.
         self._confirmation = confirmation
         self._nonces = Nonces()
 
@@ -138,20 +142,21 @@ class Sender(Generic[S, V, H]):
         told: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
-        """One of other things, else as this one. `go_on`: what a repeated enqueue does besides."""
+        """Return a sender for other things with the same settings. `go_on` continues an enqueue after a repeated
+        call."""
 
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
             return self._doubt(why, ids, lambda: go_on(again()))
 
         made = Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
-        made._nonces = self._nonces  # for one record on the server, however many flows are sent
+        made._nonces = self._nonces  # So the server keeps one record, however many flows are sent.
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
-        """Send tasks, in order, each round once, and what got no answer a second time. `progress` is told after each
-        round how many were accepted so far.
+        """Send tasks in order, each round once, and the calls without a reply a second time.
 
-        Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
+        After each round `progress` is called with the number of tasks accepted so far. Raises Unavailable, ServerFull
+        or Uncertain; the rounds after the one that failed were not sent.
         """
         rounds = _rounds(items)
         if len(rounds) == 1 and progress is None:
@@ -159,7 +164,7 @@ class Sender(Generic[S, V, H]):
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
-        """Send these by one call, be there any or not: at most as many as a script takes."""
+        """Send the items in one call, even if there are none. There may be at most as many as a script takes."""
         return self._send_round([(items, 0)])
 
     def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
@@ -177,7 +182,7 @@ class Sender(Generic[S, V, H]):
     def _send_round(self, some: Pieces[S]) -> Sending[H]:
         batches = [Batch(items, at, self._nonces.take()) for items, at in some]
         sent_at = time.monotonic()
-        # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
+        # A confirmation may take long, so it has the whole timeout. It is repeated only if the connection is lost.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
         try:
             answers = yield self._exchange(batches, sent_at + self._seconds, share)
@@ -188,7 +193,7 @@ class Sender(Generic[S, V, H]):
             if unanswered and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in unanswered], sent_at + self._seconds)
                 for n, answer in zip(unanswered, repeated, strict=True):
-                    if isinstance(answer, Answered | Unconfirmed):  # else what went wrong first says more
+                    if isinstance(answer, Answered | Unconfirmed):  # Otherwise the first failure says more.
                         answers[n] = answer
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
@@ -198,24 +203,24 @@ class Sender(Generic[S, V, H]):
         return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
 
     def _exchange(self, batches: Sequence[Batch[S]], deadline: float, share: float = WHOLE) -> Exchange[V]:
-        # One command after another, as they are sent: the next is packed while the server works on the last.
+        # Commands are packed one by one as they are sent, so the server works on one while the next is packed.
         commands = map(self._pack, batches)
         return Exchange(commands, self._confirmation, deadline, share)
 
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Answer[Any]], list[Answer[V]]]:
-        # If the second try is refused, or cannot be sent, the first may have counted all the same: it stays Unanswered.
+        # If the second try is refused or cannot be sent, the first may still have counted: the answer stays Unanswered.
         try:
             answers = yield self._exchange(batches, deadline)
         except Unavailable as error:
             return [Unanswered(str(error)) for _ in batches]
         except Cut:
-            raise Cut(is_sent=True) from None  # the first time
+            raise Cut(is_sent=True) from None  # The first try was sent.
         return [Unanswered(str(answer.error)) if isinstance(answer, NotAccepted) else answer for answer in answers]
 
     def _handles(self, batches: Sequence[Batch[S]], answers: Sequence[Answer[V]], sent_at: float) -> list[H]:
-        # Raises when not all was answered; what is in doubt says more than what was refused.
+        # Raises if a batch was not accepted. Uncertain has precedence over an error of a batch that was refused.
         handles: list[H] = []
         refused: list[Unavailable] = []
         doubts: list[tuple[Batch[S], str]] = []
@@ -253,7 +258,7 @@ class Sender(Generic[S, V, H]):
 
 
 def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -> list[H]:
-    """Have it answer whatever is sent. Raises what the answers make this raise."""
+    """Run a sending with the stand-in's replies. Raises the errors that the replies cause."""
     answers: list[Any] = []
     try:
         exchange = next(sending)
@@ -284,7 +289,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 
 def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Into runs of at most `most` things and `most_bytes`; one that is larger by itself goes alone.
+    # Cut things into runs of at most `most` things and `most_bytes`. A larger thing is a run of its own.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []

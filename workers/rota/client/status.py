@@ -1,6 +1,6 @@
-"""The status of a task, where it is and how its attempts ended, and that of a group.
+"""The status of a task: its state, and how its attempts ended; and the status of a group.
 
-Whoever shares the server may have written there: a value of a wrong type counts as missing.
+Other programs that use the server may have written invalid values: a value of a wrong type counts as missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,33 +18,30 @@ from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import STATES, State
 from rota.protocol.views import TaskState
 
-_MOST: Final = 1e12  # seconds
+_MOST: Final = 1e12  # A longer duration, in seconds, is not valid.
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptAccount:
-    """How one attempt came to nothing. Texts are "", numbers 0 and times None where they are not known.
+    """How one attempt of a task failed. Values that are not known are "", 0 or None."""
 
-    `attempt` counts from 1. `reason`: `failed` (and was tried again), `crashed` with its process, `lost` with its node,
-    or why the task is dead. `error` says it in a line. `at`: when, by the node's clock; it had run for `run_seconds`
-    then, in the process `pid` of `node`, and had begun `lag_seconds` late: None when its process did
-    not live to say so.
-    """
-
-    attempt: int
-    reason: str
-    error: str
-    at: datetime | None = None
-    node: str = ""
-    pid: int = 0
-    run_seconds: float = 0.0
+    attempt: int  # The number of the attempt, from 1.
+    reason: str  # `failed` (and retried), `crashed` with its process, `lost` with its node, or why the task is dead.
+    error: str  # The error in one line.
+    at: datetime | None = None  # When the attempt ended, by the clock of the node.
+    node: str = ""  # The node that ran the attempt.
+    pid: int = 0  # The process there that ran it.
+    run_seconds: float = 0.0  # How long the attempt had run.
+    # How late the attempt had started. None if its process died before it could report this.
     lag_seconds: float | None = None
 
 
 def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, ...]:
-    """Accounts as they were read, oldest first. One of a worker that died does not say which attempt it was: the one
-    after that of the account before."""
+    """Return the records of attempts, oldest first.
+
+    The record of a worker that died has no attempt number: it gets the number after that of the record before.
+    """
     attempts: list[AttemptAccount] = []
     for told in accounts:
         before = attempts[-1].attempt if attempts else 0
@@ -54,7 +51,7 @@ def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, 
 
 
 def last_crash_in(accounts: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The last account of a crash or a loss."""
+    """Return the last record of a crash or a loss, or None."""
     return next((told for told in reversed(list(accounts)) if told.get("reason") in _CUT_SHORT), None)
 
 
@@ -64,7 +61,7 @@ def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
         reason=_text(told.get("reason")),
         error=_text(told.get("error")),
         at=_moment(told.get("at")),
-        node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # of node:slot:life
+        node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # An owner is `node:slot:life`.
         pid=_whole(told.get("pid")),
         run_seconds=_seconds(told.get("elapsed_seconds")) or 0.0,
         lag_seconds=_seconds(told.get("lag_seconds")),
@@ -103,62 +100,54 @@ _NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """Where a task stands. Texts are "" and other values None where they do not apply, or are not known.
+    """The status of a task. Values that do not apply, or are not known, are "" or None.
 
-    `kind`: immediate, delayed, retry, periodic, throttled or recovered. `due_at`: of an immediate task when it was
-    enqueued; of one that is scheduled, when it may start; of a recovered one, when it was given back. `ready_at`: when
-    it came into its lane. `attempt` is the number of the attempt that runs, comes next, or was the last: failures,
-    crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
-    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's
-    end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how
-    it was cancelled, what a pending task follows, what `unknown` can mean. `error` is the error that a dead task ended
-    with, in one line. If the state is `unknown`, it is the reason why the server could not be asked, "" if it was.
-
-    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
-    run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
-    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and
-    only as long as a task lives or is dead: they go with it.
+    The fields from `started_at` to `result_refused` describe the last run of a task that has ended.
     """
 
     id: str
     state: State
     queue: str = ""
     name: str = ""
-    kind: str = ""
+    kind: str = ""  # One of immediate, delayed, retry, periodic, throttled and recovered.
+    # When an immediate task was enqueued, a scheduled one may start, or a recovered one was returned to its lane.
     due_at: datetime | None = None
-    ready_at: datetime | None = None
-    attempt: int = 0
-    failures: int = 0
-    crashes: int = 0
-    losses: int = 0
-    owner: str = ""
-    epitaph: dict[str, Any] | None = None
+    ready_at: datetime | None = None  # When the task entered its lane.
+    attempt: int = 0  # The number of the attempt that runs, comes next, or was the last.
+    failures: int = 0  # Each failure, crash and loss was an attempt.
+    crashes: int = 0  # Attempts that ended with the crash of their process.
+    losses: int = 0  # Attempts that ended with the loss of their node.
+    owner: str = ""  # The worker or consumer that holds the task, or held it last.
+    epitaph: dict[str, Any] | None = None  # The record of a dead task's death.
+    # The last error of a dead task, in one line. If the state is `unknown`, why the server did not reply, or "".
     error: str = ""
-    last_crash: dict[str, Any] | None = None
-    attempts: tuple[AttemptAccount, ...] = ()
-    progress: Progress | None = None
+    last_crash: dict[str, Any] | None = None  # The record of the last crash or loss, if the task is not dead.
+    attempts: tuple[AttemptAccount, ...] = ()  # The attempts that failed, at most ten, oldest first.
+    progress: Progress | None = None  # The last progress that the running attempt reported.
+    # The reason for a state, for example how the task was cancelled, what a pending task follows, or why it is unknown.
     why: str = ""
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    run_seconds: float | None = None
-    lag_seconds: float | None = None
-    node: str = ""
-    pid: int | None = None
-    has_result: bool | None = None
-    result_refused: str = ""
+    started_at: datetime | None = None  # When the run began, by Redis time.
+    ended_at: datetime | None = None  # When the run ended, by Redis time.
+    run_seconds: float | None = None  # How long the run took.
+    lag_seconds: float | None = None  # How late the run started.
+    node: str = ""  # The node of the run.
+    pid: int | None = None  # The process there that ran the task.
+    has_result: bool | None = None  # Whether the result of a task that is done is stored.
+    result_refused: str = ""  # Why the result was not stored although this was requested.
+    # `args` and `kwargs` are there only on request, and only while the task lives or is dead.
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
 
 
 def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStatus:
-    """What the store found, for the caller; with its arguments if they are asked for."""
+    """Return the status of a task from the record in the store, with its arguments if `args` is true."""
     if found.ended is None:
         return _of_standing(task_id, found, args=args)
     return _of_ended(task_id, found.ended, has_result=found.result is not None)
 
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
-    """Of a task that lives, is dead, or of whose end nothing is remembered."""
+    """Return the status of a task that lives, is dead, or whose end is not remembered."""
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
@@ -197,7 +186,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
 
 
 def _why(state: State, follows: str) -> str:
-    """Return what is to be said about a state, "" if the state is clear by itself."""
+    """Return the reason for a state, or "" if the state needs none."""
     if follows:
         return f"it follows {follows}, which has not ended"
     return UNKNOWN_WHY if state is State.UNKNOWN else ""
@@ -205,7 +194,7 @@ def _why(state: State, follows: str) -> str:
 
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry, run = ended.entry, ended.run
-    # The worker tells the latest time at which it can have been; it was no later than this either.
+    # Both are upper bounds of the time of the start: the worker's, and the end minus the run time.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     accounts = read_accounts(b"\n".join(ended.earlier), "why")
@@ -256,50 +245,43 @@ def _time(unix_us: int) -> datetime | None:
 
 
 def _node_of(owner: str) -> str:
-    return owner.rpartition(":")[0].rpartition(":")[0]  # of node:slot:life
+    return owner.rpartition(":")[0].rpartition(":")[0]  # An owner is `node:slot:life`.
 
 
 class GroupStanding(StrEnum):
-    """`open`: items are still being added, it cannot end. `closed`: it ends with its last member. `cancelled`:
-    likewise, it takes no more, and nothing follows. `ended`. `unknown`: it ended a minute ago, or never was."""
+    """The state of a group."""
 
-    OPEN = GroupPhase.OPEN.value
-    CLOSED = GroupPhase.CLOSED.value
-    CANCELLED = GroupPhase.CANCELLED.value
+    OPEN = GroupPhase.OPEN.value  # Items are still being added, so the group cannot end.
+    CLOSED = GroupPhase.CLOSED.value  # The group ends with its last member.
+    CANCELLED = GroupPhase.CANCELLED.value  # The group ends with its last member, takes no more, and nothing follows.
     ENDED = GroupPhase.ENDED.value
-    UNKNOWN = "unknown"
+    UNKNOWN = "unknown"  # The group ended more than a minute ago, or never existed.
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Where a group stands, and how it is with its members; a chain is one member.
-
-    `total` were accepted and `left` have not ended; the others ended as `done`, `dead`, `cancelled`, `expired`, or
-    `purged` with their queue. `cursor`: how many items of its enqueue were accepted, duplicates counted.
-    `is_cancelled`: it was cancelled as a whole. `then`, `on_dead`: before its end, the ids of what may follow.
-    `followed_by`: the id of what was enqueued at its end. Each is "" for nothing.
-    """
+    """The status of a group and of its members. A chain is one member. Values that do not apply are "" or None."""
 
     id: str
     state: GroupStanding
-    total: int = 0
-    left: int = 0
+    total: int = 0  # The number of members that were accepted.
+    left: int = 0  # The number of members that have not ended. The next five fields count how the others ended.
     done: int = 0
     dead: int = 0
     cancelled: int = 0
     expired: int = 0
-    purged: int = 0
-    cursor: int = 0
-    is_cancelled: bool = False
+    purged: int = 0  # Members that were purged with their queue.
+    cursor: int = 0  # The number of items that were accepted, duplicates included.
+    is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None
-    followed_by: str = ""
-    then: str = ""
-    on_dead: str = ""
+    followed_by: str = ""  # The id of the task that was enqueued at the end of the group.
+    then: str = ""  # The id of the task that will follow, until the group has ended.
+    on_dead: str = ""  # The id of the task that will follow if a member is dead, until the group has ended.
 
 
 def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
-    """What the store found, for the caller."""
+    """Return the status of a group from the record in the store."""
     if found is None:
         return GroupStatus(group_id, GroupStanding.UNKNOWN)
     return GroupStatus(
