@@ -1,1 +1,1 @@
-"""Reaching the server: addresses, connections of our own, and what can go wrong with them."""
+"""Access to the server: addresses, connections of our own, and the errors of both."""

@@ -1,11 +1,12 @@
-"""Where the server is: a Redis URL taken apart, and the search for the primary that sentinels name, without I/O.
+"""The address of the server: the parser of Redis URLs, and the search for the primary that sentinels name. No I/O.
 
-1. Each sentinel in turn is asked for the address of the service; what does not answer in time is passed over.
-2. The server at that address is asked for its ROLE: a sentinel may not know yet that it was demoted or died.
-3. The first that says it is the primary is the one. Without such, the error says what each of them answered.
+1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
+2. The server at that address is queried for its ROLE: it may have been demoted or have died without the sentinel's
+   knowledge.
+3. The first server that reports to be the primary is used. If there is none, the error has the reply of each sentinel.
 
-Nothing is remembered: whoever connects asks anew, so that a failover is noticed by the next connection. The protocol is
-that of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+No result is kept: each new connection searches again, so the next connection after a failover notices it. The protocol
+follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
 import contextlib
@@ -28,7 +29,7 @@ DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
-# Scheme, credentials, hosts, path, options. By hand, since urlsplit refuses a list of hosts with an IPv6 address in it.
+# Scheme, credentials, hosts, path, options. urlsplit cannot be used: it rejects a list of hosts with an IPv6 address.
 _SENTINEL_URL: Final = re.compile(
     r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
 )
@@ -36,12 +37,11 @@ _SENTINEL_URL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Files of PEM for TLS to the server: the certificates of the authorities to trust ("" for those of the system),
-    and the certificate and key to show it, where it asks for one."""
+    """PEM files for TLS connections to the server."""
 
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
+    ca: str = ""  # certificates of the authorities to trust; "": those of the system
+    cert: str = ""  # the client's certificate, for a server that requires one
+    key: str = ""  # the key of that certificate
 
 
 NO_TLS_FILES: Final = TlsFiles()
@@ -49,7 +49,7 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """What a client is given beside a URL. `logins`: the user and the password to show, if the URL has none."""
+    """The access data given beside a URL. `logins` supplies user and password if the URL has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None
@@ -60,19 +60,19 @@ NO_ACCESS: Final = ServerAccess()
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Who is asked for the primary of `service`: host and port of each sentinel, and what they want to hear first."""
+    """The sentinels that know the primary of a service."""
 
     service: str
-    places: tuple[tuple[str, int], ...]
-    username: str = ""
+    places: tuple[tuple[str, int], ...]  # host and port of each sentinel
+    username: str = ""  # for the sentinels, not for the server
     password: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server's address and credentials. The password stays out of its repr. `logins` replaces user and password.
+    """The address and the credentials of a server. Its repr has no password. `logins` replaces user and password.
 
-    With `sentinels`, host and port mean nothing: they are asked for at each connection, see `search`.
+    With `sentinels`, host and port are not used: the sentinels are queried for them at each connection, see `search`.
     """
 
     host: str = "127.0.0.1"
@@ -88,41 +88,42 @@ class Address:
 
     @property
     def kept_login(self) -> Login | None:
-        """The login to show if it can be had at once."""
+        """The login if it is available at once."""
         return Login(self.username, self.password) if self.logins is None else self.logins.kept()
 
     def login(self) -> Login:
-        """Return the login to show. May block, for a provider. Raises LoginUnknown."""
+        """Return the login. May block, if a provider is called. Raises LoginUnknown if there is none."""
         return Login(self.username, self.password) if self.logins is None else self.logins.current()
 
     def renewal_of(self, login: Login) -> Renewal | None:
-        """Return when to replace a connection that was made with a login, None for never."""
+        """Return when to replace a connection that was made with a login, or None if it need not be replaced."""
         return None if self.logins is None or login.until == math.inf else Renewal(login, self.logins)
 
     def has_other_login(self, error: ServerError) -> bool:
-        """Whether to connect once more after an error, since it was about a login that the provider can replace."""
+        """Whether to connect once more after an error, because the provider can replace the login that was refused."""
         return error.refuses_login and self.logins is not None and self.logins.refused()
 
     @property
     def place(self) -> str:
-        """Where that is, for messages."""
+        """The address in messages."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
         return self.path or shown_place(self.host, self.port)
 
 
 def shown_place(host: str, port: int) -> str:
-    """Host and port as in a URL."""
+    """Return host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@lru_cache(maxsize=8)  # so that workers share what their zygote parsed, for 0.2 MB less of each one's own
+@lru_cache(maxsize=8)  # workers share the result that their zygote parsed, which saves 0.2 MB in each of them
 def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
-    """Take `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://` URLs apart.
+    """Parse a URL: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`.
 
-    The database is the path (with sentinels, what follows the service in it), or `?db=N`. There are no other options
-    but the credentials of sentinels: what a URL says must hold for each connection of a fleet and its producers.
-    Raises ValueError saying what is wrong, with the password redacted; TypeError for what is no text.
+    The database is the path (with sentinels, the part after the service), or `?db=N`. The only other options are the
+    credentials of sentinels, because everything in a URL must hold for each connection of a fleet and its producers.
+
+    Raises ValueError, with the password redacted, if the URL is not valid, and TypeError if it is not a text.
     """
     if not isinstance(url, str):
         raise TypeError(
@@ -141,7 +142,8 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
 
 
 def address_with(url: str, access: ServerAccess) -> Address:
-    """Return the address of a URL with what belongs to it. Raises as `parse_address`."""
+    """Return the address of a URL with its access data. Raises the errors of `parse_address`, and ValueError if both
+    have a login."""
     address = parse_address(url, access.tls_files)
     if access.logins is None:
         return address
@@ -151,7 +153,7 @@ def address_with(url: str, access: ServerAccess) -> Address:
 
 
 def address_of(server: ServerSettings) -> Address:
-    """Return the address of a fleet's server. Raises as `parse_address`."""
+    """Return the address of a fleet's server. Raises the errors of `parse_address`."""
     files = TlsFiles(server.redis_tls_ca, server.redis_tls_cert, server.redis_tls_key)
     given = server.redis_credentials
     logins = (fleet_login.shared or logins_of(given)) if given else None
@@ -166,7 +168,7 @@ def _check_files(files: TlsFiles, *, tls: bool) -> None:
         raise ValueError("TLS takes both, redis_tls_cert and redis_tls_key")
 
 
-# These raise ValueError saying what is wrong, with no part of the URL: a password may stand in any wrong place.
+# These functions raise ValueError without any part of the URL: a mistyped password may be in any part.
 
 
 def _of_one_server(url: str) -> Address:
@@ -268,16 +270,17 @@ def _place(member: str) -> tuple[str, int]:
     return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT
 
 
-SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well
+SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: the next sentinel may know as well
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
-PRIMARY_SECONDS: Final = 2.0  # likewise; what was the primary may be a host that is gone, and a failover under way
+PRIMARY_SECONDS: Final = 2.0  # likewise for the primary: its host may be down while a failover is under way
 _PRIMARY: Final = b"master"
-_MOST_SHOWN: Final = 80  # characters of an answer that is none
+_MOST_SHOWN: Final = 80  # characters of a reply that is not valid
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Connect there, ask this, and give up after so many seconds without connection or answer."""
+    """A query of the search: connect to `address`, send `args`, and give up after `seconds` without connection or
+    reply."""
 
     address: Address
     args: tuple[Arg, ...]
@@ -291,15 +294,15 @@ Search = Generator[Question, Answer, None]
 
 
 def search(address: Address) -> Search:
-    """Yield questions, and take their answers; ends after the ROLE of the primary, which was the last one asked.
+    """Yield queries, and receive their replies. The search ends after the ROLE of the primary, the last server queried.
 
-    Raises ConnectionLost when there is no primary, or what the primary refused us with.
+    Raises ConnectionLost if there is no primary, and the error of the primary if it refuses us.
     """
     assert address.sentinels is not None
     sentinels = address.sentinels
-    found: dict[tuple[str, int], str] = {}  # why each place that was named is not the primary
-    words: dict[str, list[str]] = {}  # what was said, and by which sentinels
-    asked: Address | None = None  # a sentinel that answers
+    found: dict[tuple[str, int], str] = {}  # why each server that was named is not the primary
+    words: dict[str, list[str]] = {}  # each reply, and the sentinels that gave it
+    asked: Address | None = None  # a sentinel that replies
     for place in sentinels.places:
         sentinel = Address(
             *place,
@@ -328,10 +331,10 @@ def search(address: Address) -> Search:
 
 
 def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Question, Answer, str]:
-    # What a person needs who reads the error: the services there are, or why there is no failover.
+    # Information for the reader of the error: the services that exist, or why there is no failover.
     if known:
         answer = yield _of_sentinel(sentinel, "CKQUORUM", service)
-        return f"; {answer}" if isinstance(answer, Refused) else ""  # NOQUORUM, and what is missing
+        return f"; {answer}" if isinstance(answer, Refused) else ""  # NOQUORUM, with what is missing
     answer = yield _of_sentinel(sentinel, "MASTERS")
     return f"; {sentinel.place} knows {_names(answer)}" if isinstance(answer, list) else ""
 
@@ -341,7 +344,7 @@ def _of_sentinel(sentinel: Address, *args: str) -> Question:
 
 
 def _named_place(answer: Answer) -> tuple[str, int] | None:
-    # None for whatever nobody can connect to: it must pass this sentinel over, and not raise in a resolver.
+    # None for an address that cannot be connected to: the sentinel must be skipped, and no resolver must raise.
     match answer:
         case [bytes() as host, bytes() as port] if (
             host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
@@ -354,7 +357,7 @@ def _named_place(answer: Answer) -> tuple[str, int] | None:
 
 
 def _without_answer(answer: Answer, asked: Address) -> str:
-    """What a sentinel did that named no place."""
+    """Return the reply of a sentinel that named no address, as text."""
     if isinstance(answer, ServerError):
         return f"did not tell ({_without_place(answer, asked)})"
     return "did not know it" if answer is None else f"answered {repr(answer)[:_MOST_SHOWN]}"
@@ -365,9 +368,9 @@ def _without_place(error: ServerError, asked: Address) -> str:
 
 
 def _fault(role: Answer, asked: Address) -> str:
-    """Why a server that answered its ROLE so is not the primary; "" when it is."""
+    """Return why a server with this reply to ROLE is not the primary, or "" if it is."""
     match role:
-        case Refused():  # the password or the permissions are wrong, and would be at any other server
+        case Refused():  # the password or the permissions are wrong, and so they would be at any other server
             raise role
         case ServerError():
             return _without_place(role, asked)
@@ -378,7 +381,7 @@ def _fault(role: Answer, asked: Address) -> str:
 
 
 def _names(services: Sequence[object]) -> str:
-    # Of each a flat list of fields and values.
+    # Each service is a flat list of fields and values.
     pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
     names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
     return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "none at all"

@@ -1,9 +1,10 @@
-"""Asyncio connections to the server: what is said on them is that of `session`.
+"""Asyncio connections to the server. The commands and replies on them are those of `session`.
 
-An `AioStream` is one open connection: many may wait on it at once, as replies come in the order of what was sent. A
-client's pool sends its commands on such. An `AioConnection` is for a process that must never block: it sends one
-command at a time, in the order of its callers, and the next command after it broke opens another stream. An `Opener`
-opens streams; its caller bounds the time, except for a search of the primary, whose steps have bounds of their own.
+An `AioStream` is one open connection. Many callers can wait on it at once, because replies come in the order of the
+commands. A client's pool sends its commands on such streams. An `AioConnection` is for a process that must never block:
+it sends one command at a time, in the order of its callers, and opens another stream with the next command after it
+broke. An `Opener` opens streams. Its caller limits the time, except for a search of the primary, whose steps have
+limits of their own.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from rota.server.session import NO_REPLY, Session, connection_fault, greeting, g
 
 T = TypeVar("T")
 
-FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat
+FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat commands
 MOST_RETRY_SECONDS: Final = 1.0
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 Found = list[str] | OSError
@@ -34,12 +35,12 @@ Found = list[str] | OSError
 class AioStream(asyncio.Protocol):
     """One open connection. The reply to a command, or the error in its place, is the result of a future.
 
-    A caller that gives up leaves its reply to be thrown away, and disturbs no other. A retired stream takes nothing
-    more: what comes next goes over a new one, and what was sent on this one may still be answered.
+    If a caller gives up, its reply is discarded and no other caller is affected. A retired stream accepts no more
+    commands: the next ones go over a new stream, while replies to earlier commands may still arrive on this one.
     """
 
     def __init__(self) -> None:
-        """The event loop calls `connection_made` next, as it does with any protocol."""
+        """The event loop calls `connection_made` next, as for any protocol."""
         self.takes_more = True
         self._loop = asyncio.get_running_loop()
         self._session = Session()
@@ -53,11 +54,11 @@ class AioStream(asyncio.Protocol):
 
     @property
     def is_to_renew(self) -> bool:
-        """Whether to replace it, since the password that it was made with expires soon."""
+        """Whether the connection should be replaced because the password that it was made with expires soon."""
         return self.renewal is not None and self.renewal.is_due
 
     def send(self, data: bytes) -> "asyncio.Future[Any]":
-        """Send one command; returns the future of its reply."""
+        """Send one command. Returns the future of its reply."""
         reply: asyncio.Future[Any] = self._loop.create_future()
         if self._end.done():
             reply.set_result(self._end.result())
@@ -67,28 +68,29 @@ class AioStream(asyncio.Protocol):
         return reply
 
     async def ask(self, data: bytes) -> Any:
-        """Send one command, and wait for its reply. Raises ServerError: error replies too."""
+        """Send one command and wait for its reply. Raises ServerError if the connection fails or the reply is an
+        error."""
         reply = await self.send(data)
         if isinstance(reply, ServerError):
             raise reply
         return reply
 
     async def drain(self) -> None:
-        """Wait while the server takes nothing. Returns when the connection has ended, too."""
+        """Wait while the server accepts no data. Also returns when the connection has ended."""
         await self._has_room.wait()
 
     def retire(self) -> None:
-        """Take nothing more, and close when no caller waits."""
+        """Accept no more commands, and close when no caller waits."""
         self.takes_more = False
         if all(reply.done() for reply in self._awaited):
             self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close at once; callers that wait get `why`. May be repeated."""
+        """Close at once. Callers that wait get the reason `why`. May be called again."""
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
-        """Have the connection closed when the event loop ends: it cancels its tasks then."""
+        """Close the connection when the event loop ends, because the loop then cancels its tasks."""
         self._watching = self._loop.create_task(self._closed(), name="rota-client")
 
     async def _closed(self) -> None:
@@ -97,7 +99,7 @@ class AioStream(asyncio.Protocol):
         finally:
             self.close()
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -135,7 +137,7 @@ class AioStream(asyncio.Protocol):
         waits = self._awaited.popleft()
         if not waits.done():
             waits.set_result(reply)
-        if isinstance(reply, ConnectionLost):  # it is no primary any more, or cut off from its replicas
+        if isinstance(reply, ConnectionLost):  # the server is not a primary any more, or is cut off from its replicas
             self._finish(reply)
         elif not self.takes_more:
             self.retire()
@@ -155,11 +157,11 @@ class AioStream(asyncio.Protocol):
             if self._transport.get_extra_info("sslcontext") is None:
                 self._transport.close()
             else:
-                self._transport.abort()  # it would wait for the server's goodbye, which may never come
+                self._transport.abort()  # `close` would wait for the server's goodbye, which may never come
 
 
 class StreamOpener(Protocol):
-    """An opener of connections over asyncio."""
+    """An opener of asyncio connections."""
 
     @property
     def place(self) -> str:
@@ -167,11 +169,11 @@ class StreamOpener(Protocol):
         ...
 
     def patience(self, seconds: float) -> float:
-        """Return how long opening a connection may take when an answer may take so many seconds."""
+        """Return how many seconds opening a connection may take if a reply may take `seconds`."""
         ...
 
     async def open(self) -> AioStream:
-        """Return a connection that was greeted. Raises ServerError."""
+        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
         ...
 
 
@@ -185,17 +187,22 @@ class Opener:
         self.place = address.place
 
     def patience(self, seconds: float) -> float:
-        """Return how long a connection may take: a bound of its own, since a link whose answers all come in time might
-        else never be connected over."""
+        """Return how many seconds opening a connection may take.
+
+        With sentinels the limit does not depend on `seconds`. Otherwise a slow link, on which each single reply arrives
+        in time, might never get connected.
+        """
         sentinels = self._address.sentinels
         if sentinels is None:
             return seconds
-        # A sentinel that is silent costs its own step and no more, however short the patience with the server
-        # is: the next search begins with it again, so one bound for all would never let it be passed over.
+        # A sentinel that does not reply takes the time of its own step and no more, however short the limit for the
+        # server
+        # is. The next search begins with that sentinel again, so with one limit for the whole search it would never be
+        # skipped.
         return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     async def open(self) -> AioStream:
-        """Return a connection that was greeted. Raises ServerError."""
+        """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
         try:
             return await self._open_primary()
         except ServerError as error:
@@ -212,7 +219,7 @@ class Opener:
             stream, answer = await self._ask_once(question)
             try:
                 question = searching.send(answer)
-            except StopIteration:  # that was the primary: this connection stays
+            except StopIteration:  # that was the primary: keep this connection
                 assert stream is not None
                 return stream
             except BaseException:
@@ -244,7 +251,7 @@ class Opener:
         except ConnectionLost as error:
             stream.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # whatever it was: a connection half greeted is none
+        except BaseException:  # whatever it was, a connection that was not fully greeted must not be used
             stream.close()
             raise
         return stream
@@ -283,7 +290,7 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Callbacks: `up` after a command that went through, `down` with each error, `asked` before each command."""
+    """Callbacks: `up` after a command that succeeded, `down` with each error, `asked` before each command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -291,7 +298,7 @@ class ConnectionWatch:
 
 
 class AioConnection:
-    """One connection, made when it is first needed and again after it broke."""
+    """One connection, made when it is first needed, and again after it broke."""
 
     def __init__(
         self,
@@ -299,7 +306,8 @@ class AioConnection:
         seconds: Callable[[], float] = lambda: 5.0,
         watch: ConnectionWatch | None = None,
     ) -> None:
-        """`seconds`: how long an answer may take, and a connection too; a search for the primary has its own bound."""
+        """`seconds` returns how long a reply or a connection may take. A search for the primary has a limit of its
+        own."""
         self._opener = opener
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
@@ -308,23 +316,23 @@ class AioConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now, as far as is known."""
+        """Whether there is a connection now, as far as known."""
         return self._stream is not None
 
     async def run(self, call: Command[T]) -> T:
-        """Run a script once and parse its answer. Raises ServerError."""
+        """Run a script once and parse its reply. Raises ServerError if it fails."""
         return await self._watched(self._run(call))
 
     async def execute(self, *args: Arg) -> Any:
-        """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
+        """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
         return await self.ask(command((pack(args),)))
 
     async def ask(self, data: bytes) -> Any:
-        """Run a command in wire form; the reply as hiredis reads it. Raises ServerError."""
+        """Run a command in wire form and return the reply as hiredis reads it. Raises ServerError if it fails."""
         return await self._watched(self._ask(data))
 
     async def close(self) -> None:
-        """Close at once. May be repeated; the next command connects again."""
+        """Close at once. May be called again. The next command connects again."""
         self._drop()
 
     async def _watched(self, step: Awaitable[T]) -> T:
@@ -352,7 +360,7 @@ class AioConnection:
                 if self._stream is None:
                     self._stream = await within(self._opener.patience(self._seconds()), self._opener.open())
                 return await within(self._seconds(), self._stream.ask(data))
-            except (ConnectionLost, asyncio.CancelledError):  # an answer that comes late is of no use to anybody
+            except (ConnectionLost, asyncio.CancelledError):  # no caller waits for a late reply any more
                 self._drop()
                 raise
 
@@ -363,7 +371,7 @@ class AioConnection:
 
 
 async def within(seconds: float, step: Awaitable[T]) -> T:
-    """Wait for a step. Raises ConnectionLost when it takes longer, and as the step does."""
+    """Wait for a step. Raises ConnectionLost if it takes longer than `seconds`, and the errors of the step."""
     try:
         async with asyncio.timeout(seconds):
             return await step
@@ -372,27 +380,29 @@ async def within(seconds: float, step: Awaitable[T]) -> T:
 
 
 def too_slow(seconds: float) -> ConnectionLost:
-    """Return the error for a server that did not answer in so many seconds."""
+    """Return the error for a server that did not reply within `seconds`."""
     return ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT)
 
 
 class Resolver:
-    """Looks up names in threads that nobody waits for at the end.
+    """Looks up host names in daemon threads, which the process does not join at its end.
 
     asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins: a resolver that hung for 20 s
-    held a master's TERM for as long, beyond every deadline. Whoever asks for a name that is being looked up waits for
-    the same answer, so a resolver that hangs takes one thread a name, however often it is asked again.
+    delayed a master's TERM for that time, beyond every deadline. A caller that looks up a name while a lookup of that
+    name runs waits for the same result. So a resolver that hangs takes one thread for each name, however often the name
+    is looked up.
     """
 
     def __init__(self) -> None:
         self._going: dict[str, asyncio.Future[Found]] = {}
 
     async def addresses_of(self, host: str) -> list[str]:
-        """The addresses of a host, the best first; its own text when that is one. Raises OSError."""
+        """Return the addresses of a host, the best first; the host itself if it is an address. Raises OSError if there
+        is none."""
         if _is_address(host):
             return [host]
         going = self._going.get(host) or self._begin(host)
-        found = await asyncio.shield(going)  # whoever gives up leaves it to the others
+        found = await asyncio.shield(going)  # a caller that gives up leaves the lookup to the others
         if isinstance(found, OSError):
             raise found
         return found
@@ -402,12 +412,12 @@ class Resolver:
 
         def look_up() -> None:
             found = _look_up(host)
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has ended in the meantime
                 loop.call_soon_threadsafe(self._end, host, found)
 
         try:
             threading.Thread(target=look_up, daemon=True, name="rota-resolver").start()
-        except RuntimeError as error:  # there may be no further thread now
+        except RuntimeError as error:  # no more threads can be started now
             raise OSError(str(error)) from error
         self._going[host] = going = loop.create_future()
         return going

@@ -1,8 +1,8 @@
-"""Connections that a client borrows from a redis-py or valkey-py client of the application.
+"""Connections that a client borrows from the application's redis-py or valkey-py client.
 
-The application's pool connects, shows credentials, follows its sentinels, and takes each connection back after use.
-Rota talks on the socket of the connection itself, so that its rounds and deadlines stay exact: redis-py's retries
-repeat how a connection is made, and never a command. Nothing of redis-py is imported: its objects are known by their
+The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
+reads and writes on the socket of the connection itself, so that its round trips and deadlines stay exact: redis-py's
+retries repeat the connecting, and never a command. Nothing of redis-py is imported; its objects are recognized by their
 methods.
 """
 
@@ -23,10 +23,10 @@ _GIVE: Final = "give a Redis client, a ConnectionPool, what Sentinel.master_for 
 
 
 class Borrowing:
-    """The application's client, and what messages call its server."""
+    """The application's client, and the names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
-        """`key` is one of the namespace. Raises TypeError or ValueError for an object that cannot be used."""
+        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
         check_source(source)
         if is_asyncio(source) != is_of_asyncio:
             raise TypeError(_OF_ASYNCIO_WANTED if is_of_asyncio else _BLOCKING_WANTED)
@@ -35,13 +35,13 @@ class Borrowing:
         self.credentials_in = "the client given as redis"
         self.is_cluster = _is_cluster(source)
         self.pool: Any = None if self.is_cluster else getattr(source, "connection_pool", source)
-        self.is_stale = False  # whether a cluster is to be asked again where the namespace's slot is
+        self.is_stale = False  # whether to query a cluster again for the node that has the namespace's slot
         self.place = self._place()
         self.shown = f"the application's Redis client ({self.place})"
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Have the next connection of a cluster made to the node that has the slot then."""
+        """Make the next connection of a cluster go to the node that has the slot then."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -64,20 +64,20 @@ _BLOCKING_WANTED: Final = (
 class RedisEndpoint(Borrowing):
     """The server of a pool, or the primary of a cluster that has the namespace's slot."""
 
-    keeps: Final = False  # between uses its pool renews credentials, checks health, and lends it to others
+    keeps: Final = False  # between uses, the pool renews credentials, checks health, and lends the connection to others
 
     def __init__(self, source: Any, key: str) -> None:
-        """`key` is one of the namespace. Raises TypeError or ValueError for an object that cannot be used."""
+        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
         super().__init__(source, key, is_of_asyncio=False)
 
     def connect(self, options: ConnectionOptions) -> Connection:
-        """Borrow a connection. Raises ServerError."""
+        """Borrow a connection. Raises ServerError if there is none."""
         try:
             pool = self._pool_of_slot() if self.is_cluster else self.pool
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            except BaseException:  # of a class without a socket of its own, say: the pool must not run empty
+            except BaseException:  # for example for a class without a socket: the pool must not run empty
                 pool.release(lent)
                 raise
         except Exception as error:
@@ -94,36 +94,36 @@ class RedisEndpoint(Borrowing):
 
 
 class BorrowedConnection(Connection):
-    """The socket of a pool's connection, which goes back to the pool when it is given back or closed."""
+    """The socket of a pool's connection. It goes back to the pool when it is given back or closed."""
 
     def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
-        """`moved` is called when the server answers that another one has the namespace's slot."""
+        """`moved` is called if the server replies that another server has the namespace's slot."""
         self._options = options
         self._session = Session()
         self._socket = lent._sock  # noqa: SLF001 - it has no public name; redis-py 5 to 8 and valkey-py 6 are tested
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        self._lent = [lent]  # whoever takes it out returns it: another thread may close this
+        self._lent = [lent]  # the caller that takes it out returns it, because another thread may close this
         self._moved = moved
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has come, else NO_REPLY. Raises ServerError."""
+        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError, also for an error reply."""
         return self._of_commands(super().try_receive)
 
     def receive(self) -> Any:
-        """Wait for the next reply. Raises ServerError."""
+        """Wait for the next reply. Raises ServerError, also for an error reply."""
         return self._of_commands(super().receive)
 
     def give_back(self) -> None:
-        """Return the connection to its pool, for the next to use it: all answers have been read."""
+        """Return the connection to its pool for its next user. All replies have been read."""
         with suppress(IndexError):
             lent = self._lent.pop()
             self._socket.settimeout(self._seconds_before)
             self._pool.release(lent)
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close the connection at once and return it to its pool, which connects it again. May be repeated."""
+        """Close the connection at once and return it to its pool, which connects it again. May be called again."""
         with suppress(IndexError):
             lent = self._lent.pop()
             super().close(everywhere=everywhere)
@@ -132,7 +132,7 @@ class BorrowedConnection(Connection):
 
     def _of_commands(self, receive: Callable[[], Any]) -> Any:
         try:
-            while isinstance(reply := receive(), PushMessage):  # of RESP3: nobody here asked for it
+            while isinstance(reply := receive(), PushMessage):  # sent by RESP3 without a request
                 pass
         except Refused as error:
             if error.reason != MOVED:
@@ -143,7 +143,8 @@ class BorrowedConnection(Connection):
 
 
 def check_source(source: Any) -> None:
-    """Raise TypeError or ValueError, with what to give instead, for an object that lends no connections to write on."""
+    """Raise TypeError or ValueError, with what to give instead, if an object does not lend connections that can
+    write."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
         raise TypeError('redis: a Sentinel knows many services: give sentinel.master_for("mymaster")')
@@ -160,7 +161,7 @@ def _is_cluster(source: Any) -> bool:
 
 
 def is_asyncio(source: Any) -> bool:
-    """Whether a client, a pool or a cluster is one of asyncio."""
+    """Whether a client, a pool or a cluster is for asyncio."""
     method = getattr(getattr(source, "connection_pool", source), "disconnect", None) or getattr(
         source, "initialize", None
     )
@@ -168,7 +169,7 @@ def is_asyncio(source: Any) -> bool:
 
 
 def borrow(pool: Any) -> Any:
-    """Call a pool's `get_connection`, to which redis-py before 5.3 and valkey-py give the name of a command."""
+    """Call a pool's `get_connection`. redis-py before 5.3 and valkey-py need the name of a command in this call."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return pool.get_connection() if named is None or named.default is None else pool.get_connection("EVALSHA")
 
@@ -183,10 +184,10 @@ def error_of_source(error: Exception) -> ServerError:
 
 
 class BorrowedStream(AioStream):
-    """The transport of a pool's connection, which goes back to the pool when the stream has ended."""
+    """The transport of a pool's connection. It goes back to the pool when the stream has ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
-        """`moved` is called when the server answers that another one has the namespace's slot."""
+        """`moved` is called if the server replies that another server has the namespace's slot."""
         super().__init__()
         self._give_back = give_back
         self._moved = moved
@@ -197,7 +198,7 @@ class BorrowedStream(AioStream):
             self.close()
 
     def _give(self, reply: Any) -> None:
-        if isinstance(reply, PushMessage):  # of RESP3: nobody here asked for it
+        if isinstance(reply, PushMessage):  # sent by RESP3 without a request
             return
         if isinstance(reply, Refused) and reply.reason == MOVED:
             self._moved()
@@ -212,10 +213,10 @@ class BorrowedStream(AioStream):
 
 
 class AioRedisEndpoint(Borrowing):
-    """The server of a pool of asyncio, or the primary of a cluster that has the namespace's slot."""
+    """The server of an asyncio pool, or the primary of a cluster that has the namespace's slot."""
 
     def __init__(self, source: Any, key: str) -> None:
-        """`key` is one of the namespace. Raises TypeError or ValueError for an object that cannot be used."""
+        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
         super().__init__(source, key, is_of_asyncio=True)
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -224,16 +225,16 @@ class AioRedisEndpoint(Borrowing):
         return self
 
     def patience(self, seconds: float) -> float:
-        """Return how long borrowing a connection may take."""
+        """Return how many seconds borrowing a connection may take."""
         return seconds
 
     async def settle(self) -> None:
-        """Wait until the pool has all connections that were closed."""
+        """Wait until all closed connections are back in the pool."""
         while self._returning:
             await asyncio.wait(self._returning)
 
     async def open(self) -> AioStream:
-        """Borrow a connection. Raises ServerError."""
+        """Borrow a connection. Raises ServerError if there is none."""
         try:
             lent, release = await (self._of_cluster() if self.is_cluster else self._of_pool())
         except Exception as error:

@@ -1,5 +1,5 @@
-"""One blocking connection to the server, of our own: what is said on it is that of `session`. Every wait has a deadline
-and goes through the `wait` given at the start: a worker watches its death pipe in it."""
+"""One blocking connection to the server, of our own. The commands and replies on it are those of `session`. Every wait
+has a deadline and uses the `wait` function given at the start, in which a worker also watches its death pipe."""
 
 import errno
 import os
@@ -34,21 +34,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Wait = Callable[[int, int, float], bool]
-"""`wait(fd, events, seconds)`: whether one of poll()'s `events` came in time. May raise to give up."""
+"""`wait(fd, events, seconds)` returns whether one of poll()'s `events` occurred in time. It may raise to give up."""
 
-# How long a command is parked in the server, at a doorbell.
-PARK_SECONDS: Final = 5  # whole
-LONG_PARK_SECONDS: Final = 20  # of a process that hears otherwise whether the server is there, as often as that
-EARLY_SECONDS: Final = 0.005  # by which a parked command may end sooner than asked for
+# The time for which a command is parked in the server, at a doorbell.
+PARK_SECONDS: Final = 5  # whole seconds
+# for a process that otherwise learns at least every PARK_SECONDS whether the server lives
+LONG_PARK_SECONDS: Final = 20
+EARLY_SECONDS: Final = 0.005  # a parked command may end sooner than requested by this time
 NUDGE: Final = b"*0\r\n"
-"""A command of no words, which the server ignores. With nothing else to do it looks at its timers each 0.1 s, so a
-parked command may end that late. It also looks when it has read something, even on a connection that is blocked."""
-GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
-# Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
+"""A command without words, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command
+may end that late. The server also checks its timers after it has read something, even on a blocked connection."""
+GRACE_SECONDS: Final = 3.0  # the server's timers are up to 0.1 s late; the rest is for a busy server
+# Errors of TLS and the poll() event that each waits for. They are given by name, because ssl is imported only with TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# The kernel notices a path that drops packets as soon as a short wait would. A connection that has sent is given up
-# after the user timeout, in milliseconds; one that only listens at the first probe behind it, the third, after 7 s.
-# (With a user timeout Linux does not go by the number of probes.)
+# The kernel notices a path that drops packets about as fast as a short wait would. A connection that has sent data is
+# given up after the user timeout, in milliseconds; one that only receives is given up at the first probe after that
+# time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
@@ -57,7 +58,7 @@ _KEEPALIVE: Final = (
 
 
 def wait_for(fd: int, events: int, seconds: float) -> bool:
-    """The plain `Wait`: poll() on the one descriptor."""
+    """Wait with poll() for the one descriptor. This is the default `Wait`."""
     poller = select.poll()
     poller.register(fd, events)
     return bool(poller.poll(max(0.0, seconds) * 1000))
@@ -65,11 +66,11 @@ def wait_for(fd: int, events: int, seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """`name` for CLIENT LIST; how long to wait for a connection and for a reply; how to wait."""
+    """The options of a connection."""
 
-    name: str = "rota"
-    connect_seconds: float = 5.0
-    read_seconds: float = 5.0
+    name: str = "rota"  # shown by CLIENT LIST
+    connect_seconds: float = 5.0  # how long connecting may take
+    read_seconds: float = 5.0  # how long a reply may take
     wait: Wait = wait_for
 
 
@@ -77,12 +78,12 @@ DEFAULT_OPTIONS: Final = ConnectionOptions()
 
 
 class Connection:
-    """A connection, made and greeted by the constructor; after a `ConnectionLost` make a new one."""
+    """A connection, which the constructor makes and greets. After a `ConnectionLost` the caller makes a new one."""
 
     renewal: Renewal | None = None
 
     def __init__(self, address: Address, options: ConnectionOptions = DEFAULT_OPTIONS) -> None:
-        """Connect, authenticate, select the database. Raises ServerError."""
+        """Connect, authenticate and select the database. Raises ServerError if that fails."""
         self.address = address
         self._options = options
         self._session = Session()
@@ -98,7 +99,7 @@ class Connection:
             raise
 
     def run(self, call: Command[T]) -> T:
-        """Run a script and parse its answer. Raises ServerError."""
+        """Run a script and parse its reply. Raises ServerError if it fails."""
         try:
             raw = self._ask(call.by_sha())
         except errors.UnknownScript:
@@ -106,37 +107,38 @@ class Connection:
         return errors.read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
-        """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
+        """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
         return self._ask(command((pack(args),)))
 
     @property
     def is_to_renew(self) -> bool:
-        """Whether to replace it, since the password that it was made with expires soon."""
+        """Whether the connection should be replaced because the password that it was made with expires soon."""
         return self.renewal is not None and self.renewal.is_due
 
     def use(self, options: ConnectionOptions) -> None:
-        """Go on with these options, after a greeting that had to be quick."""
+        """Use these options from now on, after a greeting that had to be quick."""
         self._options = options
 
     def give_back(self) -> None:
-        """Return the connection to where it was borrowed; one of our own is closed."""
+        """Return a borrowed connection to its pool. A connection of our own is closed."""
         self.close()
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close at once. `everywhere`: in all processes that have it, and under threads that wait on it, which raise
-        ConnectionLost. May be repeated."""
+        """Close at once. May be called again. With `everywhere`, close it in all processes that have it, and under
+        threads that wait on it, which then raise ConnectionLost."""
         if everywhere:
-            with suppress(OSError):  # it has ended already
-                # Below TLS: SSLSocket's own drops TLS first, and what a thread sends just then would go in plain text.
+            with suppress(OSError):  # the connection has ended already
+                # Below TLS: SSLSocket's own shutdown drops TLS first, so data that a thread sends just then would go in
+                # plain text.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send a command in wire form. Raises ConnectionLost."""
+        """Send a command in wire form. Raises ConnectionLost if that fails."""
         rest = memoryview(data)
         while rest:
             try:
@@ -147,24 +149,25 @@ class Connection:
             rest = rest[sent:]
 
     def try_receive(self) -> Any:
-        """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
+        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError, also for an error reply."""
         while (reply := self._session.reply()) is NO_REPLY and self._read():
             pass
         return reply
 
     def receive(self) -> Any:
-        """Wait for the next reply, at most `read_seconds` from one piece of it to the next. Raises ServerError."""
+        """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError, also for an
+        error reply."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to answer")  # first: hardly ever is it there already
+            self._wait(select.POLLIN, "to answer")  # wait first, because the reply is hardly ever there already
             self._read()
         return reply
 
     def _read(self) -> bool:
-        """Take what has come; False when nothing has."""
+        """Read the data that has arrived. False if there was none."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
-            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read on
+            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read more
                 self._wait(select.POLLOUT, "to go on with TLS")
             return False
         self._session.take(data)
@@ -192,12 +195,12 @@ class Connection:
 
 
 def unanswered(seconds: float) -> ConnectionLost:
-    """The error to raise when a command parked for so many seconds was not answered GRACE_SECONDS later."""
+    """Return the error for a command parked for `seconds` that had no reply GRACE_SECONDS after that."""
     return ConnectionLost(f"a wait of {seconds:g} s had no end", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
-    # Which poll() event a would-block error waits for.
+    # Return the poll() event that a would-block error waits for.
     if isinstance(error, BlockingIOError):
         return otherwise
     wanted = _TLS_WANTS.get(type(error).__name__)
@@ -207,7 +210,8 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """A connection for commands that write: to that server, or the primary that sentinels name. Raises ServerError."""
+    """Return a connection for commands that write: to this server, or to the primary that sentinels name. Raises
+    ServerError if that fails."""
     try:
         return _connect_to_primary(address, options)
     except ServerError as error:
@@ -249,7 +253,7 @@ def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | N
         return connection, connection.execute(*question.args)
     except ServerError as error:
         return connection, error
-    except BaseException:  # the wait may raise what its owner likes; the socket must not leak
+    except BaseException:  # `wait` may raise any exception of its owner, and the socket must not leak
         connection.close()
         raise
 
@@ -270,10 +274,11 @@ def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
-    """The limit of `connect_seconds` holds for each address of the host in turn, and for the TLS handshake.
+    """Connect to the first address of the host that accepts. `connect_seconds` limits each address, and the TLS
+    handshake.
 
-    It does not hold for the resolver, which nothing but a thread could leave behind: a name is looked up for as long as
-    resolv.conf allows (`timeout` times `attempts` times servers; by default 10 s for one server that is silent).
+    It does not limit the resolver, which could only be abandoned in a thread. A lookup takes as long as resolv.conf
+    allows (`timeout` times `attempts` times servers; by default 10 s for one server that does not reply).
     """
     failure: OSError = OSError("the name has no address")
     for family, _, _, _, place in socket.getaddrinfo(_resolvable(address.host), address.port, type=socket.SOCK_STREAM):
@@ -287,7 +292,7 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _resolvable(host: str) -> str | bytes:
-    # As text even a plain name would load the IDNA codec: 1.4 MB in each process.
+    # Even a plain name would load the IDNA codec if it were passed as text: 1.4 MB in each process.
     return host.encode() if host.isascii() else host
 
 
@@ -304,7 +309,7 @@ def _connect_one(family: int, place: Any, options: ConnectionOptions) -> socket.
     try:
         made.setblocking(False)
         _finish_connecting(made, made.connect_ex(place), options)
-    except BaseException:  # the wait may raise what its owner likes; the socket must not leak
+    except BaseException:  # `wait` may raise any exception of its owner, and the socket must not leak
         made.close()
         raise
     return made

@@ -1,5 +1,5 @@
-"""Endpoints of an application's clients: a server named by a URL, or the one that a redis-py or valkey-py client of
-the application talks to (`rota.server.borrowed`)."""
+"""Endpoints of an application's clients: a server given by a URL, or the server of the application's redis-py or
+valkey-py client (`rota.server.borrowed`)."""
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeGuard
 
@@ -36,7 +36,7 @@ class HasNodes(Protocol):
 
 
 RedisClient = HasConnectionPool | LendsConnections | HasNodes
-"""What an application may give as `redis=`."""
+"""The objects that an application may give as `redis=`."""
 
 
 class NamedServer(Protocol):
@@ -54,12 +54,12 @@ class NamedServer(Protocol):
 
     @property
     def credentials_in(self) -> str:
-        """The place of user and password, for messages: for example `redis_url`."""
+        """The setting that has user and password, for messages, for example `redis_url`."""
         ...
 
     @property
     def has_failover(self) -> bool:
-        """Whether another server may take over."""
+        """Whether another server may take over after a failover."""
         ...
 
 
@@ -68,11 +68,11 @@ class Endpoint(NamedServer, Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether a client keeps connections between calls; if not, it gives them back."""
+        """Whether a client keeps connections between calls. If not, it gives them back."""
         ...
 
     def connect(self, options: ConnectionOptions) -> Connection:
-        """Return a connection for commands that write. Raises ServerError."""
+        """Return a connection for commands that write. Raises ServerError if that fails."""
         ...
 
 
@@ -84,7 +84,7 @@ class AioEndpoint(NamedServer, Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until connections that were closed are where they came from."""
+        """Wait until closed connections have been returned to where they came from."""
         ...
 
 
@@ -94,7 +94,7 @@ class UrlEndpoint:
     keeps: Final = True
 
     def __init__(self, url: str, access: ServerAccess = NO_ACCESS) -> None:
-        """Raises ValueError for a URL that is not valid, TypeError for an object of another type."""
+        """Raises ValueError if the URL is not valid, TypeError if it is not a text."""
         self._address = address_with(url, access)
         self.shown = redact(url)
         self.credentials_in = URL_SETTING if access.logins is None else SETTING
@@ -102,12 +102,12 @@ class UrlEndpoint:
         self.has_failover = self._address.sentinels is not None
 
     def connect(self, options: ConnectionOptions) -> Connection:
-        """Return a new connection. Raises ServerError."""
+        """Return a new connection. Raises ServerError if that fails."""
         return connect(self._address, options)
 
     def opener(self, name: str) -> "StreamOpener":
-        """Return the opener of connections of this name over asyncio."""
-        from rota.server.aio_connection import Opener  # noqa: PLC0415 - asyncio, for those alone who use it
+        """Return the opener of asyncio connections of this name."""
+        from rota.server.aio_connection import Opener  # noqa: PLC0415 - only users of asyncio load it
 
         return Opener(self._address, name)
 
@@ -119,28 +119,28 @@ class UrlEndpoint:
 
 
 def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> Endpoint:
-    """Return the endpoint of a URL or of a client of the application. `key` is one of the namespace.
+    """Return the endpoint of a URL or of the application's client. `key` is any key of the namespace.
 
-    Raises TypeError unless exactly one of them is given, and as the endpoints do.
+    Raises TypeError unless exactly one of the two is given, and the errors of the endpoint.
     """
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
-    from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - for those alone who give a client
+    from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that give a client load it
 
     return RedisEndpoint(redis, key)
 
 
 def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None, key: str) -> AioEndpoint:
-    """Return the endpoint of a URL or of an asyncio client of the application: see `endpoint_of`."""
+    """Return the endpoint of a URL or of the application's asyncio client: see `endpoint_of`."""
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
-    from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - for those alone who give a client
+    from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - only applications that give a client load it
 
     return AioRedisEndpoint(redis, key)
 
 
 def is_url(url: str | None, access: ServerAccess, redis: RedisClient | None) -> TypeGuard[str]:
-    """Whether a URL names the server. Raises TypeError unless either it or a client is given."""
+    """Whether the server is given by a URL. Raises TypeError unless either a URL or a client is given."""
     if url is None and redis is None:
         raise TypeError("a client needs a server: give redis_url, or a Redis client of yours as redis")
     if redis is None:

@@ -1,5 +1,5 @@
-"""A link: the connection a process works on, made anew after it was lost. And outages: what is logged and counted of
-them, whoever has the connection."""
+"""A link: the connection of a process, which is made again after it was lost. Also outages: what is logged and counted
+when a connection fails."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,7 @@ _MOST_SECONDS = 2.0
 
 
 class Outages:
-    """From the first error to the first command that goes through again."""
+    """The record of an outage, from the first error to the first command that succeeds again."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Outages:
         self._lost_at: float | None = None
 
     def failed(self, error: ServerError) -> float:
-        """Take note of an error; returns how many seconds to wait before the next try."""
+        """Log and count an error. Returns the number of seconds to wait before the next try."""
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
@@ -38,7 +38,7 @@ class Outages:
         return self._backoff.next_seconds()
 
     def worked(self) -> None:
-        """Take note that a command went through."""
+        """Log the end of the outage, if there was one, after a command that succeeded."""
         if self._lost_at is None:
             return
         away_seconds = round(time.monotonic() - self._lost_at, 3)
@@ -48,7 +48,7 @@ class Outages:
 
 
 class Pipelined(Generic[T]):
-    """A call that was sent, at `sent_ns` of CLOCK_BOOTTIME, and whose answer is taken when it is wanted."""
+    """A call that was sent, at `sent_ns` of CLOCK_BOOTTIME, and whose reply is received when it is needed."""
 
     __slots__ = ("_call", "_connection", "_reply", "sent_ns")
 
@@ -63,10 +63,10 @@ class Pipelined(Generic[T]):
             self._reply = error
 
     def take_in(self) -> bool:
-        """Wait for the reply and keep it, whatever it is; False when its connection is of no use any more."""
+        """Wait for the reply, whatever it is, and keep it. False if its connection cannot be used any more."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.try_receive()  # as a rule it came long ago
+                self._reply = self._connection.try_receive()  # usually it arrived long ago
                 if self._reply is NO_REPLY:
                     self._reply = self._connection.receive()
             except ServerError as error:
@@ -74,10 +74,10 @@ class Pipelined(Generic[T]):
         return not isinstance(self._reply, ConnectionLost)
 
     def answer(self) -> T:
-        """Wait for the answer, and give it out: it is not kept. Raises ServerError."""
+        """Wait for the reply and return it parsed. The reply is not kept. Raises ServerError if the call failed."""
         self.take_in()
         reply, self._reply = self._reply, None
-        if isinstance(reply, UnknownScript):  # the server forgot its scripts meanwhile
+        if isinstance(reply, UnknownScript):  # the server has lost its scripts since then
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
             raise reply
@@ -85,7 +85,7 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """At most one connection. Nothing is repeated here: callers repeat what may be repeated."""
+    """At most one connection. It repeats no command: callers repeat those that may be repeated."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
@@ -96,9 +96,11 @@ class Link:
         self.worked = self._outages.worked
 
     def connection(self, *, is_parked: bool = False) -> Connection:
-        """The connection, made now if there is none; replies come in order, so that of a pipelined call has come, or
-        with it the next command would be answered. One on which no command is parked is replaced before its password
-        expires. Raises ServerError."""
+        """Return the connection. Makes it if there is none. Raises ServerError if that fails.
+
+        Replies come in order, so the reply to a pipelined call is received first: it would be taken for the reply to
+        the next command. A connection without a parked command is replaced before its password expires.
+        """
         pipelined, self._pipelined = self._pipelined, None
         if pipelined is not None and not pipelined.take_in():
             self.close()
@@ -109,14 +111,15 @@ class Link:
         return self._connection
 
     def pipeline(self, call: Command[T]) -> Pipelined[T] | None:
-        """Send a call, to do other things until it is answered; None when there is no connection to send it on."""
+        """Send a call, so that the caller can do other work until the reply is there. None if there is no
+        connection."""
         if self._connection is None:
             return None
         sent = self._pipelined = Pipelined(self.connection(), call)
         return sent
 
     def failed(self, error: ServerError) -> float:
-        """Take note of an error; returns how many seconds to wait before the next try."""
+        """Log and count an error. Returns the number of seconds to wait before the next try."""
         if not isinstance(error, PushedBack):
             self.close()
         return self._outages.failed(error)

@@ -1,6 +1,6 @@
-"""Logins: the user and the password that a connection shows its server, when a provider of the application gives them.
+"""Logins: the user and the password with which a connection authenticates, if a provider of the application gives them.
 
-Such passwords expire. A provider is called again ahead of that, and after the server refused what it gave.
+Such passwords expire. A provider is called again before that, and after the server has refused a login.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from rota.display_text import HIDDEN, may_hold_credentials
 from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
 
 SETTING: Final = "redis_credentials"
-# Parts of a password's life. The first leaves time for a provider that fails for a while, and the second for the
-# master, which looks twice a second and hands the next login to its children.
+# Shares of a password's lifetime. The first leaves time for a provider that fails for a while. The second leaves time
+# for the master, which checks twice a second and passes the next login to its children.
 _ASKED_AGAIN_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
@@ -34,25 +34,25 @@ _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time
 
 @runtime_checkable
 class HasCredentials(Protocol):
-    """A provider as those of redis-py."""
+    """A provider with the interface of redis-py's providers."""
 
     def get_credentials(self) -> tuple[Any, ...]:
-        """Return user and password, and when they expire if that is known."""
+        """Return user and password, and the time at which they expire if that is known."""
 
 
 CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
-"""What gives user and password, or where it is, as in "module:name"."""
+"""A provider of user and password, or its import path, for example "module:name"."""
 
 
 class LoginUnknown(ConnectionLost):
-    """There is no user and password to show: the provider failed."""
+    """Raised if there is no user and password, because the provider failed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, REASON_CREDENTIALS)
 
 
 class ProviderFault(LoginUnknown):
-    """The provider cannot be used, and will not until a person changes it or its setting."""
+    """Raised if the provider cannot be used until a person changes it or its setting."""
 
 
 class Login(NamedTuple):
@@ -68,41 +68,41 @@ class Login(NamedTuple):
 
     @property
     def ask_at(self) -> float:
-        """The time at which the provider is to be asked for the next one."""
+        """The time at which the provider should be called for the next login."""
         return self.since + _ASKED_AGAIN_AFTER * (self.until - self.since)
 
     @property
     def renew_at(self) -> float:
-        """The time at which a connection that was made with it is to be replaced."""
+        """The time at which a connection that was made with this login should be replaced."""
         return self.since + _RENEWED_AFTER * (self.until - self.since)
 
 
 @runtime_checkable
 class Logins(Protocol):
-    """A source of the login to show, for connections."""
+    """A source of logins for connections."""
 
     def kept(self) -> Login | None:
-        """Return the login if it can be had at once."""
+        """Return the login if it is available at once."""
         ...
 
     def current(self) -> Login:
-        """Return the login. May block. Raises LoginUnknown."""
+        """Return the login. May block. Raises LoginUnknown if there is none."""
         ...
 
     def refused(self) -> bool:
-        """Take note that the server refused the login; return whether there may be another one at once."""
+        """Record that the server refused the login. Returns whether another one may be available at once."""
         ...
 
 
 class Renewal(NamedTuple):
-    """When to replace a connection: its login expires soon, and there is another one."""
+    """The replacement of a connection whose login expires soon."""
 
     login: Login
     logins: Logins
 
     @property
     def is_due(self) -> bool:
-        """Whether to replace it now."""
+        """Whether the connection should be replaced now: its login expires soon, and there is another one."""
         return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 
@@ -120,12 +120,13 @@ class ProvidedLogins:
         self._is_new = False
 
     def kept(self) -> Login | None:
-        """Return the login that the provider gave last, until it is to be asked again."""
+        """Return the login that the provider gave last, until the provider should be called again."""
         login = self._login
         return login if login is not None and boottime() < login.ask_at else None
 
     def current(self) -> Login:
-        """Return the login. Calls the provider if necessary. Raises LoginUnknown unless the last login is valid."""
+        """Return the login. Calls the provider if necessary. Raises LoginUnknown if that fails and the last login has
+        expired."""
         login, last = self.kept(), self._login
         self._is_new = login is None
         try:
@@ -134,7 +135,7 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            login = last._replace(since=now)  # so that the provider is called again in what is left of its time
+            login = last._replace(since=now)  # so that the provider is called again in the rest of its lifetime
         self._login = login
         return login
 
@@ -145,17 +146,17 @@ class ProvidedLogins:
 
 
 class SharedLogins:
-    """The login of a fleet, in memory that its master writes and its children read; and a bell for them to ring when
-    the server refuses it. A reader that meets a writer looks again."""
+    """The login of a fleet, in memory that its master writes and its children read, with a bell that they ring if the
+    server refuses the login. A reader that finds a write in progress reads again."""
 
     def __init__(self, memory: int, bell: int) -> None:
         self.memory = memory
         self.bell = bell
-        self.to_read = memory  # the descriptor to hand to a child, which cannot write by it
+        self.to_read = memory  # the descriptor for children, which cannot write with it
 
     @classmethod
     def create(cls, login: Login) -> "SharedLogins":
-        """Make the memory, with a login in it, and the bell."""
+        """Create the memory, with a login in it, and the bell."""
         bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         made = cls(os.memfd_create("rota-login", os.MFD_CLOEXEC), bell)
         made.put(login)
@@ -163,7 +164,7 @@ class SharedLogins:
         return made
 
     def put(self, login: Login) -> None:
-        """Replace the login; for the master."""
+        """Replace the login. Only the master calls this."""
         body = json.dumps(login).encode()
         os.pwrite(self.memory, _HEAD.pack(len(body), zlib.crc32(body)) + body, 0)
 
@@ -179,8 +180,8 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Tell the master, which asks the provider again. It takes a while until there is another login."""
-        with contextlib.suppress(BlockingIOError):  # it was told often enough
+        """Notify the master, which calls the provider again. It takes a while until there is another login."""
+        with contextlib.suppress(BlockingIOError):  # the counter is full: it was notified often enough
             os.eventfd_write(self.bell, 1)
         return False
 
@@ -199,11 +200,11 @@ class FleetLogin:
 
 
 fleet_login: Final = FleetLogin()
-"""The master and its children set it before anything connects."""
+"""The master and its children set it before they connect."""
 
 
 def logins_of(provider: Any) -> Logins | None:
-    """Return the logins of a provider, None for none. Raises TypeError for what is no provider."""
+    """Return the logins of a provider, or None for None. Raises TypeError if the object is not a provider."""
     if not provider:
         return None
     if isinstance(provider, Logins):
@@ -214,18 +215,18 @@ def logins_of(provider: Any) -> Logins | None:
     return ProvidedLogins(provider)
 
 
-# Asking a provider
+# Calling a provider
 
 
 def ask(provider: CredentialProvider) -> Login:
-    """Call a provider. Raises ProviderFault for one that cannot be used, LoginUnknown for one that fails."""
+    """Call a provider. Raises ProviderFault if it cannot be used, LoginUnknown if it fails."""
     named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
     found: Any = _imported(provider, named) if isinstance(provider, str) else provider
     try:
         found = found() if isinstance(found, type) else found
         returned = getattr(found, "get_credentials", found)()
-    except Exception as error:  # noqa: BLE001 - the edge to the application's code
-        raise LoginUnknown(f"{named}: the provider failed: {_told(error)}") from None  # what it handles may be secret
+    except Exception as error:  # noqa: BLE001 - the border to the application's code
+        raise LoginUnknown(f"{named}: the provider failed: {_told(error)}") from None  # its data may be secret
     return login_of(returned, named, time.time(), boottime())
 
 
@@ -246,7 +247,7 @@ def _imported(provider: str, named: str) -> Any:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module, also from the current folder, where `rota.toml` may be that names it."""
+    """Import a module, also from the current folder, where the `rota.toml` that names it may be."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -258,7 +259,8 @@ def _import(module: str) -> ModuleType:
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
-    """Return the login that a provider returned. `now`: of CLOCK_BOOTTIME. Raises ProviderFault, LoginUnknown."""
+    """Return the login that a provider returned; `now` is CLOCK_BOOTTIME. Raises ProviderFault or LoginUnknown if it is
+    not valid."""
     match returned:
         case (str(password),):
             return Login("", password, now)
@@ -275,7 +277,7 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
 
 
 def _told(error: Exception) -> str:
-    """Return kind, text and place of an error, without words of it that may hold a secret."""
+    """Return kind, text and place of an error, without words that may contain a secret."""
     words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and frames[-1].filename != __file__ else ""

@@ -1,6 +1,6 @@
-"""Reads the server's replies, RESP2 and RESP3, where hiredis is not installed: in an application that only enqueues.
+"""A parser of the server's replies, RESP2 and RESP3, for applications that only enqueue and have no hiredis.
 
-It has what `session` uses of `hiredis.Reader`, and gives the same values; a test compares both.
+It has the part of `hiredis.Reader` that `session` uses, and returns the same values. A test compares both.
 """
 
 from collections.abc import Callable
@@ -10,19 +10,19 @@ _END: Final = b"\r\n"
 
 
 class ProtocolError(Exception):
-    """What came is no RESP."""
+    """Raised if the data is not RESP."""
 
 
 class PushNotification(list[Any]):
-    """What the server sends by itself."""
+    """A message that the server sends without a request."""
 
 
 class _Incomplete(Exception):
-    """The rest of a reply has not come."""
+    """Raised if the rest of a reply has not arrived."""
 
 
 class Reader:
-    """Takes bytes as they come, and gives whole replies."""
+    """Takes bytes as they arrive, and returns whole replies."""
 
     def __init__(self, replyError: Callable[[str], Any], notEnoughData: object) -> None:  # noqa: N803 - as hiredis has them
         self.error_of = replyError
@@ -31,11 +31,12 @@ class Reader:
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Take bytes that were read."""
         self._buffer += data
 
     def gets(self) -> Any:
-        """The next reply if it has come whole, else what stands for nothing. Raises ProtocolError."""
+        """Return the next reply if all of it has arrived, else `notEnoughData`. Raises ProtocolError if the data is not
+        RESP."""
         self._at = 0
         try:
             reply = self.reply()
@@ -47,7 +48,7 @@ class Reader:
         return reply
 
     def reply(self) -> Any:
-        """The next reply, whole."""
+        """Return the next reply."""
         line = self._line()
         kind, rest = line[:1], line[1:]
         read = _READ.get(kind)
@@ -64,7 +65,7 @@ class Reader:
         return line
 
     def bulk(self, length: bytes) -> bytes | None:
-        """So many bytes."""
+        """Return a text of `length` bytes."""
         size = int(length)
         if size < 0:
             return None
@@ -74,12 +75,12 @@ class Reader:
         return bytes(self._buffer[begin : begin + size])
 
     def array(self, length: bytes) -> list[Any] | None:
-        """So many replies."""
+        """Return a list of `length` replies."""
         size = int(length)
         return None if size < 0 else [self.reply() for _ in range(size)]
 
     def error(self, text: bytes) -> Any:
-        """What an error reply stands for."""
+        """Return the object for an error reply."""
         return self.error_of(text.decode(errors="replace"))
 
 

@@ -1,8 +1,9 @@
-"""What can go wrong between us and the server, in three kinds, because there are three things to do about it.
+"""The errors between us and the server. There are three kinds, because there are three ways to handle them.
 
-* `ConnectionLost`: the connection is of no use any more. Reconnect; what was sent may have been executed.
-* `PushedBack`: the server lives and refuses for now. Back off and send the same again.
-* `Refused`: the command itself was refused, as by a wrong type, a missing permission or a script error.
+* `ConnectionLost`: the connection cannot be used any more. Reconnect. The last command may have been executed.
+* `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
+* `Refused`: the command itself was refused, for example because of a wrong type, a missing permission or a script
+  error.
 """
 
 from typing import Any, Final, TypeVar
@@ -25,7 +26,7 @@ _FULL: Final = "ERR max number of clients"
 
 
 class ServerError(Exception):
-    """Base of the three kinds. `reason` is one of a few words, fit for a metric's label."""
+    """The base of the three kinds. `reason` is one of a few words and can be the label of a metric."""
 
     def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
         super().__init__(text)
@@ -33,44 +34,47 @@ class ServerError(Exception):
 
     @property
     def refuses_login(self) -> bool:
-        """Whether the server did not accept the user and the password that the connection showed."""
+        """Whether the server did not accept the user and the password of the connection."""
         return self.reason in _NOT_LET_IN
 
     @property
     def is_reply(self) -> bool:
-        """Whether the server said it, by which it has not done what it was asked; else it is of the connection."""
+        """Whether this is a reply of the server, so that the command was not executed. If not, the connection
+        failed."""
         return self.reason not in _OF_CONNECTIONS
 
 
 class ConnectionLost(ServerError):
-    """The connection is gone or must be given up; whether the last command was executed is not known."""
+    """Raised if the connection is gone or must be given up. It is not known whether the last command was executed."""
 
 
 class TlsFault(ConnectionLost):
-    """TLS failed by a certificate, its files, or for want of TLS; the text says what to set."""
+    """Raised if TLS failed: because of a certificate, a file, or a server without TLS. The text states what to set."""
 
 
 class TlsFilesFault(TlsFault):
-    """A file that redis_tls_ca, redis_tls_cert or redis_tls_key names cannot be used."""
+    """Raised if a file named by redis_tls_ca, redis_tls_cert or redis_tls_key cannot be used."""
 
 
 class PushedBack(ServerError):
-    """The server refuses for now and did not execute the command."""
+    """Raised if the server refuses commands for now. The command was not executed."""
 
 
 class Refused(ServerError):
-    """The server refused this command and would refuse it again."""
+    """Raised if the server refused this command and would refuse it again."""
 
 
 class UnknownScript(Refused):
-    """NOSCRIPT: send the script's text."""
+    """Raised for NOSCRIPT: the caller sends the script's text."""
 
 
-# The first words of error replies, and what to do about them.
+# The first words of error replies and their kinds.
 _KINDS: Final[dict[str, type[ServerError]]] = {
-    # READONLY and MASTERDOWN come from a server that is no primary any more, UNBLOCKED from one that was demoted while
-    # a command waited in it, and NOREPLICAS from one that is cut off from its replicas: another may have taken over,
-    # and only who connects anew hears of it.
+    # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from one that was demoted while
+    # a
+    # command was blocked in it, and NOREPLICAS from one that is cut off from its replicas. Another server may have
+    # taken
+    # over, and only a new connection finds it.
     **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
     **dict.fromkeys(
         ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
@@ -81,23 +85,24 @@ _KINDS: Final[dict[str, type[ServerError]]] = {
 
 
 def wants_password(text: str) -> bool:
-    """Whether an error reply says that the server wants a password, and was given none. It says so in its first word,
-    or, to a command of more than ten arguments, by its Protocol error."""
+    """Whether an error reply means that the server requires a password and was given none. The first word shows it, or,
+    for a command of more than ten arguments, the text of a Protocol error."""
     return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
 
 
 def without_arguments(text: str) -> str:
-    """An error reply without the arguments that it repeats: a server that does not know AUTH repeats the password."""
+    """Return an error reply without the arguments that it repeats: a server without AUTH repeats the password."""
     return text.partition(", with args beginning with")[0]
 
 
 def first_sentence(reply: str) -> str:
-    """Return how a reply begins by which Redis refuses to work: some go on with lines of advice."""
+    """Return the first sentence of an error reply. Some replies with which Redis refuses to work continue with
+    advice."""
     return reply.split(". ", 1)[0].removesuffix(".")
 
 
 def error_of_reply(reply: str) -> ServerError:
-    """The error that an error reply stands for."""
+    """Return the error for an error reply."""
     text = LOCKED if wants_password(reply) else without_arguments(reply)
     word = text.split(" ", 1)[0]
     if word in _KINDS:
@@ -105,13 +110,13 @@ def error_of_reply(reply: str) -> ServerError:
     return PushedBack(text, "maxclients") if text.startswith(_FULL) else Refused(text)
 
 
-# What a parser raises that meets something else than it was made for.
+# The exceptions that a parser raises if the reply has another form than it expects.
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 def read_reply(call: Command[T], raw: Any) -> T:
-    """The parsed answer of a script. Raises Refused for one that no parser can read: whoever answered, it ends no
-    process, and whoever may repeat the call does."""
+    """Return the parsed reply of a script. Raises Refused if the parser cannot read it: a foreign reply must not end a
+    process, and callers that may repeat the call do so."""
     try:
         return call.parse(raw)
     except _UNREADABLE as error:

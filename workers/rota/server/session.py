@@ -1,15 +1,17 @@
-"""What is said on a connection to the server, and what its answers mean: without reading or writing.
+"""The commands and replies on a connection to the server, without any I/O.
 
-The blocking connection and that of asyncio both drive this, and differ only in how bytes go and come.
+The blocking connection and the asyncio connection both use this. They differ only in how they read and write bytes.
 
-1. Each says first who it is: `greeting`.
-2. It hands over what it read, and takes out the replies. An error reply is raised, as what there is to do about it.
-3. It repeats nothing behind its caller's back: a claim sent twice by a helpful client is a task held by nobody. The one
-   exception is NOSCRIPT (`UnknownScript`), which says that nothing was executed: then the script goes out as text.
+1. Each first sends its `greeting`.
+2. It passes the bytes that it read, and takes out the replies. An error reply is raised as an exception whose class
+   shows what to do about it.
+3. It never repeats a command on its own: if a claim were sent twice, no worker would know of the tasks of one of them.
+   The one exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. Then the script is sent as
+   text.
 
-An enqueue may wait beyond the server's answer, for a replica or a disk (`Confirmation`). The promise of each level is
-in docs/reliability.md. The command that waits goes behind the scripts on the same connection, in the same round trip:
-WAIT and WAITAOF speak of what their own connection has written.
+An enqueue may wait longer than for the server's reply: for a replica or a disk (`Confirmation`). docs/reliability.md
+has the promise of each level. The command that waits is sent after the scripts on the same connection, in the same
+round trip, because WAIT and WAITAOF cover what their own connection has written.
 """
 
 from dataclasses import dataclass, replace
@@ -33,17 +35,17 @@ if TYPE_CHECKING:
 
 try:
     from hiredis import ProtocolError, PushNotification, Reader
-except ModuleNotFoundError:  # beside an application that only enqueues: see docs/install.md
+except ModuleNotFoundError:  # in an application that only enqueues: see docs/install.md
     from rota.server.replies_reader import ProtocolError, PushNotification, Reader  # type: ignore[assignment]
 
 NO_REPLY: Final = object()
 PushMessage: Final = PushNotification
-"""What the server sends a connection of RESP3 that nothing asked for."""
+"""A message that the server sends on a RESP3 connection without a request."""
 READ_BYTES: Final = 1 << 16
 
 
 class Session:
-    """The replies of one connection."""
+    """The parser of the replies of one connection."""
 
     __slots__ = ("_reader",)
 
@@ -51,13 +53,14 @@ class Session:
         self._reader = Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
 
     def take(self, data: bytes) -> None:
-        """Take what was read. Raises ConnectionLost when that is the end."""
+        """Pass bytes that were read. Raises ConnectionLost if there are none, because the connection has ended."""
         if not data:
             raise ConnectionLost("the server closed the connection", REASON_NETWORK)
         self._reader.feed(data)
 
     def reply(self) -> Any:
-        """The next reply if it has come whole, else NO_REPLY. Raises ServerError: error replies too."""
+        """Return the next reply if all of it has arrived, else NO_REPLY. Raises ServerError, also for an error
+        reply."""
         try:
             reply = self._reader.gets()
         except ProtocolError as error:
@@ -68,8 +71,8 @@ class Session:
 
 
 def greeting(address: Address, login: Login, name: str) -> list[bytes]:
-    """The commands with which a connection begins. The last may be refused: it is the name, for people who read CLIENT
-    LIST, and an ACL or a proxy may not have it."""
+    """Return the commands with which a connection begins. The last one sets the name that CLIENT LIST shows to people.
+    It may be refused, because an ACL or a proxy may forbid it."""
     first: list[tuple[Arg, ...]] = []
     if login.user or login.password:
         first.append(("AUTH", login.user or "default", login.password))
@@ -79,8 +82,8 @@ def greeting(address: Address, login: Login, name: str) -> list[bytes]:
 
 
 def tls_context(files: TlsFiles) -> "SSLContext":
-    """TLS as all connections have it: with these files, read now, else the system's authorities; and the name checked.
-    Raises TlsFault for files that cannot be used."""
+    """Return the TLS context of all connections. It has these files, read now, or else the system's authorities, and
+    checks the host name. Raises TlsFault if a file cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
     named, content = f"redis_tls_ca: {files.ca}", "a certificate in PEM format"
@@ -91,7 +94,7 @@ def tls_context(files: TlsFiles) -> "SSLContext":
                 f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}",
                 "a certificate and its key in PEM format",
             )
-            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would ask a terminal
+            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would prompt on a terminal
     except ssl.SSLError as error:
         raise TlsFilesFault(f"{named}: expected {content}, without a passphrase", REASON_NETWORK) from error
     except OSError as error:
@@ -100,25 +103,25 @@ def tls_context(files: TlsFiles) -> "SSLContext":
 
 
 class NoHandshake(TimeoutError):
-    """What accepted the connection has not answered the TLS handshake."""
+    """Raised if the other side accepted the connection but did not reply to the TLS handshake."""
 
 
 def connection_fault(what: str, error: OSError) -> ConnectionLost:
-    """Return the error for what went wrong on a connection; one of TLS says what to set."""
+    """Return the error for a failure of a connection. An error of TLS states what to set."""
     fault = _tls_fault(error)
     kind = TlsFault if fault else ConnectionLost
     return kind(f"{what}: {fault or error.strerror or error}", REASON_NETWORK)
 
 
 def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
-    """Return the error for a connection that ended before it was greeted. Since TLS 1.3 a server that asks in vain for
-    a certificate ends it only then, and its alert may be lost on the way."""
+    """Return the error for a connection that ended before it was greeted. With TLS 1.3, a server that requires a
+    certificate and gets none ends the connection only then, and its alert may be lost on the way."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
     return TlsFault(f"{error}: if it asks for a certificate, {_NAME_OURS}", REASON_NETWORK)
 
 
-# OpenSSL's verify codes, and what to do about each; any other wants an authority that is trusted.
+# OpenSSL's verify codes that have an advice of their own. Every other code means that the authority is not trusted.
 _EXPIRED: Final = 10
 _OTHER_NAME: Final = {62, 64}
 _WANTS_OURS: Final = (
@@ -133,7 +136,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def _tls_fault(error: OSError) -> str:
-    """What TLS found, and what to set; "" for an error of another kind. By attributes: ssl may not be loaded."""
+    """Return what TLS found and what to set; "" for an error of another kind. Checks attributes, as ssl may not be
+    loaded."""
     if message := getattr(error, "verify_message", ""):
         return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
     if isinstance(error, NoHandshake):
@@ -153,13 +157,14 @@ def _what_to_set(verify_code: int) -> str:
 
 
 Durability = Literal["none", "wait", "waitaof"]
-# Of the time an answer may take, since servers look at their timers each tenth of a second and we want their word.
+# A share of the time that a reply may take: servers check their timers every 0.1 s, and their reply must arrive in
+# time.
 _WAITING_SHARE: Final = 0.75
 _NO_MATTER_SECONDS: Final = 0.01
 
 
 def level_of(text: str) -> Durability:
-    """The text as a level. Raises ValueError naming all."""
+    """Return the text as a level. Raises ValueError, with all levels, if there is no such level."""
     if text not in get_args(Durability):
         expected = ", ".join(f'"{level}"' for level in get_args(Durability))
         raise ValueError(f"durability: expected one of {expected}, got {text!r}")
@@ -168,33 +173,31 @@ def level_of(text: str) -> Durability:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What is asked behind enqueues.
-
-    `waiting` in wire form, for at most `seconds`; `trial` likewise, refused by a server that can never confirm.
-    """
+    """A request for confirmation that is sent after enqueues."""
 
     durability: Durability
-    replicas: int
-    seconds: float
+    replicas: int  # number of replicas that must have confirmed
+    seconds: float  # how long the server may wait for the confirmation
 
     @property
     def waiting(self) -> bytes:
-        """The command to send behind the scripts."""
-        # A timeout of 0 would be for ever.
+        """The command, in wire form, to send after the scripts."""
+        # A timeout of 0 would mean to wait forever.
         return self._command(max(1, round(self.seconds * 1000)))
 
     @property
     def trial(self) -> bytes:
-        """The command on a connection that wrote nothing: answered at once, unless the server knows no such thing."""
+        """The command for a connection that wrote nothing. The server replies at once, with an error if it can never
+        confirm."""
         return self._command(1)
 
     def within(self, seconds: float) -> "Confirmation":
-        """The same, to be over when no more than so many seconds are left."""
+        """Return a confirmation that ends in time if no more than `seconds` are left."""
         share = round(seconds * _WAITING_SHARE, 3)
         return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
 
     def lack(self, reply: Any) -> str:
-        """What is missing by the server's answer; "" when all is confirmed."""
+        """Return what is missing according to the server's reply, or "" if all is confirmed."""
         on_disk, replicas = (1, reply) if self.durability == "wait" else reply
         missing = []
         if not on_disk:
@@ -209,7 +212,8 @@ class Confirmation:
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
-    """What to ask for; None when the server's answer is enough. `failover`: whether another server may take over."""
+    """Return the confirmation to request, or None if the server's reply is enough; `failover` is whether another server
+    may take over."""
     if durability == "none":
         return None
     replicas = 1 if durability == "wait" or failover else 0
