@@ -1,4 +1,4 @@
-"""Tasks as an application has them: `@rota.task` declares a function, which can be called as ever, and enqueued."""
+"""Tasks as an application uses them: `@rota.task` declares a function, which can be called as before and enqueued."""
 
 import importlib
 import inspect
@@ -28,41 +28,69 @@ R = TypeVar("R")
 
 
 class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
-    """A function with a name and options under which workers run it. Calling it calls the function."""
+    """A function with a name and options, which workers run. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
-        # As a function is pickled and copied: by where it is found.
+        # A task is pickled and copied like a function, by its module and name.
         return _declared_task, (self.function.__module__, self.name)
 
     def __copy__(self, memo: Any = None) -> Self:
-        return self  # as a function's copy is the function
+        return self  # The copy of a function is the function itself.
 
     __deepcopy__ = __copy__
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Have a worker call the function with these arguments, as soon as one is free.
+        """Enqueue a call of the function with these arguments, and return its handle. A worker runs it as soon as one
+        is free.
 
-        Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
+            handle = resize.enqueue(7, width=300)
+
+        Raises:
+            InvalidArguments: If the arguments are not JSON, or do not fit the signature. Nothing was sent.
+            PayloadTooLarge: If the body is larger than `max_payload_kb`. Nothing was sent.
+            NotConfigured: If no source names a server: see `rota.configure`.
+            Unavailable: If the server cannot be reached or refused. The call was not accepted.
+            ServerFull: If the server has no memory left. The call was not accepted.
+            Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
+                not confirmed in time. The error can repeat the call exactly.
         """
         try:
             return default_client().enqueue(plain_call(self.name, args, kwargs))
         except RotaError as error:
-            error.__traceback__ = None  # what is wrong is in the caller's line, or with the server: in none of ours
+            error.__traceback__ = None  # The fault is in the caller's line, or in the server, not in our code.
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """As `enqueue`, in an event loop, which goes on meanwhile. Raises the same; cancelled as `AsyncClient.enqueue`
-        says."""
+        """Enqueue a call of the function in an event loop: see `enqueue`, which raises the same errors.
+
+        For the cancellation of the await, see `AsyncClient.enqueue`.
+        """
         return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
 
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """As `enqueue`, due `delay` (seconds or timedelta) from now."""
+        """Enqueue a call of the function, due `delay` (seconds or timedelta) from now.
+
+            resize.enqueue_in(60, 7)
+
+        Raises:
+            TypeError: If `delay` is neither a number nor a timedelta.
+            ValueError: If `delay` is below 0, or longer than ten years.
+            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
+        """
         if delay is None:
             raise TypeError(f"delay must be seconds or a timedelta, got None; without one, {self._plain_enqueue}")
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
+        """Enqueue a call of the function, due at an aware datetime. If it is in the past, the call is due now.
+
+            resize.enqueue_at(datetime(2030, 1, 1, tzinfo=UTC), 7)
+
+        Raises:
+            TypeError: If `when` is not a datetime.
+            ValueError: If `when` has no time zone, or is more than ten years ahead.
+            InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
+        """
         if when is None:
             raise TypeError(f"at must be a datetime, got None; without one, {self._plain_enqueue}")
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
@@ -79,14 +107,19 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> "Using[P, R]":
-        """This task with options for one call, apart from the function's own parameters.
+        """Return this task with options for one call, which are separate from the function's parameters.
 
-        `client` is the one to enqueue through, instead of the default client: an AsyncClient for `aenqueue`.
+            resize.using(queue="bulk", delay=60).enqueue(7)
 
-        `on_commit` is called with a callback, as `django.db.transaction.on_commit` is: the call is checked at once, and
-        sent when the callback is called, which raises what sending raises. Until then nothing is known of the handle's
-        `id`, and its `duplicate` is False; `delay` counts from then. None sends at once, whatever the client was given.
-        `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
+        `client` is the client to enqueue through, instead of the default client; `aenqueue` needs an AsyncClient.
+
+        `on_commit` is called with a callback, like `django.db.transaction.on_commit`. The call is checked at once, and
+        is sent when the callback is called, which raises the errors of sending. Until then, the server does not know
+        the handle's `id`, and `duplicate` is False; `delay` counts from then. None sends at once, whatever the client's
+        option. `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
+
+        Raises:
+            TypeError: If an option does not exist, or `client` is not a client.
         """
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "using()"))
@@ -96,7 +129,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], place="using"):
-    """A task and options. The options stand apart from the arguments, so their names never collide."""
+    """A task with options for a call. The options are not among the arguments, so their names never collide."""
 
     def __init__(
         self,
@@ -111,45 +144,55 @@ class Using(KnowsForeignNames, Generic[P, R], place="using"):
         self._on_commit = on_commit
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`.
+        """Return a call of the task with these options, for `enqueue_many` and `Client.enqueue`.
 
-        Raises TypeError with `on_commit`, which is theirs to be given: it says when a call is sent, not what it is."""
+        Raises:
+            TypeError: If `on_commit` was given, which must be given to those methods instead: it decides when a call is
+                sent, and is not a part of the call.
+        """
         if self._on_commit is not ...:
             raise TypeError("a call does not say when it is sent: give on_commit to enqueue_many, or to Client.enqueue")
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
+        """Enqueue a call of the task with these options, and return its handle.
+
+        Raises:
+            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
+            TypeError: If an option has a wrong type, or the client is an AsyncClient.
+            InvalidArguments, InvalidName, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As
+                `Client.enqueue` does.
+        """
         client = blocking_client(self._client, "await task.using(client=...).aenqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         try:
             return client.enqueue(call, on_commit=self._on_commit)
         except RotaError as error:
-            error.__traceback__ = None  # as in Task
+            error.__traceback__ = None  # For the same reason as in Task.enqueue.
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """As `enqueue`, in an event loop: see `Task.aenqueue`."""
+        """Enqueue a call of the task with these options, in an event loop: see `enqueue` and `Task.aenqueue`."""
         client = async_client(self._client, "task.using(client=...).enqueue(...)")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         return await client.enqueue(call, on_commit=self._on_commit)
 
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is a coroutine function. `R` is what awaiting it gives."""
+    """A task whose function is a coroutine function. `R` is the type of the result that is awaited."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, options: TaskOptions) -> None:
-        super().__init__(function, name, options)  # type: ignore[arg-type]  # R is the awaited value here
+        super().__init__(function, name, options)  # type: ignore[arg-type]  # Here R is the awaited value.
 
-    def __call__(  # type: ignore[override]  # a coroutine of what a plain task gives
+    def __call__(  # type: ignore[override]  # The result is a coroutine of the base class's result.
         self, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]:
-        """Call the function, giving its coroutine."""
-        return self.function(*args, **kwargs)  # type: ignore[return-value]  # as in __init__
+        """Call the function, and return its coroutine."""
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # For the same reason as in __init__.
 
 
 def _declared_task(module: str, name: str) -> Task[..., Any]:
-    """The task of that name that importing the module declares. Raises LookupError."""
+    """Import the module, and return the task of that name. Raises LookupError if the module does not declare it."""
     importlib.import_module(module)
     if isinstance(found := default_registry.get(name), Task):
         return found
@@ -157,7 +200,7 @@ def _declared_task(module: str, name: str) -> Task[..., Any]:
 
 
 class Declare:
-    """What `@rota.task(...)` with options gives: it takes the function."""
+    """The decorator that `@rota.task(...)` with options returns."""
 
     def __init__(self, name: str | None, options: TaskOptions, periodic: "tuple[Periodic, ...]" = ()) -> None:
         self._name = name
@@ -173,7 +216,7 @@ class Declare:
         try:
             return self._task_of(function)
         except (TypeError, ValueError) as error:
-            error.__traceback__ = None  # what is wrong is in the caller's line, and none of ours
+            error.__traceback__ = None  # The fault is in the caller's line, not in our code.
             raise
 
     def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
@@ -186,7 +229,7 @@ class Declare:
             raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         if self._periodic:
-            from rota.tasks.periodic import schedules_of  # noqa: PLC0415 - as in `_periodic_of`
+            from rota.tasks.periodic import schedules_of  # noqa: PLC0415 - only needed for periodic tasks
 
             made.schedules = schedules_of(made, made.options.queue, self._periodic)
         default_registry.add(made)
@@ -205,30 +248,35 @@ def task(
 ) -> Task[..., Any] | Declare:
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
-    Without `name` it has the function's. docs/tasks.md has each option with its default and an example; durations are
-    seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
-    one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
-    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+    Without `name`, the task has the function's name. docs/tasks.md has each option with its default and an example;
+    durations are in seconds or a timedelta. Arguments are checked against the signature of the decorated object:
+    another decorator below this one that adds arguments must have its own signature, since with a plain `*args,
+    **kwargs` it counts as passing all arguments on.
 
-    After `soft_time_limit` seconds `rota.TimeLimit` is raised inside the function, which may catch it to end early: it
-    is done when it returns, and has failed when TimeLimit comes out of it. In a coroutine it is a cancellation
-    (`asyncio.CancelledError`) of what it awaits, and TimeLimit only when that comes out. After `time_limit` the worker
-    is killed. `current_task().beat()` starts both anew.
+    After `soft_time_limit`, `rota.TimeLimit` is raised inside the function, which may catch it and return early; then
+    the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the await is cancelled
+    (`asyncio.CancelledError`), and TimeLimit is raised only if that leaves the coroutine. After `time_limit`, the
+    worker is killed. `current_task().beat()` restarts both limits.
 
-    `cron="*/5 * * * *"` (by the clock of `timezone`, UTC without one) or `every=30` has the fleet enqueue it
-    periodically, without arguments; `schedules=[rota.Cron(...), rota.Every(...)]` says more, and several.
+    `cron="*/5 * * * *"` (in the time zone `timezone`, by default UTC) or `every=30` makes the fleet enqueue the task
+    periodically, without arguments. `schedules=[rota.Cron(...), rota.Every(...)]` can have several, with more options.
+
+    Raises:
+        InvalidName: If the name of the task is not valid.
+        DuplicateTask: If another function was declared as a task of this name.
+        TypeError, ValueError: If the function or an option is not valid.
     """
     try:
         declare = Declare(name, check_options(options), _periodic_of(options))
         return declare if function is None else declare(function)
     except (TypeError, ValueError) as error:
-        error.__traceback__ = None  # as above
+        error.__traceback__ = None  # For the same reason as in Declare.
         raise
 
 
 def _periodic_of(given: ScheduleArguments) -> "tuple[Periodic, ...]":
     if not any(name in given for name in ScheduleArguments.__annotations__):
         return ()
-    from rota.tasks.periodic import declared  # noqa: PLC0415 - brings what reads cron expressions
+    from rota.tasks.periodic import declared  # noqa: PLC0415 - only needed for periodic tasks
 
     return declared(given)

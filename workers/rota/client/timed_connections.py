@@ -1,8 +1,8 @@
-"""The blocking connections of a client, on which each wait ends by a deadline: one connection, a parked one, a pool.
+"""The blocking connections of a client, each with a deadline for every wait: single ones, a parked one, and a pool.
 
-The pool has as many connections as threads use at a time. No command is repeated behind the caller's back: a connection
-on which all was answered is kept for the next exchange, any other is closed, and with one that was lost all that are
-idle. A list needs no lock to give one out (ADR 20).
+The pool has as many connections as threads use at a time. It never repeats a command without the caller's knowledge. A
+connection on which all commands were answered is kept for the next exchange; any other is closed. If one was lost, all
+idle connections are closed too. Taking one from the list needs no lock (ADR 20).
 """
 
 import math
@@ -32,17 +32,19 @@ T = TypeVar("T")
 
 
 class TimedConnection:
-    """A connection for commands that write. Each step of what is said on it ends by the deadline (monotonic): each
-    address that is tried, what sentinels are asked, the handshakes, the greeting, and each answer. The look-up of a
-    host's name alone is bound by resolv.conf. `is_known`: there was an exchange by it already."""
+    """A connection for commands that write, on which each step ends by a deadline (monotonic seconds).
+
+    Steps are each address that is tried, the queries to sentinels, the handshakes, the greeting, and each reply. Only
+    the resolution of a host name is limited by resolv.conf instead.
+    """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
-        """Connect; no step takes more than so many seconds. Raises ServerError."""
-        self.is_known = False
+        """Connect. No step takes more than `seconds`. Raises ServerError."""
+        self.is_known = False  # Whether there was a complete exchange on the connection.
         self._pid = os.getpid()
         self._deadline = _Deadline(deadline)
         self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
-        if time.monotonic() >= deadline:  # of an application's pool, which has timeouts of its own
+        if time.monotonic() >= deadline:  # The pool of an application has its own timeouts, which may be longer.
             self._connection.give_back()
             raise ConnectionLost("there was a connection only when the time was over", REASON_SILENT)
         self.send = self._connection.send
@@ -53,17 +55,19 @@ class TimedConnection:
         self._news.register(self, select.POLLIN)
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it never came to a connection
-            self._connection.close()  # nobody is to be warned of a client that was not closed
+        with suppress(AttributeError):  # There is no connection if connecting failed.
+            self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
-        """Have what follows end by then."""
+        """Set the deadline of the next steps."""
         self._deadline.at = deadline
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is of this process, need not be replaced, and there is nothing to read that nobody asked for: no
-        answer that was left unread, and no end."""
+        """Whether the connection can be used: it belongs to this process, need not be renewed, and has nothing unread.
+
+        Unread data would be a reply that a former caller did not read, or the end of the connection.
+        """
         if self._connection.is_to_renew:
             return False
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
@@ -74,11 +78,14 @@ class TimedConnection:
         return self.receive()
 
     def give_back(self) -> None:
-        """Return the connection to the pool that lent it: all that was sent on it is answered."""
+        """Return the connection to the application's pool. All its commands must have been answered."""
         self._connection.give_back()
 
     def close(self) -> None:
-        """Close it, whoever waits on it; of the parent of a fork this process's copy alone. May be repeated."""
+        """Close the connection, even if a thread waits on it. May be repeated.
+
+        After a fork, this closes only the child's copy of the parent's connection.
+        """
         self._connection.close(everywhere=self._pid == os.getpid())
 
 
@@ -87,34 +94,31 @@ class _Deadline:
         self.at = at
 
     def wait(self, fd: int, events: int, seconds: float) -> bool:
-        """The `Wait` of a connection, which ends by then."""
+        """Wait for events on a descriptor, like `wait_for`, but not beyond the deadline."""
         if fd < 0:
             raise ConnectionLost("another thread closed the client", REASON_NETWORK)
         return wait_for(fd, events, min(seconds, self.at - time.monotonic()))
 
 
 class ReplyList:
-    """The list `key`, listened to for PARK_SECONDS at a time: so a connection that is dead is found.
-
-    `silent_at`: when an answer is overdue (monotonic); inf when it is not parked.
-    """
+    """A reader of the list `key`, which waits for PARK_SECONDS at a time, so that it notices a dead connection."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float, key: str) -> None:
-        """Connects when it is first parked."""
+        """Keep the settings. The first `park` connects."""
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection: TimedConnection | None = None
-        # The LPOP is answered with the BLPOP: whatever came at once is told at once.
+        # The LPOP takes all other messages that are there when the BLPOP returns.
         self._parking = command((pack(("BLPOP", key, PARK_SECONDS)),)) + command((pack(("LPOP", key, BATCH)),))
-        self.silent_at = math.inf
+        self.silent_at = math.inf  # When a reply is overdue (monotonic seconds), or inf if the reader is not parked.
 
     @property
     def is_parked(self) -> bool:
-        """Whether an answer is to come."""
+        """Whether a reply is expected."""
         return self.silent_at < math.inf
 
     def park(self) -> None:
-        """Begin to listen. Raises Unavailable."""
+        """Begin to wait for messages. Raises Unavailable."""
         try:
             if self._connection is None:
                 self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
@@ -124,11 +128,12 @@ class ReplyList:
         self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on, -1 if it is not parked."""
+        """Return the descriptor to wait on, or -1 if the reader is not parked."""
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def words(self) -> list[str] | None:
-        """What was pushed; nothing when the time was over; None when no answer has come. Raises Unavailable."""
+        """Return the messages of the list, none if the time expired, or None if no reply has come yet. Raises
+        Unavailable."""
         if self._connection is None or not self.is_parked:
             return None
         try:
@@ -144,7 +149,7 @@ class ReplyList:
         return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
 
     def close(self) -> None:
-        """Close the connection; the next `park` makes another."""
+        """Close the connection. The next `park` makes another one."""
         self.silent_at = math.inf
         if self._connection is not None:
             self._connection.close()
@@ -156,8 +161,10 @@ class ReplyList:
 
 
 class Wakeup:
-    """A bell that ends a wait in this process. It is made of sockets: ringing one that was closed reaches nobody else's
-    descriptor."""
+    """A bell that ends a wait in this process.
+
+    It consists of sockets, so ringing a bell that is closed never writes to a descriptor that was reused.
+    """
 
     def __init__(self) -> None:
         self._heard, self._rung = socket.socketpair()
@@ -165,12 +172,12 @@ class Wakeup:
         self._rung.setblocking(False)
 
     def ring(self) -> None:
-        """End the wait that goes on, or the next one. May be called from anywhere."""
-        with suppress(OSError):  # it is full, which is heard too; or closed
+        """End the current wait, or the next one. May be called from anywhere, also from signal handlers."""
+        with suppress(OSError):  # The buffer is full, which ends the wait too, or the bell is closed.
             self._rung.send(b"\0")
 
     def wait(self, seconds: float, fd: int = _NO_FD) -> None:
-        """Wait until it rings, or there is something to read, or the time is over."""
+        """Wait until the bell rings, the descriptor is readable, or the time has expired."""
         poll = select.poll()
         for each in {self._heard.fileno(), fd} - {_NO_FD}:
             poll.register(each, select.POLLIN)
@@ -179,28 +186,28 @@ class Wakeup:
             self._heard.recv(_RINGS)
 
     def close(self) -> None:
-        """Close it. May be repeated."""
+        """Close the bell. May be repeated."""
         self._heard.close()
         self._rung.close()
 
 
 class ClientPool:
-    """Connections to one server, or one primary. Thread-safe; a forked child makes connections of its own."""
+    """Connections to one server, or to one primary. Thread-safe; a forked child makes its own connections."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
-        """Connects at the first use."""
+        """Keep the settings. The first use connects."""
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
         self._judge = Judge(endpoint.shown, endpoint.credentials_in)
-        self._all: set[TimedConnection] = set()  # in use or idle, so that they can be closed
-        self._kept: list[TimedConnection] = []  # idle
+        self._all: set[TimedConnection] = set()  # All connections, so that `close` can close those in use.
+        self._kept: list[TimedConnection] = []  # The idle connections.
         self._keep = self._kept.append if endpoint.keeps else self._give_back
         self._tried: Confirmation | None = None
 
     def exchange(self, asked: Exchange[T]) -> list[Answer[T]]:
-        """Send all commands, and collect an answer for each.
+        """Send all commands, and return one answer for each.
 
-        Raises Unavailable, nothing having been sent, when there is no connection, or the server can never confirm.
+        Raises Unavailable if there is no connection, or if the server can never confirm. Then nothing was sent.
         """
         commands, confirmation, deadline, share = asked
         pack, tail = Command.by_sha, b""
@@ -210,19 +217,19 @@ class ClientPool:
                 self._try(connection, confirmation)
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
-                if not connection.is_known:  # a server without the script would have us wait to confirm nothing
+                if not connection.is_known:  # If the server lacked the script, WAIT would wait without a write.
                     pack = Command.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
             sent, replies = _pipeline(connection, commands, pack, tail)
             failed = any(isinstance(reply, ServerError) for reply in replies)
             if failed:
                 _teach(connection, sent, replies, tail)
-        except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
+        except BaseException:  # After a signal or a time limit, the next caller would read replies of this exchange.
             self._drop(connection)
             raise
         if failed and (any(isinstance(reply, ConnectionLost) for reply in replies) or connection not in self._all):
-            self._drop(connection)  # lost; or it is no primary any more; or the client was closed
-            self._drop_idle()  # they lead to the same server, by the same way
+            self._drop(connection)  # It was lost, its server is no longer the primary, or the client was closed.
+            self._drop_idle()  # The idle connections lead to the same server.
         else:
             connection.is_known = True
             self._keep(connection)
@@ -231,17 +238,17 @@ class ClientPool:
         return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close all connections. May be repeated; using the pool again opens new ones."""
+        """Close all connections. May be repeated; the next use of the pool opens new ones."""
         self._kept.clear()
         for connection in list(self._all):
             self._drop(connection)
 
     def _take(self, deadline: float) -> TimedConnection:
-        # One kept from an earlier exchange, or else a new one.
+        # Return a connection from an earlier exchange, or else a new one.
         while self._kept:
             try:
                 connection = self._kept.pop()
-            except IndexError:  # another thread took it
+            except IndexError:  # Another thread took the last one.
                 break
             if connection.is_quiet:
                 connection.allow(deadline)
@@ -262,7 +269,8 @@ class ClientPool:
         connection.give_back()
 
     def _try(self, connection: TimedConnection, confirmation: Confirmation) -> None:
-        # Once, before anything is sent that could not be confirmed. Connections made later may be to another server.
+        # This is checked once, before any command that could not be confirmed. Later connections may lead to another
+        # server, which is not checked.
         if self._tried == confirmation:
             return
         try:
@@ -274,7 +282,7 @@ class ClientPool:
         self._tried = confirmation
 
     def _drop_idle(self) -> None:
-        with suppress(IndexError):  # until none is left
+        with suppress(IndexError):  # The loop ends when none is left.
             while True:
                 self._drop(self._kept.pop())
 
@@ -286,7 +294,7 @@ class ClientPool:
 def _pipeline(
     connection: TimedConnection, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes], tail: bytes
 ) -> tuple[list[Command[T]], list[object]]:
-    # The commands, with one reply or error each, and one more for the tail if there is one.
+    # Return the commands, and one reply or error for each, and one more for the tail if there is one.
     sent: list[Command[T]] = []
     coming = iter(commands)
     try:
@@ -308,15 +316,15 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
             replies.append(connection.receive())
         except ServerError as error:
             replies.append(error)
-            if not error.is_reply:  # what followed may have been carried out
+            if not error.is_reply:  # The commands after this one may have been carried out.
                 lost = ConnectionLost(f"the connection ended: {error}", REASON_NETWORK)
                 replies += [lost] * (count - len(replies))
     return replies
 
 
 def _teach(connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
-    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it. Not
-    # on a connection that was given up, on which answers to other commands may still come.
+    # Send the commands for which the server lacks the script's text again with the text, and then the tail. A lost
+    # connection is not used for that, since replies to other commands may still come on it.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
     if not unknown:
         return
