@@ -24,7 +24,7 @@ _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class AttemptAccount:
-    """How one attempt of a task failed. Values that are not known are "", 0 or None."""
+    """The record of an attempt that failed. Values that are not known are "", 0 or None."""
 
     attempt: int  # The number of the attempt, from 1.
     reason: str  # `failed` (and retried), `crashed` with its process, `lost` with its node, or why the task is dead.

@@ -1,6 +1,6 @@
-"""Waits that have no end yet: what they wait for, when a client asks about them, and what follows from the answers.
+"""The open waits of a client: what they wait for, when the client asks the server about them, and how they end.
 
-No I/O, for threads and asyncio alike.
+No I/O: threads and asyncio share this module.
 """
 
 import math
@@ -29,7 +29,7 @@ _OF_A_GROUP: Final = "group"
 
 
 class Goal(StrEnum):
-    """What is waited for: that a task starts, that it ends, or its result when it has ended."""
+    """The event of a wait: the task starts, it ends, or it ends and its result is needed."""
 
     START = "s"
     END = "e"
@@ -37,7 +37,7 @@ class Goal(StrEnum):
 
 
 class WaitQuestion(NamedTuple):
-    """What the script `wait` is asked about one task."""
+    """A question to the script `wait` about one task."""
 
     goal: Goal
     task_id: str
@@ -52,7 +52,8 @@ class WaitQuestion(NamedTuple):
 
 
 class GroupQuestion(NamedTuple):
-    """What is asked about a group: that at most so many of its members have not ended; None: its end."""
+    """A question about a group: whether at most `most_left` of its members have not ended, or None: whether it has
+    ended."""
 
     group: str
     most_left: int | None = None
@@ -71,26 +72,23 @@ WaitAnswer = TaskState | Room
 
 
 class OpenWait:
-    """A wait for the answer to a question. A subclass says how the waiting code sleeps, and how it is woken.
-
-    `found` is the answer. If it is None, `why` says why nobody looks for it any more. `is_over`: nobody waits any more.
-    """
+    """A wait for the answer to a question. A subclass defines how the caller sleeps, and how it is woken."""
 
     __slots__ = ("found", "is_over", "question", "why")
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.found: WaitAnswer | None = None
-        self.why = ""
-        self.is_over = False
+        self.why = ""  # Why the wait ended without an answer, if `found` is None.
+        self.is_over = False  # Whether the caller no longer waits.
 
     def tell(self, found: WaitAnswer | None, why: str = "") -> None:
-        """End the wait, with the answer, or with None and the reason why nobody looks for it any more."""
+        """End the wait, with the answer, or with None and the reason why the client gave up."""
         self.found, self.why = found, why
         self._wake()
 
     def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitAnswer:
-        """Return the answer. Raises WaitTimeout if it did not come in time, and Unavailable if nobody looks for it."""
+        """Return the answer. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
         if not in_time:
             away = f"; the server could not be asked: {trouble}" if trouble else ""
             subject, event = self.question.subject, self.question.event
@@ -104,8 +102,10 @@ class OpenWait:
 
 
 class Wait(OpenWait):
-    """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: then
-    the wait `is_over`, and whoever keeps it takes it away."""
+    """The wait of one thread, which sleeps on a lock of its own.
+
+    A signal handler may raise out of the sleep. Then the wait `is_over`, and the waiting thread drops it later.
+    """
 
     __slots__ = ("_asleep",)
 
@@ -115,7 +115,7 @@ class Wait(OpenWait):
         self._asleep.acquire()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until the wait is told its end; False when the time was over before. -1 is for as long as it takes."""
+        """Sleep until the wait has ended. Return False if the time expired first. A time of -1 has no limit."""
         try:
             return self._asleep.acquire(timeout=seconds)
         finally:
@@ -126,27 +126,28 @@ class Wait(OpenWait):
 
 
 class OpenWaits:
-    """The open waits of a client, by what they wait for. One thread's alone.
-
-    `_to_ask`: what is to be asked, in the order in which it came, each with the word that woke it: of a task that
-    nobody remembers, this is all that is known of its end.
-    """
+    """The open waits of a client, by their questions. Only one thread may use it."""
 
     def __init__(self) -> None:
         self._waits: dict[Question, list[OpenWait]] = {}
+        # The questions to ask, oldest first, each with the state that the server pushed, or "". If the server no longer
+        # remembers the task, this state is all that is known of its end.
         self._to_ask: dict[Question, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: OpenWait) -> None:
-        """Keep a wait; it is to be asked about."""
+        """Add a wait, whose question will be asked."""
         self._waits.setdefault(wait.question, []).append(wait)
         self._to_ask.setdefault(wait.question, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """A task was `started`, or has ended as the word says, or something came of a `group`: it is to be asked about.
-        Whoever shares the server may have pushed any other word, which says nothing."""
+        """Have the questions asked about a task or a group that has changed.
+
+        `how` is `started`, the state in which the task ended, or `group`. Other programs that use the server may have
+        pushed other texts, which are ignored.
+        """
         if how == _OF_A_GROUP:
             of_it = [each for each in self._waits if isinstance(each, GroupQuestion) and each.group == task_id]
             self._to_ask |= dict.fromkeys(of_it, "")
@@ -156,7 +157,7 @@ class OpenWaits:
                 self._to_ask[question] = how if how in _ENDED else ""
 
     def ask_all(self) -> None:
-        """Have all be asked about again, and forget those that are over."""
+        """Have all questions asked again, and drop the waits that are over."""
         for question, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
@@ -164,7 +165,7 @@ class OpenWaits:
         self._to_ask = {question: self._to_ask.get(question, "") for question in self._waits}
 
     def next_questions(self) -> dict[Question, str]:
-        """What is to be asked next by one call: about one group, or about no more tasks than the script takes."""
+        """Return the questions for the next call: one about a group, or as many about tasks as the script takes."""
         first = next(iter(self._to_ask), None)
         if isinstance(first, GroupQuestion):
             return {first: ""}
@@ -172,7 +173,7 @@ class OpenWaits:
         return dict(islice(of_tasks, BATCH))
 
     def answer(self, asked: Mapping[Question, str], answers: Sequence[WaitAnswer | None]) -> None:
-        """Tell those whose wait has an end. What the script had no room to answer stays to be asked."""
+        """End the waits that have an answer. Questions for which the script had no room will be asked again."""
         for (question, how), found in zip(asked.items(), answers, strict=False):
             self._to_ask.pop(question, None)
             if how and isinstance(found, TaskState) and found.state == "unknown":
@@ -181,7 +182,7 @@ class OpenWaits:
                 self._tell(question, found)
 
     def give_up(self, why: str) -> None:
-        """Tell all that nobody looks any more, and why."""
+        """End all waits without an answer, for this reason."""
         for waits in self._waits.values():
             for wait in waits:
                 wait.tell(None, why)
@@ -194,7 +195,7 @@ class OpenWaits:
 
 
 ASK_ALL_SECONDS: Final = 10.0
-LINGER_SECONDS: Final = 3.0  # that whoever serves waits stays when nobody waits
+LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or task, lives without a wait.
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
@@ -203,44 +204,40 @@ Answers = Sequence[WaitAnswer | None]
 
 
 class WaitRounds:
-    """The open waits of a client, and when it asks about them.
-
-    `key`: the list to which the server pushes what woke some. `trouble`: why it cannot be asked, "" while it can.
-    `retry_at`: when to ask again after that (monotonic).
-    """
+    """The open waits of a client, and the times at which it asks about them."""
 
     def __init__(self, store: Store) -> None:
         self._name_there = os.urandom(8).hex()
         self._store = store
-        self.key = store.keys.replies(self._name_there)
+        self.key = store.keys.replies(self._name_there)  # The list to which the server pushes what has changed.
         self.open = OpenWaits()
-        self.trouble = ""
-        self.retry_at = 0.0
+        self.trouble = ""  # Why the server does not respond, or "" if it does.
+        self.retry_at = 0.0  # When to ask again after trouble (monotonic seconds).
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self._ask_all_at = 0.0
         self._idle_at = math.inf
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody waits, or did so lately."""
+        """Whether there are waits, or were some a short time ago."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def hear(self, words: Sequence[str]) -> None:
-        """Take what was pushed."""
+        """Process the messages that the server pushed."""
         for word in words:
             how, _, task_id = word.partition(" ")
             self.open.wake(how, task_id)
         self._backoff.reset()
 
     def next_questions(self) -> dict[Question, str]:
-        """What is to be asked now."""
+        """Return the questions to ask now."""
         if time.monotonic() >= self._ask_all_at:
             self.open.ask_all()
             self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
         return self.open.next_questions()
 
     def asking(self, asked: Mapping[Question, str]) -> Command[Any]:
-        """The command that asks it, and is answered by Answers."""
+        """Return the command that asks the questions, whose reply is Answers."""
         of_groups = [question for question in asked if isinstance(question, GroupQuestion)]
         if of_groups:
             return _asking_one(group_command(self._store, self._name_there, of_groups[0]))
@@ -248,18 +245,18 @@ class WaitRounds:
         return self._store.wait(self._name_there, tasks)
 
     def answer(self, asked: Mapping[Question, str], answers: Answers) -> None:
-        """Tell those whose wait has an end."""
+        """End the waits that have an answer."""
         self.open.answer(asked, answers)
         self.trouble = ""
 
     def fail(self, why: str) -> None:
-        """The server could not be asked: all is to be asked again, later."""
+        """Note that the server did not respond, so that all questions are asked again later."""
         self.trouble = why
         self._ask_all_at = 0.0
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
-        """How long there is nothing to do, unless something is pushed or somebody comes to wait."""
+        """Return how long there is nothing to do unless a message or a wait arrives."""
         now = time.monotonic()
         if self.open:
             self._idle_at = math.inf
@@ -269,7 +266,7 @@ class WaitRounds:
 
 
 def group_command(store: Store, client: str, question: GroupQuestion) -> Command[Room]:
-    """What asks about a group, and has this client told what comes later."""
+    """Return the command that asks about a group, and has the server notify this client of later changes."""
     if question.most_left is None:
         return store.await_group_end(client, question.group)
     return store.await_room(client, question.group, question.most_left)
@@ -284,26 +281,26 @@ def _asking_one(command: Command[Room]) -> Command[Answers]:
 
 
 def answered(answer: Answer[Answers]) -> Answers:
-    """The answers, if there are any. Raises Unavailable."""
+    """Return the answers. Raises Unavailable if there are none."""
     if isinstance(answer, Answered):
         return answer.value
     raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
 
 
 def has_come(question: WaitQuestion, found: TaskState) -> bool:
-    """Whether what was found ends the wait: it does not if the task was pending, and has been enqueued since."""
+    """Whether what was found ends the wait. It does not if the task was pending, and was enqueued meanwhile."""
     return found.state not in WAITING and (found.state != State.RUNNING or question.goal is Goal.START)
 
 
 def question_before(found: TaskState) -> Question:
-    """What a pending task waits for."""
+    """Return the question about the task or group that a pending task follows."""
     kind, _, name = found.follows.partition(" ")
     return GroupQuestion(name) if kind == "group" else WaitQuestion(Goal.END, name)
 
 
 @contextmanager
 def pending_named(question: WaitQuestion, found: TaskState, timeout: Duration | None) -> Iterator[None]:
-    """Have a wait for what a pending task follows raise WaitTimeout in the name of that task."""
+    """Change a WaitTimeout in the block to name the pending task, not the task or group that it follows."""
     try:
         yield
     except WaitTimeout as error:
@@ -313,5 +310,5 @@ def pending_named(question: WaitQuestion, found: TaskState, timeout: Duration | 
 
 
 def limit_of(timeout: Duration | None) -> float | None:
-    """For how many seconds to wait, None for as long as it takes. Raises TypeError or ValueError."""
+    """Return the timeout in seconds, or None for no limit. Raises TypeError or ValueError."""
     return None if timeout is None else max(0.0, seconds(timeout, "timeout"))
