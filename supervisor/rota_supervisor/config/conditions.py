@@ -1,10 +1,10 @@
-"""Conditions, under which queues are open: hours as people write them, and a piece of Lua.
+"""The conditions under which queues are open: opening hours as people write them, and short pieces of Lua.
 
-Hours are `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: days, then times of these days, as often as
-wanted, and the time zone at the end; commas have no meaning. Times without days before them are of every day. A time
-whose end is not after its start goes over midnight, and belongs to the day on which it begins. When clocks are put
-forward, a time that they leave out is the moment of the change; when they are put back, a time that comes twice is its
-first.
+Hours are written as in `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: days, then the times on these
+days, repeated as needed, and the time zone at the end. Commas have no meaning. Times without days before them apply to
+every day. A time whose end is not after its start continues after midnight, and belongs to the day on which it begins.
+When clocks are put forward, a time that is skipped means the moment of the change. When they are put back, a time that
+occurs twice means the first.
 """
 
 import re
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
-KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of it is known
-_KEPT_BEHIND: Final = timedelta(days=1)  # a server's clock may be put back
-_MOST_TIMES: Final = 50  # a day: a script reads them one after the other
+KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of the week is known
+_KEPT_BEHIND: Final = timedelta(days=1)  # because a server's clock may be put back
+_MOST_TIMES: Final = 50  # in a day, since a script reads them one after the other
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _WORD: Final = re.compile(r"[^\s,]+")
@@ -35,16 +35,16 @@ _TIME_WORD: Final = re.compile(r"(\d{1,2}):(\d\d)-(\d{1,2}):(\d\d)", re.ASCII)
 
 
 class OpenTimes(NamedTuple):
-    """From one minute of a day to another, on these days of the week (0 is Monday); `end` may lie in the next day."""
+    """A time span on some days of the week, in minutes since midnight."""
 
-    days: tuple[int, ...]
+    days: tuple[int, ...]  # 0 is Monday
     start: int
-    end: int
+    end: int  # may lie in the next day
 
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """All times at which something is open."""
+    """All times at which a queue is open."""
 
     times: tuple[OpenTimes, ...]
     zone: str
@@ -62,11 +62,11 @@ class _Word(NamedTuple):
         return ValueError(f"character {self.at + 1}: {what}")
 
 
-# Reading
+# Parsing
 
 
 def parse_hours(text: str) -> Hours:
-    """Read hours. Raises ValueError with the place and what is expected there."""
+    """Parse hours. Raises ValueError with the position and what is expected there."""
     *words, zone = [_Word(match.start(), match[0]) for match in _WORD.finditer(text)] or [_Word(0, "")]
     for word in (*words, zone):
         if word.text[:1].isdigit() and not _TIME_WORD.fullmatch(word.text):
@@ -124,7 +124,8 @@ def _minutes(word: _Word) -> tuple[int, int]:
 def _check_zone(zone: _Word) -> None:
     try:
         _zone(zone.text)
-    except (OSError, ValueError, KeyError):  # a folder of zones; no name of a file; none that is there
+    # The name may be a folder of zones, not a valid file name, or a file that does not exist.
+    except (OSError, ValueError, KeyError):
         from zoneinfo import available_timezones  # noqa: PLC0415 - as below
 
         hint = suggestion(zone.text, available_timezones()) or ", as in Europe/Zurich or UTC"
@@ -132,18 +133,19 @@ def _check_zone(zone: _Word) -> None:
 
 
 def _zone(name: str) -> "ZoneInfo":
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are hours, a master pays for it
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - memory that a master needs only if there are hours
 
     return ZoneInfo(name)
 
 
-# Reckoning
+# Computation
 
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
-    """When it is open around a time, and until when that is all (Unix time in microseconds)."""
+    """Return until when the opening times are known, and those times (Unix time in microseconds)."""
     now, zone = utc_datetime(now_us), _zone(hours.zone)
-    first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)  # what began on the evening before
+    # A time that began on the evening before may still last.
+    first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
     known, oldest = _us(now + KNOWN_AHEAD), _us(now - _KEPT_BEHIND)
     found = _merged(sorted(_all_on(hours, days, zone)))
@@ -151,7 +153,7 @@ def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
 
 
 def longest_closed(hours: Hours) -> timedelta:
-    """The longest time in a week at which it is closed."""
+    """Return the longest time in a week during which the hours are closed."""
     _, found = intervals(Hours(hours.times, "UTC"), _us(_MONDAY))
     return timedelta(microseconds=max((after[0] - before[1] for before, after in pairwise(found)), default=0))
 
@@ -164,7 +166,7 @@ def _all_on(hours: Hours, days: Iterable[date], zone: tzinfo) -> Iterator[Interv
 
 
 def _merged(found: list[Interval]) -> Iterator[Interval]:
-    """Those that touch or overlap as one, and none that a change of the clocks has left nothing of."""
+    """Yield the intervals, merging those that touch or overlap, without those that a clock change made empty."""
     start = end = 0
     for begins, ends in found:
         if begins > end:
@@ -177,12 +179,12 @@ def _merged(found: list[Interval]) -> Iterator[Interval]:
 
 
 def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
-    """When the clocks of a zone first show, or have passed, that minute of a day."""
+    """Return when the clocks of a zone first show that minute of a day, or skip it."""
     local = datetime.combine(day, time()) + timedelta(minutes=minute)
     earlier, later = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if earlier.astimezone(zone).replace(tzinfo=None) == local:
         return earlier
-    while later - earlier > timedelta(seconds=1):  # left out: look for the change
+    while later - earlier > timedelta(seconds=1):  # The time is skipped, so search for the change.
         middle = earlier + (later - earlier) // 2
         earlier, later = (middle, later) if middle.astimezone(zone).replace(tzinfo=None) < local else (earlier, middle)
     return later.replace(microsecond=0)
@@ -192,11 +194,11 @@ def _us(moment: datetime) -> int:
     return unix_microseconds(moment, "a time of hours")
 
 
-# Lua: which texts are accepted, each with the place of what is wrong with it. Redis cannot interrupt a script, so a
-# condition is made of nothing that takes time: `local`, `if`, `return`, operators, and five functions of `math`. There
-# is no loop, no other call, no table and no joining of texts. So its length bounds what it costs, and it reaches
-# nothing but the names that it is given. An accepted text is Lua, and means what it means there. It is sent without its
-# comments, line for line, so that errors name the lines of the text.
+# Lua: checks which texts are accepted, and reports the position of a fault. Redis cannot interrupt a script, so a
+# condition contains nothing that takes long: only `local`, `if`, `return`, operators, and five functions of `math`.
+# There are no loops, other calls, tables or string concatenation. So the length of a text bounds its cost, and it can
+# access only the given names. An accepted text is valid Lua, with the same meaning. It is sent without its comments but
+# with the same lines, so that errors name the lines of the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
@@ -209,7 +211,7 @@ _BINARY: Final = frozenset(("and", "or", "==", "~=", "<=", ">=", "<", ">", "+", 
 _UNARY: Final = frozenset(("not", "-"))
 _STATEMENTS: Final = frozenset(("local", "if", "return"))
 _BLOCK_ENDS: Final = frozenset(("end", "else", "elseif", ""))
-# Lua's own bounds are 200 levels, 200 locals and 250 values at once: what is let through must not meet them.
+# Lua's own limits are 200 levels, 200 locals and 250 values at once. An accepted text must stay below them.
 _MOST_LEVELS: Final = 20
 _MOST_LOCALS: Final = 100
 _MOST_ARGUMENTS: Final = 50
@@ -242,7 +244,10 @@ class _Token(NamedTuple):
 
 
 def check_chunk(text: str) -> str:
-    """The chunk as it is sent; a text that is an expression returns it. Raises ValueError with the place."""
+    """Return the chunk in the form in which it is sent. Raises ValueError with the position of a fault.
+
+    If the text is an expression, a `return` is put before it.
+    """
     tokens = _tokens(text)
     is_expression = tokens[0].text not in _STATEMENTS
     if is_expression:
@@ -280,10 +285,10 @@ def _joined(tokens: list[_Token]) -> str:
 
 
 class _Parser:
-    """Descends through the tokens once. `_scopes`: the names of each block that is open."""
+    """A parser that passes once over the tokens. `_scopes`: the names of each open block."""
 
     def __init__(self, tokens: list[_Token], no_more: str) -> None:
-        self._no_more = no_more  # the fault of what follows a `return`
+        self._no_more = no_more  # the fault to report for text after a `return`
         self._tokens = tokens
         self._at = 0
         self._scopes: list[set[str]] = [set(GIVEN)]
@@ -309,7 +314,7 @@ class _Parser:
         self._levels -= 1
 
     def _statement(self) -> bool:
-        """Whether it was the last one of its block."""
+        """Parse a statement. Returns whether it must be the last one of its block."""
         token = self._next
         if self._accept("return"):
             self._expression()
@@ -345,7 +350,7 @@ class _Parser:
         self._expect("then")
         self._block()
 
-    # Expressions: which operator binds how is for Lua to say
+    # Expressions: operator precedence is left to Lua.
 
     def _expression(self) -> None:
         self._operand()

@@ -1,7 +1,7 @@
 """The sources of a configuration as layers, each laid over the one before it: the file and the environment.
 
-A variable is `ROTA_` and the path joined by `__`, hyphens as `_`, lists as JSON. The server is `redis_url`, or what
-the file in `redis_url_file` holds, of the highest layer that gives one.
+A variable is named `ROTA_` and the path joined by `__`, with hyphens as `_`; lists are JSON. The server is `redis_url`,
+or the contents of the file in `redis_url_file`, from the highest layer that sets one of them.
 """
 
 import json
@@ -22,20 +22,20 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, expectation, field
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
-FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; it ranks below the file, as for applications
 LIKENESS: Final = 0.8  # high, since Kubernetes injects variables such as ROTA_SERVICE_HOST for a Service of that name
 MAX_URL_CHARACTERS: Final = 4096
-MAX_CHUNK_CHARACTERS: Final = 16_384  # with comments
+MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
-MOST_LEVELS: Final = 8  # of tables and lists in each other; no setting has more than three
+MOST_LEVELS: Final = 8  # levels of nested tables and lists; no setting has more than three
 _PREFIX: Final = "ROTA_"
-# Read under other rules: the file's place, the mark that the processes of a worker carry, and a setting of clients.
+# Other code reads these: the path of the file, the mark of a worker's processes, and a setting of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL, _URL_FILE = "redis_url", "redis_url_file"
 _UNCLOSED: Final = re.compile(r'Expected ["\']|Illegal character \'\\n\'')
-_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # of tomllib
+_TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # the errors of tomllib
 _LINE: Final = re.compile(r"at line (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
 LEAST_TOKEN_BYTES: Final = 16
@@ -45,16 +45,16 @@ _OF_HTTP: Final = ("token_file", "tls_cert", "tls_key")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The raw values of one source, and what is wrong with it. `origins`: where a value stands, by its dotted path."""
+    """The raw values of one source, and its faults."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)  # the source of each value, by its dotted path
     faults: list[Fault] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def layer_of(values: dict[str, Any], origin: str) -> Layer:
-    """A layer whose values all came from one place."""
+    """Return a layer whose values all have one origin."""
     return Layer(values, {path: origin for path, _ in leaves(values)})
 
 
@@ -87,7 +87,7 @@ def _overlay(lower: dict[str, Any], upper: Mapping[str, Any]) -> None:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether tables and lists stand in each other as in no setting: what walks them would run out of stack."""
+    """Whether tables and lists are nested deeper than in any setting, so that recursion could exhaust the stack."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for each in level for inner in _inside(each)]
@@ -104,7 +104,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
-    """The content of the file and its values; a fault of it as a whole leaves it without values."""
+    """Return the content of the file and its values. If the file as a whole has a fault, there are no values."""
     if may_hold_credentials(str(file)):
         return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")])
     content = None
@@ -122,20 +122,20 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
         message = "is not UTF-8 text"
     except RecursionError:
         message = _TOO_DEEP
-    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
+    except ValueError as error:  # This may be a TOMLDecodeError, or a number of thousands of digits.
         message = f"is not valid TOML: {_set_twice(content, str(error)) or _with_hint(str(error))}"
     return content, Layer(faults=[Fault(str(file), message)] if message else [])
 
 
 def _with_hint(error: str) -> str:
-    """Return the parser's error, with what most often causes it."""
+    """Return the parser's error, with its most common cause."""
     if error.startswith("Invalid value"):
         return f'{error}: text is written in quotes, as in namespace = "shop"'
     return f"{error}: a quote is opened and not closed" if _UNCLOSED.match(error) else error
 
 
 def _set_twice(content: bytes | None, error: str) -> str:
-    """Which key or table a file has twice, and where, if that is what the error means; else ""."""
+    """Return which key or table a file sets twice, and where, or "" if the error has another cause."""
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)
@@ -150,7 +150,7 @@ def _set_twice(content: bytes | None, error: str) -> str:
 
 
 def origin_of_file(file: Path) -> str:
-    """The origin of the values of a file."""
+    """Return the origin of the values of a file."""
     return f"file {file}"
 
 
@@ -158,13 +158,13 @@ def origin_of_file(file: Path) -> str:
 
 
 def fallback_layer(environment: Mapping[str, str]) -> Layer:
-    """The lowest layer: what the platform says of the server."""
+    """Return the lowest layer: the server that the platform names."""
     url = environment.get(FALLBACK_URL_VARIABLE)
     return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
 
 
 def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterable[str]]) -> Layer:
-    """Read every `ROTA_` variable; an unknown one is a warning. `names`: those that a variable may mean, by table."""
+    """Read every `ROTA_` variable. An unknown one is a warning. `names`: the names of each table's entries."""
     layer = Layer()
     for variable in sorted(environment):
         if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
@@ -176,7 +176,7 @@ def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterabl
 
 
 def _is_timeout(text: str) -> bool:
-    """Whether clients take this text for their timeout."""
+    """Whether clients accept this text as their timeout."""
     try:
         return positive_seconds(float(text), TIMEOUT_VARIABLE) > 0
     except ValueError:
@@ -205,7 +205,7 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
 
 
 def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
-    """The path that the words of a variable mean, and what it takes; None when it is no setting."""
+    """Return the path that the words of a variable mean, and its type, or None if it is not a setting."""
     kind: inspect.Type = schema()
     path: list[str] = []
     for word in map(str.lower, words):
@@ -223,12 +223,12 @@ def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    # Without the end of a pattern: two underscores would part one word from the next.
+    # The end of a pattern is dropped, because two underscores would separate two words.
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
 def _value(text: str, kind: inspect.Type) -> Any:
-    """The value that a text stands for. Raises KeyError, ValueError or RecursionError when it stands for none."""
+    """Return the value that a text represents. Raises KeyError, ValueError or RecursionError if it is not valid."""
     match kind:
         case inspect.StrType() | inspect.LiteralType() | inspect.DateTimeType():
             return text
@@ -245,7 +245,7 @@ def _value(text: str, kind: inspect.Type) -> Any:
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a value at a path. The tables on the way are made; another value in the place of one is replaced."""
+    """Set a value at a path. Missing tables are created, and a value that is not a table is replaced by one."""
     *tables, key = path
     for table in tables:
         if not isinstance(values.get(table), dict):
@@ -258,7 +258,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> list[Fault]:
-    """Settle `redis_url` in the merged values; `folder` is where a relative path of the file begins."""
+    """Set `redis_url` in the merged values. `folder`: the base of relative paths in the file."""
     highest = (layer.values for layer in reversed(layers) if _URL in layer.values or layer.values.get(_URL_FILE))
     values = next(highest, None)
     if values is None:
@@ -269,7 +269,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if _URL in values:
         return [Fault(_URL_FILE, "give redis_url or redis_url_file, not both")]
-    if not isinstance(path, str) or may_hold_credentials(path):  # a fault that is reported with those of types
+    if not isinstance(path, str) or may_hold_credentials(path):  # This fault is reported with those of types.
         return []
     return _read_url(merged, folder / path)
 
@@ -279,7 +279,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
     text = text.strip()
     if why_not:
         return [Fault(_URL_FILE, why_not)]
-    if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # a bare password, say: the fault must not quote it
+    if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # It may be a bare password, which must not be quoted.
         return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
     merged.values[_URL] = text
     merged.origins[_URL] = f"contents of {file}"
@@ -287,7 +287,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
 
 
 def _text_of(file: Path) -> tuple[str, str]:
-    """Return the text of a file, and why it cannot be read, "" if it can."""
+    """Return the text of a file and "", or "" and why it cannot be read."""
     try:
         return read_settings_file(file).decode(), ""
     except (OSError, ValueError) as error:
@@ -295,11 +295,11 @@ def _text_of(file: Path) -> tuple[str, str]:
         return "", f"{file} cannot be read: {reason}"
 
 
-# The Lua of conditions
+# The Lua chunks of conditions
 
 
 def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
-    """Put the contents of files in the place of their paths in `conditions.NAME.lua`: texts of one line that end so."""
+    """Replace each file path in `conditions.NAME.lua`, which is one line that ends in `.lua`, by its contents."""
     conditions = merged.values.get("conditions")
     faults: list[Fault] = []
     for name, table in conditions.items() if isinstance(conditions, Mapping) else ():
@@ -320,11 +320,11 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
     return []
 
 
-# The files for TLS and for the token: the processes that use them read them, and again when they change
+# The files for TLS and for the token. The processes that use them read them, and read them again when they change.
 
 
 def place_files(merged: Layer, folder: Path) -> list[Fault]:
-    """Make the paths in the merged values absolute, from `folder` on, and return what is wrong with the files."""
+    """Make the paths in the merged values absolute, relative to `folder`, and return the faults of the files."""
     http = merged.values.get("http")
     of_http = _place(http, _OF_HTTP, "http.", folder) if isinstance(http, dict) else []
     return _place(merged.values, _OF_SERVER, "", folder) + of_http

@@ -1,4 +1,4 @@
-"""Load the configuration, defaults < file < environment < flags, with every fault at once; and write it out again."""
+"""Load the configuration, with defaults < file < environment < flags, report all faults at once, and write it out."""
 
 import json
 import os
@@ -26,15 +26,14 @@ TIERS_VARIABLE = "ROTA_TIERS"
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line said. `workers` is `-w N`, `pool_workers` each `-w POOL=N`, `pools` each
-    `--pool`, `tiers` each `-Q`, `pid_file` what `--pid-file` names."""
+    """The settings on the command line."""
 
-    workers: int | None = None
-    pool_workers: tuple[tuple[str, int], ...] = ()
-    pools: tuple[str, ...] = ()
-    tiers: tuple[tuple[str, ...], ...] = ()
+    workers: int | None = None  # `-w N`
+    pool_workers: tuple[tuple[str, int], ...] = ()  # each `-w POOL=N`
+    pools: tuple[str, ...] = ()  # each `--pool`
+    tiers: tuple[tuple[str, ...], ...] = ()  # each `-Q`
     imports: tuple[str, ...] = ()
-    pid_file: str = ""
+    pid_file: str = ""  # `--pid-file`
 
 
 NO_FLAGS = Flags()
@@ -42,33 +41,32 @@ NO_FLAGS = Flags()
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a configuration comes from. `required`: the file was asked for, so that its absence is a fault."""
+    """The sources of a configuration."""
 
     file: Path = Path(DEFAULT_FILE)
-    required: bool = False
+    required: bool = False  # whether the file was named, so that its absence is a fault
     environment: Mapping[str, str] = field(default_factory=dict)
     flags: Flags = NO_FLAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that can be used, where its values came from (by dotted path), and warnings. `content`: of the
-    file, None when there is none."""
+    """A configuration that can be used."""
 
     config: Config
-    origins: Mapping[str, str]
+    origins: Mapping[str, str]  # the source of each value, by its dotted path
     warnings: tuple[str, ...]
-    content: bytes | None = None
+    content: bytes | None = None  # the contents of the file, or None if there is no file
 
 
 def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
-    """The sources of this process: the file given, else in ROTA_CONFIG, else ./rota.toml."""
+    """Return the sources of this process: the given file, or the one in ROTA_CONFIG, or ./rota.toml."""
     chosen = file or os.environ.get(layers.CONFIG_VARIABLE)
     return Sources(Path(chosen or DEFAULT_FILE), chosen is not None, dict(os.environ), flags)
 
 
 def load_config(sources: Sources) -> Loaded:
-    """Load and check everything. Raises ConfigError with every fault there is."""
+    """Load and check the configuration. Raises ConfigError with all faults."""
     content, of_file = layers.read_file(sources.file, required=sources.required)
     environment = layers.read_environment(sources.environment, _names(of_file.values, sources))
     given = [layers.fallback_layer(sources.environment), of_file, environment]
@@ -83,7 +81,7 @@ def load_config(sources: Sources) -> Loaded:
     faults += faults_of_types
     faults += broken_rules(config, {_top(fault.path) for fault in faults})
     if faults:
-        # Without its file the rest is judged by the wrong neighbours.
+        # If the file itself cannot be used, the other faults would be misleading.
         reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
         raise ConfigError(reported, config, content)
     judged = (warnings_of_conditions, warnings_of_pools, warnings_of_http)
@@ -95,7 +93,7 @@ def load_config(sources: Sources) -> Loaded:
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
-    """The names that variables may mean, by table: queues stand in the tiers of any source."""
+    """Return the names that variables may mean, by table. The names of queues come from the tiers of any source."""
     names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
     variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
     of_environment = layers.read_environment(variable, {}).values
@@ -107,12 +105,12 @@ def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]
 
 
 def _top(path: str) -> str:
-    """The top-level key that a path, or a variable, is about."""
+    """Return the top-level key of a path or a variable."""
     return re.split(r"[.[]|__", path.removeprefix("ROTA_"), maxsplit=1)[0].lower()
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
-    """Name the origin of the value, or of all values of the table, if that is not the file."""
+    """Return the fault with the origin of its value, or of all values of its table, if that is not the file."""
     of_file = layers.origin_of_file(file)
     found = {origin for path, origin in origins.items() if _holds(path, fault.path) or _holds(fault.path, path)}
     return Fault(fault.path, fault.message, found.pop()) if len(found) == 1 and of_file not in found else fault
@@ -126,7 +124,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
-    """The flags as the highest layer. `lower`: what the layers below say, to know whether there are pools."""
+    """Return the flags as the highest layer. `lower`: the values of the layers below, which may contain pools."""
     pools = lower.get("pools")
     workers, sizes = flags.workers, {}
     for pool, count in flags.pool_workers:
@@ -159,7 +157,7 @@ def _others(known: Iterable[str]) -> str:
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without the queues, and the pools and sources of such queues, that `-Q` leaves out."""
+    """Return the values without queues that `-Q` leaves out, and without pools and sources that only use those."""
     narrowed = dict(values)
     served = {queue for tier in flags.tiers for queue in tier}
     queues, pools = values.get("queues"), values.get("pools")
@@ -174,7 +172,7 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _feeds(key: str, source: Any) -> str:
-    """The one queue that a source feeds, "" for any or what is no text."""
+    """Return the one queue that a source feeds, or "" if it may feed any or its queue is not valid."""
     queue = source.get("queue") if isinstance(source, Mapping) else ""
     return queue if queue and isinstance(queue, str) else queue_in_key(key)
 
@@ -182,16 +180,16 @@ def _feeds(key: str, source: Any) -> str:
 def _with_queues(pool: Any, served: set[str]) -> Any:
     queues = pool.get("queues") if isinstance(pool, Mapping) else None
     if not isinstance(queues, list) or EVERY_QUEUE in queues or not all(isinstance(each, str) for each in queues):
-        return pool  # what is no text is a fault later, at its own place
+        return pool  # A queue that is not text is reported later, with its own path.
     kept = [queue for queue in queues if queue in served]
     return {**pool, "queues": kept} if kept else None
 
 
-# A configuration as people and programs read it, with secrets redacted
+# The configuration for people and programs, with secrets redacted
 
 
 def as_values(config: Config) -> dict[str, Any]:
-    """The configuration as plain values, fit for JSON; keys without a value are left out."""
+    """Return the configuration as plain values for JSON, without keys that have no value."""
     values: dict[str, Any] = _without_none(msgspec.to_builtins(config))
     return {**values, "redis_url": redact(config.redis_url)}
 
@@ -203,12 +201,12 @@ def _without_none(values: Any) -> Any:
 
 
 def origin_of(loaded: Loaded, path: str) -> str:
-    """Where the value at a dotted path came from; "default" when nobody gave one."""
+    """Return the source of the value at a dotted path, or "default" if no source sets it."""
     return loaded.origins.get(path, "default")
 
 
 def as_toml(loaded: Loaded, *, origins: bool) -> str:
-    """The configuration as TOML, with a comment beside each value that says where it came from if wanted."""
+    """Return the configuration as TOML. `origins`: whether to add a comment with the source to each value."""
     return "\n".join(_table(loaded, as_values(loaded.config), (), origins)).strip() + "\n"
 
 
@@ -235,10 +233,10 @@ def _literal(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_literal(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    # JSON text is TOML text but for DEL, which JSON lets through.
+    # JSON text is valid TOML except for DEL, which JSON allows.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def origins_by_path(loaded: Loaded) -> dict[str, str]:
-    """The origin of every value of the configuration, by its dotted path."""
+    """Return the origin of every value of the configuration, by its dotted path."""
     return {path: origin_of(loaded, path) for path, _ in leaves(as_values(loaded.config))}

@@ -1,8 +1,8 @@
-"""The shape of the configuration, with every default in it, and the faults of one. Defaults that hold without a
-configuration too are in `rota`.
+"""The shape of the configuration with its defaults, and the faults of a configuration. Defaults that also hold without
+a configuration are in `rota`.
 
-`rota.toml` decodes into these; `load` fills them from file, environment and flags and reports all faults
-at once. Times are seconds unless the name says otherwise.
+`rota.toml` is decoded into these classes; docs/configuration.md describes each key. `load` fills them from the file,
+the environment and flags, and reports all faults at once. Times are in seconds unless the name states another unit.
 """
 
 import json
@@ -38,33 +38,31 @@ from rota.tasks.fleet_settings import (
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(ge=0.001)]
-Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond, turns are too dear to count, or too cheap to tell apart
+Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond these, turns are too costly or too imprecise to count
 Share = Annotated[float, Meta(gt=0, lt=1)]
 _LOG = LogSettings()
 
 
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m", `condition`: the name of
-    one."""
+    """`[queues.NAME]`: a queue or a pattern of queues."""
 
     weight: Weight = 1.0
-    cap: Count = 0
-    rate: str = ""
-    condition: str = ""
+    cap: Count = 0  # running tasks in the whole fleet; 0 is no cap
+    rate: str = ""  # starts in the whole fleet, for example "100/m"
+    condition: str = ""  # the name of a condition
     lag_objective_seconds: Positive | None = None
     lag_target: Share | None = None
 
 
 class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[conditions.NAME]`: when queues that name it are open: `hours` as in "Mon-Fri 08:00-18:00 Europe/Zurich", or
-    `lua`, a text or, until the file is read, the path of one."""
+    """`[conditions.NAME]`: when the queues that name the condition are open. Exactly one of the keys is set."""
 
-    hours: str = ""
-    lua: str = ""
+    hours: str = ""  # for example "Mon-Fri 08:00-18:00 Europe/Zurich"
+    lua: str = ""  # a text or, until the file is read, its path
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[tasks.NAME]`: the operator's override of a decorator's options."""
+    """`[tasks.NAME]`: the operator's overrides of a task's options."""
 
     retries: Count | None = None
     crash_limit: Annotated[int, Meta(ge=0, le=MOST_CRASHES)] | None = None
@@ -75,11 +73,10 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[adopt.NAME]`: a list or a sorted set of a classic queue. `queue`: where its items go ("": to NAME from a list
-    `queue:NAME`, else where each says). `task`: what each item is the one argument of."""
+    """`[adopt.NAME]`: a list or a sorted set of a classic queue, whose items become tasks."""
 
-    queue: str = ""
-    task: str = ""
+    queue: str = ""  # the queue of its items; "" is NAME for a list `queue:NAME`, else the queue that each item names
+    task: str = ""  # the task that gets each item as its only argument; "" if items name their task
 
 
 class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,38 +97,37 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[pools.NAME]`: how many workers, which queues they may take ("*" is every queue), and how many tasks each runs
-    at once."""
+    """`[pools.NAME]`: a group of workers."""
 
     workers: Count = 1
-    queues: tuple[str, ...] = ("*",)
-    concurrency: Annotated[int, Meta(ge=1, le=MOST_PLACES)] = 1
+    queues: tuple[str, ...] = ("*",)  # "*" is every queue
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_PLACES)] = 1  # the number of tasks that each worker runs at once
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[limits]`: 0 turns a limit off for max_tasks and max_rss_mb."""
+    """`[limits]`: the limits on tasks, workers and processes."""
 
     time_limit_seconds: Positive = DEFAULT_TIME_LIMIT_SECONDS
     drain_seconds: Seconds = 25.0
     boot_seconds: Positive = 60.0
-    beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # a poller sleeps for up to 1
-    max_tasks: Count = 0
+    beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # at least 2, because a poller sleeps for up to 1
+    max_tasks: Count = 0  # 0 is no limit
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    max_rss_mb: Count = 0
+    max_rss_mb: Count = 0  # 0 is no limit
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
     max_result_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_RESULT_KB
     forget_queue_seconds: Positive = DEFAULT_FORGET_SECONDS
 
 
 class LeaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[lease]`: how long a silent node keeps its tasks, and how often a live one says so."""
+    """`[lease]`: how long a silent node keeps its tasks, and how often a live one renews its lease."""
 
     seconds: Annotated[float, Meta(ge=1)] = 20.0
     renew_seconds: Positive = 5.0
 
 
 class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[restarts]`: back-off of a crash loop, and after how many crashes or losses a task is dead."""
+    """`[restarts]`: the back-off of a crash loop, and the crashes or losses after which a task is dead."""
 
     backoff_seconds: Positive = 0.1
     backoff_max_seconds: Positive = 30.0
@@ -141,20 +137,18 @@ class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[http]`: where metrics, health and the status page are served; "" turns it off, port 0 picks one. Who
-    asks there has to bear a token, by which further names, with which certificate it is served, and whether the page
-    may do more than show."""
+    """`[http]`: the server of metrics, health and the status page."""
 
-    listen: str = "127.0.0.1:9477"
-    allowed_hosts: tuple[str, ...] = ()
-    token_file: str = ""
+    listen: str = "127.0.0.1:9477"  # "" turns it off, and port 0 picks a free port
+    allowed_hosts: tuple[str, ...] = ()  # further host names that requests may use
+    token_file: str = ""  # the file with the token that requests must contain
     tls_cert: str = ""
     tls_key: str = ""
-    actions: bool = False
+    actions: bool = False  # whether the status page may change the fleet
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues without one of their own, and the bounds on series."""
+    """`[metrics]`: the lag objective of queues that have none of their own, and the bounds on series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
@@ -164,14 +158,14 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[control]`: the control socket ("" for the default place) and the pid file ("" for none)."""
+    """`[control]`: the files by which commands and other masters find this one."""
 
-    socket: str = ""
-    pid_file: str = ""
+    socket: str = ""  # "" is the default path
+    pid_file: str = ""  # "" is no pid file
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[log]`."""
+    """`[log]`: the lines of the log and their format."""
 
     level: Level = _LOG.level
     format: Format = _LOG.format
@@ -180,26 +174,27 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Events(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[events]`: the stream of task events, opt-in. One script writes up to 1,000 of them."""
+    """`[events]`: the optional stream of task events. One script writes up to 1,000 of them."""
 
     enabled: bool = False
     max_length: Annotated[int, Meta(ge=1000, le=100_000_000)] = 100_000
 
 
 class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[ended]`: of how many tasks that ended the fleet remembers how; 0 turns it off."""
+    """`[ended]`: the memory of ended tasks."""
 
+    # The number of ended tasks whose end the fleet remembers; 0 turns it off
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
 class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[alerts]`: after how long an alert tells that nobody may claim from a queue."""
+    """`[alerts]`: how long workers may be kept from claiming from a queue before an alert fires."""
 
     forgotten_seconds: Positive = 86_400.0
 
 
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[dead]`: how long and how many dead tasks are kept."""
+    """`[dead]`: how long dead tasks are kept, and how many."""
 
     max_age_seconds: Positive = 7_776_000.0
     max_count: Annotated[int, Meta(ge=1)] = 100_000
@@ -241,28 +236,28 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     alerts: Alerts = Alerts()
 
 
-# What is wrong with a configuration: every fault at once, each with its path
+# The faults of a configuration: all of them are reported at once, each with its path.
 
 SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong. `path` as in `tiers[1]` or `queues.sold-email.weight`; `origin` is said when
-    the value does not stand in the file, as in `environment ROTA_WORKERS`."""
+    """One fault of a configuration."""
 
-    path: str
+    path: str  # for example `tiers[1]` or `queues.sold-email.weight`
     message: str
-    origin: str = ""
+    origin: str = ""  # the source of a value that is not from the file, for example `environment ROTA_WORKERS`
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" + (f" ({self.origin})" if self.origin else "")
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `faults` says everything that is wrong with it.
+    """A configuration that cannot be used.
 
-    `usable`: what could be read of it, with defaults for the rest: enough to find a master by. `content`: of its file.
+    `faults`: all faults. `usable`: what could be read, with defaults for the rest, which is enough to find a running
+    master. `content`: the contents of the file.
     """
 
     def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
@@ -273,19 +268,19 @@ class ConfigError(Exception):
 
 
 def shown(value: object) -> str:
-    """A value as a person wrote it, shortened and without what may be a secret, for "got ..."."""
+    """Return a value for "got ..." in a fault: as a person wrote it, shortened, and without possible secrets."""
     if isinstance(value, list | Mapping):
         return "a list" if isinstance(value, list) else "a table"
     try:
         text = quoted(value) if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):  # a date; a number of thousands of digits
+    except (TypeError, ValueError):  # It is a date, or a number of thousands of digits.
         text = "a date or a time" if isinstance(value, date | time) else "a number too long to show"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
 def suggestion(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """`, did you mean "X"?` for the nearest known word, or "" when none is as near as `likeness` (0 to 1)."""
-    import difflib  # noqa: PLC0415 - 0.2 MB that a master without faults does not pay
+    """Return `, did you mean "X"?` for the nearest known word, or "" if none is as near as `likeness` (0 to 1)."""
+    import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return f', did you mean "{near[0]}"?' if near else ""

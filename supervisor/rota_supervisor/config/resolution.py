@@ -1,4 +1,4 @@
-"""From a Config to what the master and its children need, as pure functions."""
+"""Pure functions from a Config to the settings of the master and its children."""
 
 import dataclasses
 import os
@@ -26,22 +26,22 @@ from rota_supervisor.config.model import (
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
-SHARE_KEYS = ("weight", "cap", "rate", "condition")  # of [queues.NAME]: those that a share is made of
-CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
+SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that make a share
+CLASSIC_LIST = "queue:"  # the prefix of the lists of classic queues
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
-    """Every queue and pattern of every tier, highest tier first."""
+    """Return every queue and pattern of every tier, highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
-    """How many workers each pool is to have; without `workers` and `pools`, one a processor."""
+    """Return how many workers each pool should have: one for each processor without `workers` and `pools`."""
     return {name: pool.workers for name, pool in resolve_pools(config).items()}
 
 
 def resolve_pools(config: Config) -> dict[str, PoolConfig]:
-    """The pools; where there are none, the one that `workers` stands for."""
+    """Return the pools, or the one that `workers` stands for if there are none."""
     if config.pools:
         return config.pools
     workers = config.workers if config.workers is not None else os.cpu_count() or 1
@@ -49,18 +49,18 @@ def resolve_pools(config: Config) -> dict[str, PoolConfig]:
 
 
 def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
-    """The queues that pools with workers take, highest tier first. `counts`: workers by pool."""
+    """Return the queues that pools with workers take, highest tier first. `counts`: workers by pool."""
     taken = {queue for name, pool in resolve_pools(config).items() if counts.get(name) for queue in pool.queues}
     return [queue for queue in served_queues(config) if queue in taken or EVERY_QUEUE in taken]
 
 
 def queue_shares(config: Config) -> tuple[QueueShare, ...]:
-    """How the configured queues are served."""
+    """Return the share of each configured queue."""
     return tuple(_share(config, name) for name in config.queues)
 
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
-    """The domains of all pools that have patterns, each once."""
+    """Return the domains of all pools that have patterns, each once."""
     domains = {
         tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
     }
@@ -68,7 +68,7 @@ def pattern_domains(config: Config) -> tuple[Domain, ...]:
 
 
 def warnings_of_pools(config: Config) -> list[str]:
-    """Queues that no worker will take, as their pools have none."""
+    """Return a warning for each queue that no worker will take because its pools have none."""
     taken = taken_queues(config, pool_sizes(config))
     if not taken:
         return ["no pool has workers: this node will run no task"]
@@ -85,14 +85,17 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 
 
 def park_seconds(config: Config, pool: PoolConfig) -> float:
-    """Return how long a worker sleeps at its doorbells at most: long if renewals tell it in time that the server is
-    there. A worker that runs many tasks at once waits at its doorbells as any client does."""
+    """Return the longest time for which a worker sleeps at its doorbells.
+
+    It is long if renewals show a worker in time that the server is available. A worker that runs many tasks at once
+    waits at its doorbells as any client does.
+    """
     is_told = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_told else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
 def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
-    """The tiers as a pool serves them: its queues only, and no tier that has none of them."""
+    """Return the tiers as a pool serves them: with its own queues only, and without tiers that have none of them."""
     wanted, served = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers], served_queues(config)
     return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
 
@@ -104,7 +107,7 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
-    """The conditions as scripts take them, when it is `now_us` by Redis's clock."""
+    """Return the conditions in the form that scripts take, when Redis's clock shows `now_us`."""
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
@@ -115,19 +118,19 @@ def _condition(name: str, condition: ConditionConfig, now_us: int) -> QueueCondi
 
 
 def classic_sources(config: Config) -> tuple[ClassicSource, ...]:
-    """The keys from which pollers adopt."""
+    """Return the keys from which pollers adopt tasks."""
     return tuple(
         ClassicSource(key, adopt.queue or queue_in_key(key), adopt.task) for key, adopt in config.adopt.items()
     )
 
 
 def server_settings(config: Config) -> ServerSettings:
-    """Where the server is."""
+    """Return the address of the server and its TLS files."""
     return ServerSettings(**by_name(ServerSettings, config))
 
 
 class AccessOptions(TypedDict):
-    """What a client takes beside the URL: the files for TLS, and what gives user and password."""
+    """The options of a client in addition to the URL: the files for TLS, and the provider of user and password."""
 
     redis_tls_ca: str
     redis_tls_cert: str
@@ -136,7 +139,7 @@ class AccessOptions(TypedDict):
 
 
 def access_options(config: Config) -> AccessOptions:
-    """What a client of a command is given beside the URL."""
+    """Return the options of a command's client in addition to the URL."""
     return AccessOptions(
         redis_tls_ca=config.redis_tls_ca,
         redis_tls_cert=config.redis_tls_cert,
@@ -146,18 +149,18 @@ def access_options(config: Config) -> AccessOptions:
 
 
 def log_settings(config: Config) -> LogSettings:
-    """How every process of the fleet logs."""
+    """Return the log settings of every process of the fleet."""
     return LogSettings(**by_name(LogSettings, config.log))
 
 
 def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
-    """What settings of a child take from sections of the configuration: the fields that have the same names in both."""
+    """Return the values of configuration sections whose fields have the same names in a child's settings."""
     wanted = {field.name for field in dataclasses.fields(settings)}
     return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
 
 
 def queue_in_key(key: str) -> str:
-    """The queue that a classic list is named after, "" for any other key."""
+    """Return the queue that a classic list is named after, or "" for any other key."""
     return key.removeprefix(CLASSIC_LIST) if key.startswith(CLASSIC_LIST) else ""
 
 
@@ -165,19 +168,21 @@ def queue_in_key(key: str) -> str:
 
 
 def calls_of(config: Config) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """What the schedules call, by their names: task, args and kwargs."""
+    """Return the calls of the schedules: task, args and kwargs, by the name of the schedule."""
     return {name: (given.task, given.args, given.kwargs) for name, given in config.schedules.items()}
 
 
 def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Schedule, ...]:
-    """The schedules of a configuration. `queues`: by task, as the code says. One whose queue nobody says is left out:
-    see `rules.schedules_without_queue`."""
+    """Return the schedules of a configuration. `queues`: the queue of each task, as the code sets it.
+
+    A schedule without a known queue is left out: see `rules.schedules_without_queue`.
+    """
     found = ((name, given, given.queue or queues.get(given.task)) for name, given in config.schedules.items())
     return tuple(schedule_of(name, given, queue) for name, given, queue in found if queue)
 
 
 def schedule_of(name: str, given: ScheduleConfig, queue: str) -> Schedule:
-    """Return the schedule of one table, of a task of that queue. Raises BadSchedule."""
+    """Return the schedule that one table describes, for a task of that queue. Raises BadSchedule."""
     return Schedule(
         name=name,
         task=given.task,

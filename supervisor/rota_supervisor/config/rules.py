@@ -1,7 +1,7 @@
-"""What must hold between the keys of a configuration, beyond the type of each.
+"""The rules between the keys of a configuration, beyond the type of each key.
 
-Each rule is a pure function from Config to faults. It stands beside the keys that it compares: when one of
-them has a fault already, and so holds its default, the rule is left out, and one mistake is reported once.
+Each rule is a pure function from Config to faults. It is listed with the keys that it compares. If one of them has a
+fault already, it has its default value, so the rule is skipped and one mistake is reported only once.
 """
 
 import re
@@ -23,12 +23,12 @@ from rota_supervisor.config.resolution import (
     served_queues,
 )
 
-MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
+MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two for each worker
 MAX_PORT = 65_535
-SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
-MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
+SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last is NUL
+MOST_SOURCES = 50  # the server compares each changed key with all of them
 _ADD_IT = ": add it to tiers"
-_STANDS_IN = "a-queue"  # for one that only the code will name
+_STANDS_IN = "a-queue"  # a placeholder for a queue that only the code names
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PROVIDER = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
@@ -37,7 +37,7 @@ Rule = Callable[[Config], Iterable[Fault]]
 
 
 def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
-    """The faults between keys. `faulty`: top-level keys that have faults of their own."""
+    """Return the faults between keys. `faulty`: top-level keys that have faults of their own."""
     known = set(faulty)
     return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
 
@@ -56,7 +56,7 @@ def _redis_url(config: Config) -> Iterator[Fault]:
 
 
 def _error_of(parse: Callable[..., object], *given: object) -> str:
-    """Return why something cannot be parsed, "" if it can."""
+    """Return why something cannot be parsed, or "" if it can."""
     try:
         parse(*given)
     except ValueError as error:
@@ -75,7 +75,7 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the half of certificate and key that is missing; if none is, the first of the keys that is set."""
+    """Return the missing half of certificate and key. If neither is missing, return the first TLS key that is set."""
     if bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
     return next(key for key in ("redis_tls_ca", "redis_tls_cert", "redis_tls_key") if getattr(config, key))
@@ -120,7 +120,7 @@ def _queues_in_tiers(config: Config) -> Iterator[Fault]:
 
 
 def _hint(queue: str, served: Iterable[str]) -> str:
-    """What may have been meant by a name that stands in no tier, or ""."""
+    """Return a suggestion for a queue that is listed in no tier, or ""."""
     pattern = None if STAR in queue else served_as(queue, served)
     if pattern is None:
         return suggestion(queue, served)
@@ -158,7 +158,7 @@ def _conditions_of_queues(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_conditions(config: Config) -> list[str]:
-    """A warning for each condition in use whose hours are closed for so long that an alert takes a queue for lost."""
+    """Return a warning for each condition in use whose hours are closed long enough for an alert to fire."""
     forgotten = config.alerts.forgotten_seconds
     used = {queue.condition for queue in config.queues.values()}
     closed = {
@@ -279,7 +279,7 @@ def _access(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_http(config: Config) -> list[str]:
-    """That other machines see no more than metrics and probes, where they can reach a node that has no token."""
+    """Return a warning if other machines can reach a node without a token: they see only metrics and probes."""
     host = config.http.listen.rpartition(":")[0].strip("[]")
     if config.http.token_file or host in ("", "localhost", "::1") or host.startswith("127."):
         return []
@@ -301,7 +301,7 @@ def _paths(config: Config) -> Iterator[Fault]:
 
 
 def _schedules(config: Config) -> Iterator[Fault]:
-    """What is wrong with each, as far as the file alone says."""
+    """Yield the faults of each schedule that the file alone shows."""
     for name, given in config.schedules.items():
         at = f"schedules.{name}"
         faults = list(_faults_of_schedule_keys(given)) or list(_faults_of_schedule(name, given))
@@ -337,7 +337,7 @@ def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator
         yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served) or _ADD_IT}')
 
 
-# Each rule under the top-level keys that it compares.
+# Each rule, with the top-level keys that it compares
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _namespace),
     (("redis_url", "redis_url_file"), _redis_url),
@@ -363,13 +363,13 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
 )
 
 
-# A configuration and the code that was imported
+# The configuration compared with the imported code
 
 
 def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
-    """Return the faults of a configuration whose code has these tasks, and what people should know of it.
+    """Return the faults of a configuration whose code has these tasks, and the warnings about it.
 
-    `tasks`: the queue of each.
+    `tasks`: the queue of each task.
     """
     known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
     unserved, is_strict = unserved_queues(config, tasks), config.unserved_queues == "error"
@@ -379,7 +379,7 @@ def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Faul
 
 
 def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
-    """The imported tasks whose queue stands in no tier: nobody would ever run them."""
+    """Return the imported tasks whose queue is in no tier, so that no worker would ever run them."""
     served = served_queues(config)
     return [
         Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
@@ -389,7 +389,7 @@ def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
 
 
 def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
-    """Where the configuration names a task that no imported module defines."""
+    """Return the paths at which the configuration names a task that no imported module defines."""
     overrides = [f"tasks.{name}" for name in sorted(config.tasks.keys() - tasks.keys())]
     return overrides + [
         f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
@@ -397,7 +397,7 @@ def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
 
 
 def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:
-    """The schedules that say no queue, of tasks that no imported module defines: nobody knows where they go."""
+    """Return the schedules that set no queue and whose task no imported module defines: their queue is unknown."""
     unknown = _of_unknown_tasks(config, tasks)
     return [
         Fault(path, f"{fault}; if another fleet has it, say its queue")
@@ -407,7 +407,7 @@ def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Faul
 
 
 def schedules_of_unknown_tasks(config: Config, tasks: Collection[str]) -> list[Fault]:
-    """The other schedules of tasks that no imported module defines; another fleet may have them."""
+    """Return the other schedules whose task no imported module defines. Another fleet may have the task."""
     return [Fault(path, fault) for path, fault, given in _of_unknown_tasks(config, tasks) if given.queue]
 
 

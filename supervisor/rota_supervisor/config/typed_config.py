@@ -1,8 +1,8 @@
-"""From raw values, as TOML or JSON gave them, to the classes of `model`, collecting every fault.
+"""The conversion of raw values from TOML or JSON to the classes of `model`, collecting every fault.
 
-msgspec reports the first fault and stops, and does not say under which name of a `dict` it is. So its classes are
-walked here field by field, by what `msgspec.inspect` says of them. A field with a fault takes its default; the caller
-looks at the faults.
+msgspec stops at the first fault, and does not report under which key of a `dict` the fault is. So this module walks the
+classes field by field, using the descriptions of `msgspec.inspect`. A field with a fault takes its default, and the
+caller handles the faults.
 """
 
 import operator
@@ -19,7 +19,7 @@ from rota.durations import MAX_SECONDS
 from rota.foreign_names import FOREIGN_NAMES
 from rota_supervisor.config.model import Config, Fault, shown, suggestion
 
-# Beyond these, counts and seconds overflow what they are turned into: a deadline in nanoseconds ends in 292 years.
+# Greater counts and seconds would overflow after conversion: a deadline in nanoseconds ends in 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url",)
@@ -53,7 +53,7 @@ _EXAMPLES: Final = {
     "queues": '["default"]',
 }
 _INDEX: Final = re.compile(r"\[\d+\]$")
-_MISSPELT: Final = 0.8  # likeness: what is less like may be a key of another table
+_MISSPELT: Final = 0.8  # the likeness of a misspelt key; a less similar key may belong to another table
 _FAILED: Final = object()
 _MISPLACED: Final = (
     "looks like a URL or like credentials, and is not shown: the server's URL belongs into redis_url, or into a file "
@@ -65,20 +65,20 @@ Number = inspect.IntType | inspect.FloatType
 
 @cache
 def schema() -> inspect.StructType:
-    """What `Config` is made of."""
+    """Return the description of `Config`."""
     described = inspect.type_info(Config)
     assert isinstance(described, inspect.StructType)
     return described
 
 
 def fields_of(kind: inspect.StructType) -> dict[str, inspect.Type]:
-    """The keys of a table and what each takes."""
+    """Return the keys of a table with their types."""
     return {each.name: each.type for each in kind.fields}
 
 
 @cache
 def _homes() -> dict[str, str]:
-    """Where a key stands that is looked for elsewhere: the tables below the top level, and the top level."""
+    """Return the full path of each key, for hints about misplaced keys: those in tables, and the top-level ones."""
     homes: dict[str, str] = {}
     for name, kind in fields_of(schema()).items():
         many = isinstance(kind, inspect.DictType)
@@ -90,20 +90,20 @@ def _homes() -> dict[str, str]:
 
 
 def _at_home(key: str) -> str:
-    """`, did you mean "http.listen"?` for a key that stands in another table, "" when there is none of that name."""
+    """Return `, did you mean "http.listen"?` for a key that belongs to another table, or "" if no table has it."""
     home = _homes().get(key)
     return f', did you mean "{home}"?' if home else ""
 
 
 def without_none(kind: inspect.Type) -> inspect.Type:
-    """An optional type without its None: TOML has none, leaving the key out says the same."""
+    """Return an optional type without its None, which TOML does not have: a key without a value is left out."""
     if isinstance(kind, inspect.UnionType):
         return next(each for each in kind.types if not isinstance(each, inspect.NoneType))
     return kind
 
 
 def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
-    """Build a Config of what can be used, and say what cannot."""
+    """Build a Config of the values that can be used, and return it with the faults of the others."""
     conversion = _Conversion()
     config = conversion.convert(raw, schema(), "")
     assert isinstance(config, Config)
@@ -111,7 +111,7 @@ def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
 
 
 class _Conversion:
-    """The walk, and the faults found on it. What cannot be converted becomes `_FAILED`."""
+    """One conversion, and the faults found in it. A value that cannot be converted becomes `_FAILED`."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -154,7 +154,7 @@ class _Conversion:
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
-        """A value that is the application's. Whether JSON has it is looked at with the schedule that it is of."""
+        """Return an argument of the application. Whether it is valid JSON is checked with its schedule."""
         for key, value in _inside(raw):
             self.convert(value, inspect.AnyType(), f"{path}{key}")
         return raw
@@ -165,7 +165,7 @@ class _Conversion:
 
 
 def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
-    """What is wrong with a value itself, "" when nothing is."""
+    """Return the fault of a value itself, or "" if there is none."""
     if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
         return _MISPLACED
     if _fits(raw, kind):
@@ -180,7 +180,7 @@ def _example(path: str, kind: inspect.Type) -> str:
 
 
 def _kind_of(raw: Any) -> str:
-    """What kind of value it is, for one that may be a secret."""
+    """Return the type of a value that may be a secret, in words."""
     if isinstance(raw, bool):
         return "true or false"
     return "a number" if isinstance(raw, int | float) else "a list or a table"
@@ -195,7 +195,7 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """A date and time with its offset, which TOML knows and a variable has as text; anything else as it came."""
+    """Return a date and time with its offset, parsed if it is the text of a variable; other values unchanged."""
     try:
         moment = datetime.fromisoformat(raw) if isinstance(raw, str) else raw
     except ValueError:
@@ -214,7 +214,7 @@ def _usable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken(kind: inspect.Type) -> tuple[Any, str]:
-    """The types of the values that a key takes, and how faults name them."""
+    """Return the Python types that a key accepts, and their name in faults."""
     match kind:
         case inspect.StructType() | inspect.DictType():
             return Mapping, "a table"
@@ -231,7 +231,7 @@ def _is_leaf(kind: inspect.Type) -> bool:
 
 
 def expectation(optional: inspect.Type) -> str:
-    """What a key takes, in words: `a number > 0`, `one of "none", "wait"`."""
+    """Return the accepted values of a key in words, for example `a number > 0` or `one of "none", "wait"`."""
     kind = without_none(optional)
     bounds = " and ".join(f"{sign} {_plain(bound)}" for sign, _, bound in _bounds(kind))
     return f"{_taken(kind)[1]} {bounds}".rstrip()
@@ -242,7 +242,7 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """The bound of all numbers, for a number beyond it whose key has no upper bound of its own."""
+    """Return the general upper bound for a number beyond it, if its key has no upper bound of its own."""
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
@@ -252,12 +252,12 @@ def _at_most(raw: Any, kind: inspect.Type) -> str:
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     types, _ = _taken(kind)
     if types is object:
-        return raw is not None  # TOML has no null, and what is in force can be written as TOML
+        return raw is not None  # TOML has no null, and the configuration in force can be written as TOML.
     if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
         return False
     if isinstance(raw, datetime) and raw.utcoffset() is None:
         return False
-    if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # so written, it leaves out NaN too
+    if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # This comparison also rejects NaN.
         return False
     is_one_of_them = not isinstance(kind, inspect.LiteralType) or raw in kind.values
     return is_one_of_them and all(holds(raw, bound) for _, holds, bound in _bounds(kind))

@@ -1,5 +1,5 @@
-"""What people can ask of a master, whoever carries it there: the control socket, a signal, a test; and the control
-socket for its clients."""
+"""The requests that people can make of a master through the control socket or by signal, and the control socket as its
+clients use it."""
 
 import json
 import os
@@ -11,66 +11,71 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Protocol
 
-Answer = dict[str, object]  # what is written as JSON
+Answer = dict[str, object]  # a reply, which is sent as JSON
 
 
 class RequestRefused(Exception):
-    """A request that cannot be fulfilled: its text says what is wrong and what to do."""
+    """A request that cannot be fulfilled. Its text states what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleOrder:
-    """How many workers a pool is to have, or how many more. `pool` is None where there is but one."""
+    """A new number of workers for a pool."""
 
-    pool: str | None
+    pool: str | None  # None if there is only one pool
     number: int
-    is_relative: bool = False
+    is_relative: bool = False  # whether the number is added to the current one
 
 
 class RequestKind(Enum):
-    """What a person, a signal or a changed file asks for."""
+    """A request of a person, a signal or a changed file."""
 
-    DRAIN = auto()
-    STOP_NOW = auto()
-    RELOAD = auto()
-    RESTART = auto()
-    MORE = auto()
-    LESS = auto()
-    QUIET = auto()
-    RESUME = auto()
-    REPORT = auto()
-    PREVIEW = auto()
-    SCALE = auto()
+    DRAIN = auto()  # stop when the running tasks have ended
+    STOP_NOW = auto()  # stop at once
+    RELOAD = auto()  # read the configuration again
+    RESTART = auto()  # read the configuration and import the code again
+    MORE = auto()  # one more worker in the first pool
+    LESS = auto()  # one worker fewer in the first pool
+    QUIET = auto()  # claim nothing for now
+    RESUME = auto()  # claim again
+    REPORT = auto()  # write the status and all stacks to the log
+    PREVIEW = auto()  # show what a reload would do
+    SCALE = auto()  # another number of workers in a pool
 
 
 class ControlPort(Protocol):
-    """The master as people see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
+    """The master as clients see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
 
     def status(self) -> Answer:
-        """Return the fleet as it stands."""
+        """Return the current status of the fleet."""
 
     def address(self) -> Answer:
         """Return the server and the namespace of the fleet, and the file that it was started with."""
 
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
-        """Ask for something; `order`: of SCALE. What is returned resolves to the answer, and need not be awaited: for
-        RELOAD and RESTART when it is known what became of it, for all others at once."""
+        """Make a request; `order` is that of SCALE.
+
+        The result resolves to the reply and need not be awaited. The reply to RELOAD and RESTART comes when their
+        outcome is known, all others at once.
+        """
 
 
-# Where the control socket is, and a request over it
+# The path of the control socket, and a request through it
 
 
 def socket_places(configured: str, namespace: str, environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return where the control socket of a fleet may be, likeliest first; a master takes the first. `configured`: the
-    path in the configuration, "" for none."""
+    """Return the possible paths of a fleet's control socket, likeliest first. A master uses the first.
+
+    `configured`: the path in the configuration, "" for none.
+    """
     if configured:
         return [Path(configured)]
     return [folder / f"{namespace}.sock" for folder in folders_of_sockets(environment, uid)]
 
 
 def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the folders that hold control sockets whose path no configuration names, likeliest first."""
-    folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is made 0700 and its owner is checked
+    """Return the folders of control sockets whose path is not configured, likeliest first."""
+    folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is created with 0700 and its owner is checked
     if session := environment.get("XDG_RUNTIME_DIR"):
         folders.insert(0, Path(session) / "rota")
     if service := environment.get("RUNTIME_DIRECTORY"):
@@ -79,7 +84,7 @@ def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a folder bears the name of ours in /tmp and is somebody else's, a link, or open to others."""
+    """Whether a folder has the name of ours in /tmp but is a link, belongs to another user, or is open to others."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:
@@ -91,7 +96,7 @@ def is_of_others(folder: Path) -> bool:
 
 
 def exchange(connected: socket.socket, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Send a request, and return what is answered within this time. Raises TimeoutError; OSError where nobody does."""
+    """Send a request and return the reply. Raises TimeoutError after `seconds`, or OSError if there is no reply."""
     connected.settimeout(seconds)
     with connected.makefile("rb") as reader:
         connected.sendall(json.dumps(request).encode() + b"\n")

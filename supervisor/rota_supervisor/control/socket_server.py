@@ -1,9 +1,9 @@
-"""The master's end of the control socket: how a master holds its place alone; how `rota status`, `scale`, `reload`,
-`restart`, `quiet`, `resume` and `stop` are answered; and how commands whose configuration file has faults find their
-server.
+"""The master's end of the control socket. It ensures that one master alone uses the socket's path, and replies to the
+requests of `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`. It also returns the address of
+the server to commands whose configuration file has faults.
 
-One JSON object a line, `{"verb": "status"}`, answered by one JSON object a line: `{"ok": true, "status": {...}}`, or
-`{"ok": false, "error": "what is wrong and what to do"}`.
+A request is one line with a JSON object, for example `{"verb": "status"}`. The reply is one line as well:
+`{"ok": true, "status": {...}}`, or `{"ok": false, "error": "what is wrong and what to do"}`.
 """
 
 import asyncio
@@ -38,25 +38,26 @@ SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # a client that says nothing for longer is hung up on
+QUIET_SECONDS: Final = 30.0  # the connection of a client that sends nothing for longer is closed
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], Answer | Awaitable[Answer]]
 
 
-# The place: a unix socket, mode 0600, held by a lock on `PATH.lock`, which the kernel drops with its process: a master
-# that has the lock may replace a socket that a killed master left behind. Lock and pid file are 0600 too, as who can
-# open a file can lock it; both are removed at the end. In /tmp, where others may make a folder of our name first, a
-# folder that is not ours alone is not used.
+# The place is a unix socket with mode 0600, guarded by a lock on `PATH.lock`. The kernel releases the lock when its
+# process ends, so a master that holds the lock may replace a socket that a killed master left behind. The lock file and
+# the pid file have mode 0600 too, because any process that can open a file can lock it. Both are removed at the end. In
+# /tmp, another user may create a folder with our name first, so a folder that does not belong to us alone is not used.
 
 
 class _HeldError(Exception):
-    """Another process holds a lock; its pid, as far as it is known."""
+    """The failure to lock a file that another process holds. Its text is the pid of that process, if known."""
 
 
 def _locked(path: Path, what: str, setting: str) -> int:
-    """Lock the file at a path for the life of this process and write our pid into it; return its descriptor.
+    """Lock the file at a path for the life of this process, write our pid into it, and return its descriptor.
 
-    `what` the lock is for, and the `setting` that moves it. Raises Failure 73 when another process holds it.
+    `what`: the purpose of the lock; `setting`: the setting that moves it. Both are used in errors. Raises Failure 73 if
+    another process holds the lock.
     """
     try:
         while True:
@@ -74,8 +75,11 @@ def _locked(path: Path, what: str, setting: str) -> int:
 
 
 def _sign(fd: int, path: Path) -> bool:
-    """Lock an open file and put our pid in it; False when it is no more the one at the path: its holder took it away
-    between our opening and our locking it, and a lock on it would keep nobody out. Raises _HeldError, OSError."""
+    """Lock an open file and write our pid into it. Returns False if another file is at the path by then.
+
+    That is so if the previous holder removed its file after we opened it and before we locked it. A lock on the removed
+    file would keep no process out. Raises _HeldError or OSError.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -85,10 +89,10 @@ def _sign(fd: int, path: Path) -> bool:
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("there is something that is no pid file")  # a path given by mistake costs nobody a file
+        raise OSError("there is something that is no pid file")  # A path given by mistake must not destroy a file.
     if found.st_uid != os.geteuid():
         os.fchown(fd, os.geteuid(), -1)
-    os.fchmod(fd, LOCK_MODE)  # nobody else locks or writes it, were it older, or made by others
+    os.fchmod(fd, LOCK_MODE)  # No other user may lock or write it, even if the file is older or was made by others.
     os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     return True
 
@@ -101,14 +105,17 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _let_go(fd: int, path: Path) -> None:
-    """Take a locked file away, unless another is there by now, and then its lock: who waits for that finds it gone."""
+    """Remove a locked file, unless another file is at the path by now, and release the lock.
+
+    A process that waits for the lock finds that the file is gone (`_sign`).
+    """
     if _is_at(path, fd):
         path.unlink()
     os.close(fd)
 
 
 def _signature(fd: int) -> str:
-    """The pid in a file that another process holds; it may have got there in the same instant as we."""
+    """Return the pid in a file that another process holds, waiting briefly as it may have locked it just now."""
     deadline = time.monotonic() + SIGNING_SECONDS
     while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
         time.sleep(SIGNING_SECONDS / 100)
@@ -123,7 +130,7 @@ def _taken(message: str) -> Failure:
 
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
-    """Hold the pid file while the master lives and remove it after; "" is none. Raises Failure 73."""
+    """Hold the pid file during the block, and remove it at the end. "" means no file. Raises Failure 73."""
     with contextlib.ExitStack() as at_end:
         if path:
             fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
@@ -133,14 +140,14 @@ def hold_pid_file(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlace:
-    """The place of a control socket, locked, with the socket listening in it."""
+    """The path of a control socket, locked, with the listening socket."""
 
     path: Path
     listening: socket.socket
     lock_fd: int
 
     def close(self) -> None:
-        """Take the socket away, then let the lock go."""
+        """Remove the socket, then release the lock."""
         self.path.unlink(missing_ok=True)
         self.listening.close()
         _let_go(self.lock_fd, _lock_of(self.path))
@@ -151,7 +158,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def claim_place(path: Path) -> ControlPlace:
-    """Take the place and listen there, replacing what a killed master left. Raises Failure 73."""
+    """Lock the path and listen there, replacing a socket that a killed master left. Raises Failure 73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -168,7 +175,7 @@ def claim_place(path: Path) -> ControlPlace:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True)
-        folder.chmod(FOLDER_MODE)  # whatever the umask took away
+        folder.chmod(FOLDER_MODE)  # The umask may have removed bits of the mode.
     except FileExistsError:
         pass
     except OSError as error:
@@ -180,7 +187,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _listen(listening: socket.socket, path: Path) -> None:
-    """Replace what a killed master left there by this socket. Raises OSError, also when there is something else."""
+    """Replace the socket that a killed master left. Raises OSError, also if there is a file that is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(f"there is something at {path} that is no socket")
@@ -195,21 +202,21 @@ def _listen(listening: socket.socket, path: Path) -> None:
 
 @contextlib.contextmanager
 def own_places(config: Config) -> Iterator[ControlPlace]:
-    """Hold the pid file and the place of the control socket for the length of the block. Raises Failure 73."""
+    """Hold the pid file and the control socket during the block. Raises Failure 73."""
     place = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())[0]
     with hold_pid_file(config.control.pid_file), contextlib.closing(claim_place(place)) as claimed:
         yield claimed
 
 
-# From a connection to lines
+# Connections and lines
 
 
 @contextlib.asynccontextmanager
 async def serve_control(place: ControlPlace, port: ControlPort) -> AsyncIterator[None]:
-    """Answer requests at a place for the length of the block; whoever is still talking then is hung up on."""
+    """Serve the control socket during the block. Connections that are still open at its end are closed."""
     talks: set[asyncio.Task[None]] = set()
 
-    # No coroutine: asyncio would make the task, and up to 3.12.1 report one that is cancelled as a failure.
+    # This is not a coroutine: asyncio would create its task, and up to 3.12.1 reports a cancelled one as a failure.
     def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         talk = asyncio.get_running_loop().create_task(_talk(reader, writer, port))
         talks.add(talk)
@@ -227,8 +234,11 @@ async def serve_control(place: ControlPlace, port: ControlPort) -> AsyncIterator
 
 
 async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
-    """Answer one client, a request at a time: one whose answers are not read is answered no more, and one that has sent
-    many lets all others go first after each."""
+    """Reply to one client, one request at a time.
+
+    A client that does not read its replies gets no more of them. After each request of a client that has sent many, all
+    other clients are served first.
+    """
     writer.transport.set_write_buffer_limits(high=0)
     try:
         while True:
@@ -237,20 +247,20 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port
             writer.write(json.dumps(await _respond(line, port)).encode() + b"\n")
             async with asyncio.timeout(QUIET_SECONDS):
                 await writer.drain()
-            await asyncio.sleep(0)  # neither of the two waits need let others run
+            await asyncio.sleep(0)  # The two waits above may return without letting other tasks run.
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # the client left, said nothing, or has no end; there is nothing to answer
+        pass  # The client left, sent nothing, or sent a line that is too long, so there is nothing to reply to.
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
 
-# From a line to its answer; what a person got wrong is refused in words
+# Requests and replies: mistakes of a person are refused with an explanation.
 
 
 async def _respond(line: bytes, port: ControlPort) -> Answer:
-    """Return the answer under the name of its verb. A reload is answered when it is known what came of it."""
+    """Return the reply, with the result under the name of its verb. A reload replies when its outcome is known."""
     try:
         name, answer = _fulfil(line, port)
         return {"ok": True, name: answer if isinstance(answer, dict) else await answer}
@@ -268,7 +278,7 @@ def _fulfil(line: bytes, port: ControlPort) -> tuple[str, Answer | Awaitable[Ans
         raise RequestRefused(f"this master does not know the verb {shown(name)}{near}")
     act, fields = VERBS[name]
     for field in request:
-        if field not in fields:  # misspelt, a dry run would be none
+        if field not in fields:  # A misspelt `dry_run` must not cause a reload.
             takes = f"it takes {', '.join(fields)}" if fields else "it takes none"
             raise RequestRefused(f"{name} has no field {shown(field)}{suggestion(field, fields) or f': {takes}'}")
     return name, act(port, request)
@@ -299,7 +309,7 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[Answer]:
     if len(given) != 1:
         raise RequestRefused("scale takes either workers, how many there are to be, or more, how many more")
     number = request[given[0]]
-    if type(number) is not int:  # True is an int, too
+    if type(number) is not int:  # `True` is an int as well.
         raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")
     return port.ask(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
 
@@ -311,7 +321,7 @@ def _flag(request: _Request, name: str) -> bool:
     return value
 
 
-# What each verb does, and the fields that a request may have beside it.
+# The function of each verb, and the fields that a request may have in addition
 VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more")),
