@@ -97,8 +97,9 @@ class Uncertain(RotaError, TimeoutError):
         return type(self), (str(self), self.ids, self.accepted)
 
     def repeat(self) -> "list[Handle[Any]]":
-        """Send the enqueue of `ids` again, and return the handles. Tasks that the server has accepted are not added
-        twice.
+        """Send the enqueue of `ids` again, and return the handles.
+
+        Tasks that the server has accepted are not added twice.
 
         Raises:
             Uncertain: If no reply came again, or if the call was sent more than 50 s ago (the server knows it for 60
@@ -111,8 +112,10 @@ class Uncertain(RotaError, TimeoutError):
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
-        """Send an enqueue of `AsyncClient` again, in the event loop that made it: see `repeat`, which raises the same
-        errors."""
+        """Send an enqueue of `AsyncClient` again, in the event loop that made it.
+
+        See `repeat`, which raises the same errors.
+        """
         if self._aagain is None:
             raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: error.repeat()")
         return await self._aagain()
@@ -147,8 +150,7 @@ class ClientWarnings:
         self.to_check: list[str] = []
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
-        """Warn if the server reported a problem with a task that it accepted, and note the task's name for checking,
-        once."""
+        """Warn if the server reported a problem with a task that it accepted, and note the task's name for checking."""
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
             self.to_check.append(task.foreign)

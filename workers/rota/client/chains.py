@@ -90,12 +90,11 @@ def group(
     on_dead: Call[Any] | Chain | None = None,
     id: str | None = None,  # noqa: A002 - as that of a call
 ) -> Group:
-    """Return a group of calls and chains. When all have ended, `then` is enqueued once, or `on_dead` if a member is
-    dead.
+    """Return a group of calls and chains, with a task that follows when all of them have ended.
 
         rota.group([resize.call(7), resize.call(8)], then=publish.call()).enqueue()
 
-    `on_dead` is optional: without it, `then` is enqueued however the members ended.
+    Then `on_dead` is enqueued if it is given and a member is dead, and otherwise `then`, however the members ended.
 
     Raises:
         TypeError: If a member, `then` or `on_dead` is not a call or a chain.

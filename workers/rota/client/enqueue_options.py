@@ -44,8 +44,10 @@ MAP_WAITS_NOT: Final = "map() begins at once: call it after the commit, or on a 
 
 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
-    """Check that `on_commit` does not delay an enqueue. Raises RuntimeError if it would, and TypeError if it is not
-    valid."""
+    """Check that `on_commit` does not delay an enqueue.
+
+    Raises RuntimeError if it would, and TypeError if it is not valid.
+    """
     called: list[bool] = []
     check_on_commit(on_commit)(lambda: called.append(True))
     if not called:
@@ -136,13 +138,17 @@ class Interceptor(Protocol):
         """Return the result of a wait at once. Raises if the event has not happened."""
 
     def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
-        """Return the result of a wait for room in a group, or for its end, at once. Raises if the event has not
-        happened."""
+        """Return the result of a wait for room in a group, or for its end, at once.
+
+        Raises if the event has not happened.
+        """
 
 
 class Interception:
-    """The interceptor of this process, which is None except in tests. Each client checks it before it sends
-    anything."""
+    """The interceptor of this process, which is None except in tests.
+
+    Each client checks it before it sends anything.
+    """
 
     def __init__(self) -> None:
         self.interceptor: Interceptor | None = None

@@ -199,8 +199,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     @property
     def place(self) -> str:
-        """The position from which another reader can go on: as its `after`, it continues after the last event returned
-        here."""
+        """The position after the last event returned here, for the `after` of another reader that continues there."""
         return self._reading.place
 
     def __next__(self) -> TaskEvent:

@@ -49,8 +49,10 @@ class ExpectedClaim:
 
 
 class Outlook(StrEnum):
-    """The state of a queue after the claims that are explained. In the last five states, no task of it can be
-    claimed."""
+    """The state of a queue after the claims that are explained.
+
+    In the last five states, no task of it can be claimed.
+    """
 
     EMPTY = "empty"  # No task is left.
     AMONG = "among"  # The queue is open, and some of its tasks are among the claims.
@@ -99,8 +101,10 @@ class PoolOutlook:
 
 
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
-    """Return the reply of the script in words. `closed_since` has the time since which a queue is closed, if it is
-    known."""
+    """Return the reply of the script in words.
+
+    `closed_since` has the time since which a queue is closed, if it is known.
+    """
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
     return PoolOutlook(pool, tuple(nodes), tuple(_claims(order)), queues, order.is_whole)
@@ -203,8 +207,10 @@ def _is_shut(queue: QueueInOrder, claims: int) -> bool:
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
-    """Yield the reasons for which a turn cannot claim from this queue. Whether there are any, the script has
-    decided."""
+    """Yield the reasons for which a turn cannot claim from this queue.
+
+    Whether there are any, the script has decided.
+    """
     since = f" since {_told(closed_since)}" if closed_since else ""
     if queue.paused:
         yield Outlook.PAUSED, f"it is paused{since}, until `rota queue resume {queue.queue}`"
@@ -298,8 +304,10 @@ _MOST_LOOKED_AT: Final = 10_000  # How many tasks of a lane are searched for the
 
 @dataclass(frozen=True, slots=True)
 class WantedClaims:
-    """A request: the next `count` claims, of all pools or of one, and optionally why a queue or a task is not among
-    them."""
+    """A request for the next `count` claims of each pool, or of one.
+
+    If a queue or a task is named, it also asks why this is not among the claims.
+    """
 
     count: int = DEFAULT_CLAIMS
     queue: str = ""
@@ -307,8 +315,10 @@ class WantedClaims:
     pool: str = ""
 
     def __post_init__(self) -> None:
-        """Check the request. Raises TypeError or ValueError if the count is not valid or both a queue and a task are
-        named."""
+        """Check the request.
+
+        Raises TypeError or ValueError if the count is not valid or both a queue and a task are named.
+        """
         if isinstance(self.count, bool) or not isinstance(self.count, int):
             raise TypeError(f"the number of claims must be a whole number, got {self.count!r}")
         if not 1 <= self.count <= MOST_CLAIMS:

@@ -285,8 +285,10 @@ class Items:
             self.position += 1
 
     def take(self, count: int) -> list[NewMember]:
-        """Return the next items, checked, or an empty list if there are no more. Raises as `prepare`, with the item's
-        number."""
+        """Return the next items, checked, or an empty list if there are no more.
+
+        Raises as `prepare`, with the item's number.
+        """
         members = []
         for item in islice(self._items, count):
             try:

@@ -44,8 +44,10 @@ class TaskDead(_NoResult, RuntimeError):
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """The task whose result was requested was cancelled, or purged with its queue. `status` has all that is known of
-    it."""
+    """The task whose result was requested was cancelled, or purged with its queue.
+
+    `status` has all that is known of it.
+    """
 
 
 class TaskExpired(_NoResult, RuntimeError):

@@ -86,8 +86,10 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 
 
 def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
-    """Check many calls and turn each into a NewTask. Raises as `prepare`, with the number of the call, counted from
-    0."""
+    """Check many calls and turn each into a NewTask.
+
+    Raises as `prepare`, with the number of the call, counted from 0.
+    """
     for number, call in enumerate(calls):
         try:
             yield prepare(call, registry, max_payload_kb)
@@ -98,8 +100,10 @@ def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb:
 
 
 def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
-    """Return tasks in the order in which they must be sent, and a function that restores the original order of
-    results."""
+    """Return tasks in the order in which they must be sent.
+
+    The second value is a function that puts results of tasks in that order back into the original order.
+    """
     order = sending_order(tasks)
     if order is None:
         return tasks, lambda things: things

@@ -139,8 +139,10 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
-    """Return the queues to read. Ready tasks of all queues are read queue by queue, since each queue has its own
-    lanes."""
+    """Return the queues to read.
+
+    Ready tasks of all queues are read queue by queue, since each queue has its own lanes.
+    """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
     every = yield from look_further(store, (yield from ask(store.overview(()))))

@@ -26,8 +26,10 @@ _RANDOM_BYTES: Final = 8
 
 
 def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleStatus]]:
-    """Return all schedules, ordered by their next occurrence. A record that is not valid is a ScheduleStatus with its
-    error."""
+    """Return all schedules, ordered by their next occurrence.
+
+    A record that is not valid is a ScheduleStatus with its error.
+    """
     found: list[FoundSchedule | ScheduleStatus] = []
     offset, page = 0, Page(0, 1, ())
     while offset < page.total:
@@ -44,10 +46,10 @@ def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | Sche
 
 
 def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]:
-    """Enqueue an extra occurrence, and return its id and False, or the id of an earlier one that has not ended and
-    True.
+    """Enqueue an extra occurrence, and return its id and False.
 
-    Raises UnknownSchedule, or Unavailable if the schedule changes at each try.
+    If an earlier occurrence has not ended and they may not overlap, return the id of that one and True. Raises
+    UnknownSchedule, or Unavailable if the schedule changes at each try.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
@@ -70,8 +72,10 @@ def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
 
 
 def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[UnknownSchedule]:
-    """Return the error for a name that no schedule has, with the reason, or with a similar name among those due
-    next."""
+    """Return the error for a name that no schedule has.
+
+    Its message has the reason, or a similar name among the schedules that are due next.
+    """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
     page = yield from ask(store.page(0))

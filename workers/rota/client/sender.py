@@ -142,8 +142,10 @@ class Sender(Generic[S, V, H]):
         told: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
-        """Return a sender for other things with the same settings. `go_on` continues an enqueue after a repeated
-        call."""
+        """Return a sender for other things with the same settings.
+
+        `go_on` continues an enqueue after a repeated call.
+        """
 
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
             return self._doubt(why, ids, lambda: go_on(again()))

@@ -40,8 +40,9 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
     __deepcopy__ = __copy__
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Enqueue a call of the function with these arguments, and return its handle. A worker runs it as soon as one
-        is free.
+        """Enqueue a call of the function with these arguments, and return its handle.
+
+        A worker runs it as soon as one is free.
 
             handle = resize.enqueue(7, width=300)
 

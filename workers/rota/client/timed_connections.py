@@ -132,8 +132,10 @@ class ReplyList:
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def words(self) -> list[str] | None:
-        """Return the messages of the list, none if the time expired, or None if no reply has come yet. Raises
-        Unavailable."""
+        """Return the messages of the list, none if the time expired, or None if no reply has come yet.
+
+        Raises Unavailable.
+        """
         if self._connection is None or not self.is_parked:
             return None
         try:

@@ -52,8 +52,10 @@ class WaitQuestion(NamedTuple):
 
 
 class GroupQuestion(NamedTuple):
-    """A question about a group: whether at most `most_left` of its members have not ended, or None: whether it has
-    ended."""
+    """A question about a group: whether at most `most_left` of its members have not ended.
+
+    If `most_left` is None, whether the group has ended.
+    """
 
     group: str
     most_left: int | None = None

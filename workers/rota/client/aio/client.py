@@ -282,11 +282,10 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     async def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
     ) -> "Explanation":
-        """Return the next `n` claims (1 to 1,000) of each pool, or of the pool that is named, in order and with their
-        reasons.
+        """Return the next `n` claims (1 to 1,000) of each pool, in order and with their reasons.
 
-        For a `queue` or a `task_id`, it also explains why they are not among these claims, and when they could be. The
-        script that claims runs on a copy of the data, so nothing changes.
+        `pool` restricts this to one pool. For a `queue` or a `task_id`, it also explains why they are not among these
+        claims, and when they could be. The script that claims runs on a copy of the data, so nothing changes.
 
         Raises:
             InvalidName: If the queue, the pool or the id is not a valid name.
@@ -306,11 +305,10 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         task: str | None = None,
         timeout: Duration | None = None,
     ) -> AsyncTaskEvents:
-        """Follow task events with `async for`, over a connection of its own, optionally of one queue or of one task
-        name.
+        """Follow task events with `async for`, optionally those of one queue or of one task name.
 
-        The reader takes its position, or raises, when it is entered with `async with`, and otherwise at the first
-        event:
+        The reader has its own connection. It takes its position, or raises, when it is entered with `async with`, and
+        otherwise at the first event:
 
             async with client.events(queue="mail", timeout=60) as events:
                 async for event in events:
@@ -359,8 +357,9 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         return status_of(task_id, await self._state(Goal.START, task_id, timeout))
 
     async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
-        """Wait until a task has ended, and return what its function returned. The wait goes on while the server is
-        away.
+        """Wait until a task has ended, and return what its function returned.
+
+        The wait goes on while the server is away.
 
         Raises:
             TaskDead: If the task is dead. Its `epitaph` describes how it died.

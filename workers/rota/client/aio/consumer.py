@@ -104,8 +104,10 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         return self._entered.owner
 
     async def __anext__(self) -> AsyncLeasedTask:
-        """Wait for a task and return it. Raises as `Consumer.__next__`, and StopAsyncIteration after `stop` or
-        `aclose`."""
+        """Wait for a task and return it.
+
+        Raises as `Consumer.__next__`, and StopAsyncIteration after `stop` or `aclose`.
+        """
         consumer = self._entered
         if self._coming is None:
             self._coming = _in_thread(lambda: next(consumer, None))

@@ -55,7 +55,7 @@ class Connections:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connections can no longer be used: their loop was closed, or they belong to the parent of a
+        """Whether the connections are no longer usable: their loop is closed, or they belong to the parent of a
         fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
@@ -177,8 +177,10 @@ class AsyncDriver:
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened. Raises WaitTimeout, or Unavailable if the client is
-        closed."""
+        """Wait until the event of the question has happened.
+
+        Raises WaitTimeout, or Unavailable if the client is closed.
+        """
         return await self._here().waiting.wait(question, timeout)
 
     async def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:

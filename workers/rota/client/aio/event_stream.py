@@ -14,8 +14,9 @@ from rota.server.server_errors import ServerError
 
 
 class AsyncTaskEvents(AsyncIterator[TaskEvent]):
-    """An asynchronous iterator over task events, in their order, for one asyncio task. Ends and raises as `TaskEvents`
-    does.
+    """An asynchronous iterator over task events, in their order, for one asyncio task.
+
+    Ends and raises as `TaskEvents` does.
 
     `async with` takes the position of the reader at once; otherwise the first event does.
     """

@@ -118,8 +118,9 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended, and return the status of the last task, or of the first one that was not
-        done.
+        """Wait until the chain has ended, and return the status of the task with which it ended.
+
+        This is the last task, or the first one that was not done.
 
         Raises:
             WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain goes on.
@@ -198,8 +199,9 @@ class AsyncGroupHandle(KnowsForeignNames, place="handle"):
         return await self.flows.wait(self.id, timeout)
 
     async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """Add members to a group that has not ended, and return a handle of each. A member of the group may do this
-        too.
+        """Add members to a group that has not ended, and return a handle of each.
+
+        A member of the group may do this too.
 
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
@@ -210,10 +212,10 @@ class AsyncGroupHandle(KnowsForeignNames, place="handle"):
         return await self.flows.add(self.id, members)
 
     async def cancel(self) -> bool:
-        """Cancel all members that have not ended, including those that run, and return False if the group has ended or
-        is unknown.
+        """Cancel all members that have not ended, including those that run.
 
-        Neither `then` nor `on_dead` is enqueued. The call may be repeated.
+        Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call may be
+        repeated.
 
         Raises:
             Unavailable: If the server cannot be reached or refused.

@@ -1,2 +1,4 @@
-"""The blocking client: its connections and its waiting thread. The other modules are generated from
-`rota.client.aio`."""
+"""The blocking client: its connections and its waiting thread.
+
+The other modules are generated from `rota.client.aio`.
+"""

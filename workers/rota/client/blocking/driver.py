@@ -119,8 +119,10 @@ class Driver:
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened. Raises WaitTimeout, or Unavailable if the client is
-        closed."""
+        """Wait until the event of the question has happened.
+
+        Raises WaitTimeout, or Unavailable if the client is closed.
+        """
         self.warned.of_blocking()
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self.pool, self.store)
@@ -135,8 +137,10 @@ class Driver:
         return found
 
     def consumer(self, terms: "Terms") -> "Consumer":
-        """Return a consumer of these terms, which were checked. Raises Unavailable or Uncertain if it cannot be
-        registered."""
+        """Return a consumer of these terms, which were checked.
+
+        Raises Unavailable or Uncertain if it cannot be registered.
+        """
         # Imported only here: a program that only enqueues does not need it.
         from rota.client.consumer import Consumer, Lines  # noqa: PLC0415
 
@@ -168,8 +172,10 @@ def in_portions(things: Iterable[T]) -> list[T]:
 def once_committed(
     on_commit: OnCommit, waiting: W, send: Callable[[W], list[H]], expected: Callable[[], list[H]]
 ) -> list[H]:
-    """Send when `on_commit` calls back, and return the handles, or those that are expected if it has not called back
-    yet."""
+    """Send when `on_commit` calls back, and return the handles.
+
+    If it has not called back yet, these are the handles that are `expected`.
+    """
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)
     return expected() if callback.handles is None else callback.handles

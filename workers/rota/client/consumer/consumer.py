@@ -80,8 +80,9 @@ class Doorbells:
 
 
 class Consumer(Iterator[LeasedTask]):
-    """An iterator over leased tasks of one or more queues, for a program that runs them itself. Made by
-    `Client.consumer`.
+    """An iterator over leased tasks of one or more queues, for a program that runs them itself.
+
+    Made by `Client.consumer`.
 
         with client.consumer("mail") as tasks:
             for task in tasks:

@@ -47,13 +47,12 @@ _MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The tasks that a consumer takes: at most `limit` at a time from these queues, with bodies of at most
-    `max_payload_kb`."""
+    """The tasks that a consumer takes from these queues."""
 
     queues: tuple[str, ...]
-    limit: int
+    limit: int  # The number of tasks that it may hold at a time.
     lease_seconds: float
-    max_payload_kb: int
+    max_payload_kb: int  # The largest body that it accepts, in KiB.
 
 
 def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int) -> Terms:
@@ -71,8 +70,10 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_p
 
 
 class OwnerLife:
-    """One registration as an owner, until its lease is lost. `tiers` has wire form; `cancelled` has the texts of
-    entries."""
+    """One registration as an owner, until its lease is lost.
+
+    `tiers` has wire form; `cancelled` has the texts of entries.
+    """
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -96,8 +97,10 @@ class Lines:
 
 
 class Lease:
-    """The registrations of one consumer, one after another. `lost` is called if a renewal finds that the lease was
-    lost."""
+    """The registrations of one consumer, one after another.
+
+    `lost` is called if a renewal finds that the lease was lost.
+    """
 
     def __init__(self, lines: Lines, terms: Terms, lost: Callable[[], None]) -> None:
         """Register for the first time. Raises Unavailable or Uncertain."""
@@ -120,8 +123,10 @@ class Lease:
         self.life = self._begin()
 
     def end(self, owed: Packed) -> None:
-        """Retire, and report the outcomes `owed`, which may not have reached the server. Held tasks return to their
-        lanes."""
+        """Retire, and report the outcomes `owed`, which may not have reached the server.
+
+        Held tasks return to their lanes.
+        """
         self._over.set()
         self._wakeup.ring()
         call = self._store.retire_exited(self.life.owner, Blame(), owed, self.life.tiers)
