@@ -73,7 +73,7 @@ class TimedConnection:
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def ask(self, data: bytes) -> Any:
-        """Send a command and wait for its reply. Raises ServerError: error replies too."""
+        """Send a command and wait for its reply. Raises ServerError, also for an error reply."""
         self.send(data)
         return self.receive()
 
