@@ -142,15 +142,14 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         If the await is cancelled, CancelledError has Uncertain as its cause if the call was sent (`Uncertain.behind`
         finds it, and can repeat the call exactly), and Unavailable if it was not.
 
+        The first five errors are raised before anything is sent.
+
         Raises:
-            InvalidArguments: If the arguments are not JSON, or do not fit the signature. Nothing was sent.
-            InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing. Nothing was
-                sent.
-            PayloadTooLarge: If the body is larger than `max_payload_kb`. Nothing was sent.
-            TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type. Nothing was
-                sent.
-            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`. Nothing was
-                sent.
+            InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
+            InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing.
+            PayloadTooLarge: If the body is larger than `max_payload_kb`.
+            TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type.
+            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refused. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
             Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
@@ -326,9 +325,8 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            interceptor.run(
-                self.namespace, self._driver.store.events("$", BATCH)
-            )  # This raises, since a stand-in has no events.
+            # This raises, since a stand-in has no events.
+            interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return AsyncTaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
     # Waiting and changing
@@ -359,7 +357,8 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
         """Wait until a task has ended, and return what its function returned.
 
-        The wait goes on while the server is away.
+        The wait goes on while the server is away. `timeout` is in seconds or a timedelta; None waits as long as it
+        takes.
 
         Raises:
             TaskDead: If the task is dead. Its `epitaph` describes how it died.
