@@ -1,8 +1,8 @@
-"""The entry of `rota`, and of `python -m rota_supervisor`.
+"""The entry point of `rota`, and of `python -m rota_supervisor`.
 
-Before anything heavy is imported, `rota run` blocks the signals that its master handles: as process 1 of a
-container a TERM during the imports would be lost, and elsewhere it would end the process half way. They are
-kept by the kernel until the master's loop reads them.
+Before heavy imports, `rota run` blocks the signals that its master handles. As process 1 of a container it would
+otherwise lose a TERM that arrives during the imports, and elsewhere a TERM would end it half way. The kernel keeps
+blocked signals until the master's loop reads them.
 """
 
 import io
@@ -20,7 +20,7 @@ _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 
 def command_of(arguments: Sequence[str]) -> str:
-    """The command on a command line: its first word that is no option and no option's value."""
+    """Return the command on a command line: its first word that is neither an option nor an option's value."""
     words = iter(arguments)
     for word in words:
         if word in _OPTIONS_WITH_A_VALUE:
@@ -31,8 +31,8 @@ def command_of(arguments: Sequence[str]) -> str:
 
 
 def open_what_is_closed() -> None:
-    """Give this process the standard descriptors that its parent closed: what is opened next would get their numbers,
-    and our log would be written into it."""
+    """Open the standard descriptors that the parent has closed. Otherwise the next files to be opened would get their
+    numbers, and the log would be written into those files."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:
             os.set_inheritable(fd, True)
@@ -40,15 +40,15 @@ def open_what_is_closed() -> None:
 
 
 def escape_what_cannot_be_written() -> None:
-    """Have characters that the encoding of an output does not have be escaped: by default they end the command."""
+    """Escape characters that the encoding of an output cannot represent. By default they end the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def why_not_here() -> str:
-    """Return why no command can run in this environment, "" if it can: imports need more than 64 kB of stack, and what
-    a fleet knows of its processes comes from /proc."""
+    """Return why no command can run in this environment, or "" if it can. Imports need more than 64 kB of stack, and
+    the fleet reads facts about its processes from /proc."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
         return f"the stack is limited to {soft >> 10} kB: allow it {LEAST_STACK_BYTES >> 10} kB at least (ulimit -s)"
@@ -56,7 +56,7 @@ def why_not_here() -> str:
 
 
 def main() -> None:
-    """Run the command line of this process and leave with its exit code."""
+    """Run the command line of this process, and exit with its exit code."""
     open_what_is_closed()
     escape_what_cannot_be_written()
     if why_not := why_not_here():
@@ -68,10 +68,10 @@ def main() -> None:
 
     sys.excepthook = say_crash
     try:
-        from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - as above
+        from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
 
         code = run_app(sys.argv[1:])
-    except ModuleNotFoundError as error:  # of ours: the application's code is imported elsewhere
+    except ModuleNotFoundError as error:  # A module of ours: the application's code is imported elsewhere.
         missing = (error.name or "").partition(".")[0]
         sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG

@@ -1,19 +1,19 @@
-"""How a child of the master starts: what the master does, and what the child does first.
+"""The start of the master's children: the part of the master, and the first steps of the child.
 
 The master starts a child by `posix_spawn` of `python -P -m MODULE`; nothing here forks. A fork of the live event loop
-would share its wakeup descriptor and its epoll with the child; a spawned process shares nothing but what is handed
-over.
+would share its wakeup descriptor and its epoll with the child. A spawned process shares only what is handed over to it.
 
-A child is *begun* with the end of its channel and a line to the master's death, and waits for its First, with which all
-else comes. Meanwhile it loads its modules: so the first zygote does beside the master. From its first instruction on a
-child's signals are blocked, until it has its handlers: what is sent to a whole service would end it. And from before it
-can do anything, the kernel is to kill it with the master, see `tie`.
+A child begins with its end of a channel, and a descriptor that reports the master's death. It loads its modules and
+then waits for its first message, with which everything else arrives. This way the first zygote loads in parallel with
+the master. All signals of a child are blocked from its first instruction until its handlers are installed, because a
+signal to the whole service would end it. Before the child can do anything, the kernel is set to kill it together with
+the master: see `tie`.
 
-A child writes its stack file when it is asked by STACK_SIGNAL or ends by a fatal error: where its threads are. That is
-done by faulthandler's handlers in C, so also while C code holds the interpreter or an import hangs. The file is the
-master's memfd, and read there (`rota_supervisor.master.effects.processes`).
+A child writes the stacks of its threads into its stack file when it receives STACK_SIGNAL or ends by a fatal error.
+faulthandler's handlers do that in C, so it works even while C code holds the interpreter or an import hangs. The file
+is a memfd of the master, which reads it (`rota_supervisor.master.effects.processes`).
 
-`python -P -m rota_supervisor.child_start` is the poller, which needs nothing of its own beside the loop of
+`python -P -m rota_supervisor.child_start` is the poller, which needs no start of its own beside the loop of
 `rota.poller`."""
 
 import atexit
@@ -43,8 +43,8 @@ from rota_supervisor.process import die_with_parent, nest_signals_safely, opened
 
 _MOST_BYTES: Final = 300
 _STDERR: Final = 2
-_ANSWER_SECONDS: Final = 0.02  # it takes 1 ms, more on a loaded machine
-# What faulthandler answers. A fault whose signal is blocked ends the process without a word.
+_ANSWER_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a loaded machine
+# The signals that faulthandler handles. A fault whose signal is blocked would end the process without any output.
 ANSWERED: Final = frozenset({STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 
 _ABOVE_ALL_TARGETS: Final = max(CHANNEL_FD, DEATH_FD) + 1
@@ -57,19 +57,18 @@ _MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """A child that has come in: its channel, its first message and what came along, its slot, and the roster of all for
-    reading. The memory of all slots is closed but for an exporter."""
+    """A child that has received its first message. The memory of all slots is closed, except in an exporter."""
 
     channel: socket.socket
     first: messages.First
-    descriptors: messages.Descriptors
+    descriptors: messages.Descriptors  # arrived with the first message
     slot: Slot
-    roster: memoryview
+    roster: memoryview  # of all slots, read-only
 
 
 def enter(pid: int) -> Entrance:
-    """Come in as the process `pid`. Leaves by SystemExit when the master is gone, of another version, or
-    has given the slot away."""
+    """Enter the slot of this child as the process `pid`. Raises SystemExit if the master has died, runs another
+    version, or has given the slot to another process."""
     sys.excepthook = say_crash
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
@@ -89,7 +88,7 @@ def enter(pid: int) -> Entrance:
     place = move_in(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if place is None:
         sys.exit(EXIT_ORPHANED)
-    if first.role != Role.EXPORTER:  # which looks at the others
+    if first.role != Role.EXPORTER:  # The exporter reads the slots of the others.
         os.close(descriptors.slots)
     return Entrance(channel, first, descriptors, place.slot, place.roster)
 
@@ -98,10 +97,11 @@ def enter(pid: int) -> Entrance:
 
 
 def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
-    """From now on, and let the signals in; on stderr when there is no file, as STACK_SIGNAL would end the process.
+    """Write stacks into this file from now on, and unblock the signals for it. Without a file, stderr is used, because
+    STACK_SIGNAL would otherwise end the process.
 
-    With `all_threads` the handler also reads the frames of the other threads. It holds no lock, so a thread that is
-    running may free a frame meanwhile, and the process ends by SIGSEGV.
+    With `all_threads` the handler also reads the frames of the other threads. Danger: it holds no lock, so a running
+    thread may free a frame meanwhile, and the process ends by SIGSEGV.
     """
     target = _STDERR if fd is None else fd
     faulthandler.enable(file=target)
@@ -111,37 +111,40 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
 
 
 def leave_last_words(fd: int | None, words: str) -> None:
-    """Say in a line why this process leaves."""
+    """Write one line with the reason why this process exits."""
     if fd is None:
         return
-    with contextlib.suppress(OSError):  # the application may have closed it
+    with contextlib.suppress(OSError):  # The application may have closed the file.
         os.write(fd, f"{LAST_WORDS}{' '.join(words.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
 
 
 def hear_nothing_at_the_end() -> None:
-    """Have this process block all signals when the interpreter shuts down: their handlers go with that, and one that
-    asks where it is, or asks it to leave once more, would end a process that was about to leave by itself. To be called
-    before `leave_stacks_in`, as faulthandler puts back at the end what it found."""
+    """Have this process block all signals when the interpreter shuts down.
+
+    The shutdown removes the handlers. After that, STACK_SIGNAL or a second TERM would end a process that is about to
+    exit by itself. Call this before `leave_stacks_in`, because faulthandler restores at the end what it found.
+    """
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
-        atexit.register(signal.signal, number, signal.SIG_IGN)  # for the threads that are left, which block none
+        atexit.register(signal.signal, number, signal.SIG_IGN)  # for the remaining threads, which do not block signals
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, signal.valid_signals())
-    atexit.register(_answer_no_more)  # first of all
+    atexit.register(_answer_no_more)  # registered last, so it runs first
 
 
 def _answer_no_more() -> None:
-    """Ignore STACK_SIGNAL, and let a thread finish that is answering it: its handler walks the stack of this one, and
-    would crash when that is taken down meanwhile."""
+    """Ignore STACK_SIGNAL, and let a thread finish that is handling it. Its handler reads the stack of this thread, and
+    would crash if that is removed meanwhile."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
         time.sleep(_ANSWER_SECONDS)
 
 
 def leave_no_stacks() -> None:
-    """Undo `leave_stacks_in`, which may be that of the process this one was forked from. What is asked then waits."""
+    """Undo `leave_stacks_in`, which may have been called by the process that this one was forked from. STACK_SIGNAL
+    stays pending from now on."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
     faulthandler.unregister(STACK_SIGNAL)
-    signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # as one that is ignored would not wait
+    signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # an ignored signal would not stay pending
     faulthandler.disable()
 
 
@@ -149,33 +152,34 @@ def leave_no_stacks() -> None:
 
 
 class SpawnedChild(NamedTuple):
-    """A child just started, and the master's end of its channel."""
+    """A child that was just started, and the master's end of its channel."""
 
     pid: int
     channel: socket.socket
 
 
 class Spawner:
-    """Begins the children of a master. The kernel kills them when this process is gone, by its death pipe."""
+    """Starts the children of a master. The kernel kills them through the death pipe when this process has died."""
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
         self._ahead: dict[Role, SpawnedChild] = {}
 
     def begin_ahead(self, role: Role) -> None:
-        """Begin a child that will be asked for, so that it loads its modules meanwhile. A refusal is found out then."""
+        """Start a child that will be needed soon, so that it loads its modules meanwhile. Errors are found later."""
         with contextlib.suppress(OSError):
             self._ahead[role] = _begin(role, self._death_pipe[0])
 
     def begin(self, role: Role) -> SpawnedChild:
-        """Start a child of this role, or return the one that was begun ahead.
+        """Start a child with this role, or return the one that was started ahead.
 
-        Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
+        Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case nothing is left behind.
         """
         return self._ahead.pop(role, None) or _begin(role, self._death_pipe[0])
 
     def close(self) -> None:
-        """Have the kernel kill whoever is left, and see the end of those that nobody asked for. May be repeated."""
+        """Have the kernel kill all remaining children, and reap those that were started ahead but never used. May be
+        called twice."""
         for fd in self._death_pipe:
             os.close(fd)
         self._death_pipe = ()
@@ -186,9 +190,10 @@ class Spawner:
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
-    """Send a child that was begun what it waits for. Raises OSError when it is gone; without its channel it leaves."""
+    """Send a child its first message. Raises OSError if the child has died; it exits by itself if its channel
+    closes."""
     try:
-        messages.send_first(child.channel, first, descriptors)  # it waits in the socket until the child reads it
+        messages.send_first(child.channel, first, descriptors)  # stays in the socket until the child reads it
     except OSError:
         child.channel.close()
         raise
@@ -196,14 +201,14 @@ def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Desc
 
 
 def _begin(role: Role, death_fd: int) -> SpawnedChild:
-    """Start a child in a session of its own. `death_fd`: read end of the death pipe."""
+    """Start a child in a session of its own. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with opened_anew(death_fd) as line:  # one of its own, as the kernel kills one group for each
+        with opened_anew(death_fd) as line:  # A separate opening, because the kernel kills one group per opening.
             pid = _spawn(_MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
-    except BaseException:  # whatever it was, the channel must not leak
+    except BaseException:  # The channel must not leak after any error.
         ours.close()
         raise
     finally:
@@ -211,7 +216,7 @@ def _begin(role: Role, death_fd: int) -> SpawnedChild:
 
 
 def _spawn(module: str, targets: Mapping[int, int]) -> int:
-    """`targets`: by the number that it is to have, a descriptor of ours."""
+    """Start a module. `targets` maps descriptor numbers in the child to descriptors of this process."""
     with _moved_up(targets) as sources:
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         handed_over = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in sources.items()]
@@ -220,7 +225,7 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 @contextlib.contextmanager
 def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Copies above every target, so that no dup2 overwrites a source that is still to come."""
+    """Copy the descriptors to numbers above all targets, so that no dup2 overwrites a source that is needed later."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():
@@ -235,8 +240,8 @@ def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
 
 
 def main() -> int:
-    """Run a poller until it is told to leave; return its exit code."""
-    from rota.poller.poller_loop import run_poller  # noqa: PLC0415 - the other children do without
+    """Run a poller until it receives a stop signal, and return its exit code."""
+    from rota.poller.poller_loop import run_poller  # noqa: PLC0415 - the other children do not need it
 
     entrance = enter(os.getpid())
     first = entrance.first

@@ -1,7 +1,7 @@
-"""Questions to the application's code, each answered by a process of its own (`rota_supervisor.task_modules`).
+"""Queries to the application's code. Each runs in a process of its own (`rota_supervisor.task_modules`).
 
-So it is answered within a time, whatever the code does; and nothing of the code, of its threads and of what it started
-is left in the process that asked.
+So a query ends within a time limit, whatever the code does. Nothing of the code, its threads or the processes that it
+started remains in the process that made the query.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from rota.server.logins import Login, LoginUnknown, ProviderFault
 from rota_supervisor.process import spawn_python
 
 ANSWER_FD: Final = 3
-PROVIDER_SECONDS: Final = 30.0  # for which a provider of passwords is waited for
-_ANSWERS: Final = "rota_supervisor.task_modules"  # by name: a master never imports it
+PROVIDER_SECONDS: Final = 30.0  # time limit for a provider of passwords
+_ANSWERS: Final = "rota_supervisor.task_modules"  # by name, because a master must never import it
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """The process gave no answer; the text continues a sentence."""
+    """The process gave no answer. The text continues a sentence."""
 
 
 class TookTooLong(ProbeFailed):
-    """The process gave no answer in time."""
+    """The process gave no answer within the time limit."""
 
 
 def ask_code(folder: str, modules: Sequence[str], question: Mapping[str, Any], seconds: float) -> Any:
-    """Return the answer of a process that imports from the folder first. Raises ProbeFailed."""
+    """Return the answer of a process that imports modules from the folder first. Raises ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    asking = os.memfd_create("question", os.MFD_CLOEXEC)  # no argument: these end at 128 KiB
+    asking = os.memfd_create("question", os.MFD_CLOEXEC)  # not an argument, as those are limited to 128 KiB
     try:
         os.write(asking, json.dumps({**question, "parent": os.getpid()}).encode())
         os.lseek(asking, 0, os.SEEK_SET)
@@ -49,7 +49,7 @@ def ask_code(folder: str, modules: Sequence[str], question: Mapping[str, Any], s
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # a master that reaps all its children was quicker
+        with contextlib.suppress(ChildProcessError):  # A master that reaps all its children may have been faster.
             _, status = os.waitpid(pid, 0)
     if answer is None:
         raise TookTooLong(f"took longer than {seconds:g} s")
@@ -59,13 +59,13 @@ def ask_code(folder: str, modules: Sequence[str], question: Mapping[str, Any], s
 
 
 def _spawn(arguments: Sequence[str], asking: int, writing: int) -> int:
-    descriptors = {0: asking, ANSWER_FD: writing, 1: 2}  # what modules print is no data of ours
+    descriptors = {0: asking, ANSWER_FD: writing, 1: 2}  # output of the modules goes to stderr, as it is not data
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
     return spawn_python(["-m", _ANSWERS, *arguments], actions)
 
 
 def _read_line(fd: int, deadline: float) -> bytes | None:
-    """All that comes until a line ends or the other end closes; None when that is not in time."""
+    """Return the data up to the end of a line or of the stream, or None if that takes too long."""
     data = b""
     while wait_for(fd, select.POLLIN, deadline - time.monotonic()):
         part = os.read(fd, _READ_BYTES)
@@ -83,7 +83,7 @@ def _ending(status: int | None) -> str:
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
-    """Return the login of a provider. Raises ProviderFault or LoginUnknown."""
+    """Return the login that a provider gives. Raises ProviderFault or LoginUnknown."""
     try:
         answer = ask_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:
@@ -94,10 +94,10 @@ def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -
 
 
 def login_answer(login: Login) -> dict[str, Any]:
-    """Return the answer that `fetch_login` reads."""
+    """Return the answer from which `fetch_login` makes a login."""
     return login._asdict()
 
 
 def fault_answer(error: LoginUnknown) -> dict[str, Any]:
-    """Return the answer of which `fetch_login` makes the error again."""
+    """Return the answer from which `fetch_login` makes the error again."""
     return {"error": str(error), "is_fault": isinstance(error, ProviderFault)}

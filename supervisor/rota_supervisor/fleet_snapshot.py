@@ -1,12 +1,12 @@
-"""The fleet of this node at one time: what its slots show and what its master says, in typed records; and whether the
-fleet is alive and ready.
+"""The state of this node's fleet at one time, from its slots and its master's notice, as typed records. It includes
+whether the fleet is alive and ready.
 
-`snapshot` is pure. The master calls it for the control socket's `status`, the exporter for `/status.json`; each adds
-what only it knows. `FleetSnapshot.to_json` gives facts their names in JSON, and is the only place that does.
+`snapshot` is pure. The master calls it for the control socket's `status`, and the exporter for `/status.json`; each
+adds what only it knows. `FleetSnapshot.to_json` is the only place that gives facts their names in JSON.
 
-One rule judges for `/livez` and `/readyz`, `rota health` and `rota status`. It is pure, and Redis is never asked. Alive
-says that the master's loop turns; it must not depend on Redis, or an outage of Redis would restart every pod. Ready
-says that this node takes work now."""
+The same rules serve `/livez`, `/readyz`, `rota health` and `rota status`. They are pure and never query Redis. Alive
+means that the master's loop runs. This must not depend on Redis, or an outage of Redis would restart every pod. Ready
+means that this node accepts work now."""
 
 import math
 from collections import Counter
@@ -35,19 +35,19 @@ from rota_supervisor.notice import (
     sentence,
 )
 
-LIVE_TICKS: Final = 3  # the master may miss two beats
+LIVE_TICKS: Final = 3  # the master may miss two heartbeats
 _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "ready", Phase.BUSY: "busy"}
 
-LOST: Final = "lost"  # the state of a fleet whose master is gone
+LOST: Final = "lost"  # the state of a fleet whose master has died
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTask:
-    """A task that runs, for so long by now. `left_seconds`: to its deadline, infinite without one."""
+    """A task that runs now."""
 
     task: TaskInSlot
-    age_seconds: float
-    left_seconds: float
+    age_seconds: float  # since its start
+    left_seconds: float  # until its deadline, infinite without one
     progress: Progress | None = None
 
     def to_json(self) -> Json:
@@ -65,7 +65,7 @@ class MemberTask:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A living process of the fleet, and the tasks that it runs, of at most as many as it has `places`."""
+    """A live process of the fleet, and the tasks that it runs, of which there are at most `places`."""
 
     slot: int
     role: Role
@@ -77,7 +77,7 @@ class Member:
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
-    """Read from a slot what its process shows at `now_ns`, of CLOCK_BOOTTIME."""
+    """Return what a slot shows of its process at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
     return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.places)
@@ -93,8 +93,8 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class Patience(NamedTuple):
-    """For how long a process may be silent: the master beats every `tick_seconds`, and a child that runs no task has
-    `beat_seconds`."""
+    """The longest times without a heartbeat. The master sends one every `tick_seconds`; a child that runs no task may
+    take `beat_seconds`."""
 
     tick_seconds: float
     beat_seconds: float
@@ -102,7 +102,7 @@ class Patience(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One thing that was looked at, and what was seen, for people."""
+    """The result of one check, with a text for people."""
 
     name: str
     ok: bool
@@ -111,7 +111,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """All checks of one question; and what is wrong although they hold, for people."""
+    """The results of all checks, and warnings that do not make a check fail."""
 
     checks: tuple[HealthCheck, ...]
     warnings: tuple[str, ...] = ()
@@ -121,24 +121,24 @@ class Health:
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> Json:
-        """Return it as `/readyz?verbose` and the status show it."""
+        """Return the health as `/readyz?verbose` and the status show it."""
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks], "warnings": list(self.warnings)}
 
 
 def in_one_line(health: Mapping[str, Any]) -> str:
-    """Return a health, as JSON has it, in words: "ok" or what failed, then the warnings."""
+    """Return a health, given as JSON, as text: "ok" or the failed checks, then the warnings."""
     said = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
     return "; ".join((*said, *health["warnings"]))
 
 
 def liveness(members: Iterable[Member], tick_seconds: float) -> Health:
-    """Judge whether the master beats, which it does every `tick_seconds`."""
+    """Return whether the master sends heartbeats, which are due every `tick_seconds`."""
     return Health((_master_beats(_master_of(members), tick_seconds),))
 
 
 def readiness(members: Sequence[Member], notice: Notice, now: float, patience: Patience | None) -> Health:
-    """Judge whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers, and no
-    pool is held back in its starts. `patience`: None where no master is expected; then only Redis counts."""
+    """Return whether this node accepts work: the master runs the fleet, a worker and a poller serve, Redis replies, and
+    no pool is in back-off. `patience` is None if no master is expected; then only Redis counts."""
     who = "this exporter" if patience is None else "the master"
     redis = HealthCheck("redis", notice.redis_up, _redis_in_words(who, notice))
     warnings = redis_warnings(notice.redis_round_trip_seconds, evicts_keys=notice.evicts_keys)
@@ -184,8 +184,8 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat; but one that runs
-    several beats while they run."""
+    """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline; any
+    other process by its heartbeat."""
     alone = member.tasks[0] if member.tasks and member.places <= 1 else None
     if member.phase is Phase.BUSY and alone is not None and alone.left_seconds > 0:
         return True
@@ -193,7 +193,7 @@ def serves(member: Member, beat_seconds: float) -> bool:
 
 
 class Moment(NamedTuple):
-    """One time by two clocks, in seconds: `now` by CLOCK_BOOTTIME, `wall` in Unix time."""
+    """One time on two clocks, in seconds: `now` is CLOCK_BOOTTIME, `wall` is Unix time."""
 
     now: float
     wall: float
@@ -201,15 +201,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """What the master says of a child, and what its slot shows; None while no process lives there."""
+    """A child as the master reports it, and what its slot shows."""
 
     child: ChildNotice
     role: Role
-    member: Member | None
+    member: Member | None  # None if no process is in the slot
     ready_seconds: float | None
 
     def to_json(self) -> Json:
-        """Return its row in JSON: all that the master says of it, and what its slot shows."""
+        """Return the row in JSON, with everything that the master and the slot report."""
         told, member = self.child._asdict(), self.member
         del told["ready_at"]
         seen = {
@@ -227,30 +227,30 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """What the master says of a pool, whether its starts are held back, and how many tasks it runs."""
+    """A pool as the master reports it, whether its starts are held back, and how many tasks it runs."""
 
     told: PoolNotice
     state: PoolState
     busy: int
 
     def to_json(self) -> Json:
-        """Return its row in JSON."""
+        """Return the row in JSON."""
         return {**self.told._asdict(), "state": self.state.value, "busy": self.busy}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The fleet `at` one time. `state`: of its master, or LOST. `ready`: whether this node takes work."""
+    """The fleet `at` one time."""
 
     at: Moment
     notice: Notice
-    state: str
-    ready: Health
+    state: str  # of its master, or LOST
+    ready: Health  # whether this node accepts work
     pools: tuple[PoolSnapshot, ...]
     processes: tuple[ProcessSnapshot, ...]
 
     def to_json(self) -> Json:
-        """Return it as the control socket and `/status.json` show it; `docs/status.md` explains each key."""
+        """Return the fleet as the control socket and `/status.json` show it. `docs/status.md` explains each key."""
         notice, (now, wall) = self.notice, self.at
         started_at, quiet_since = notice.started_at, notice.quiet_since
         return {
@@ -271,7 +271,7 @@ class FleetSnapshot:
         }
 
 
-# Facts of the notice that JSON has as they are.
+# Facts of the notice that JSON contains unchanged.
 _AS_TOLD: Final = (
     "fleet",
     "node",
@@ -286,9 +286,9 @@ _AS_TOLD: Final = (
 
 
 def snapshot(slots: Iterable[Member], notice: Notice, at: Moment, patience: Patience | None) -> FleetSnapshot:
-    """Return the fleet whose living processes show `slots` and whose master says `notice`.
+    """Return the fleet from the live processes in `slots` and the master's `notice`.
 
-    `patience`: how long they may be silent; None where no master is expected, as in `rota exporter`.
+    `patience` gives the longest times without a heartbeat. It is None if no master is expected, as in `rota exporter`.
     """
     members = {member.slot: member for member in slots}
     children = {child.slot: child for child in notice.children}
@@ -300,7 +300,7 @@ def snapshot(slots: Iterable[Member], notice: Notice, at: Moment, patience: Pati
 
 
 def state_of(members: Iterable[Member]) -> str:
-    """Return the state of the fleet, as its master shows it; LOST without one."""
+    """Return the state of the fleet as its master shows it, or LOST without a master."""
     master = next((member for member in members if member.role is Role.MASTER), None)
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
@@ -324,8 +324,8 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Return a row for each task of a process that runs several, numbered by slot and place; else one for the process,
-    with its task if there is one. The number is in `where`."""
+    """Return a row for each task of a process that runs several, otherwise one row for the process with its task, if
+    any. `where` is the slot, with the place if there are several tasks."""
     rows: list[Json] = []
     for process in processes:
         slot, tasks = process["slot"], process["tasks"]
@@ -340,7 +340,7 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 class WorkerLoad(NamedTuple):
-    """What counts of a worker in the report of its node."""
+    """The share of a worker in its node's report."""
 
     tasks: int
     places: int
@@ -348,7 +348,7 @@ class WorkerLoad(NamedTuple):
 
 
 def node_report(notice: Notice, state: str, workers: Collection[WorkerLoad]) -> NodeReport:
-    """Return how the node is: its master says so in each heartbeat, its exporter on its own page."""
+    """Return the report of the node, which the master sends with each heartbeat and the exporter shows on its page."""
     return NodeReport(
         state=state,
         version=__version__,

@@ -1,6 +1,7 @@
-"""What master and children agree on before they speak: slots of each role, beat, descriptors, the owner's mark.
+"""The facts that master and children share before they communicate: the slots of each role, the heartbeat, descriptors,
+and the mark of owners.
 
-A slot outlives its process and its counters go on, so a slot never changes its role.
+A slot outlives its process and its counters continue, so a slot never changes its role.
 """
 
 from enum import StrEnum
@@ -9,19 +10,19 @@ from typing import Final
 from rota.child.slot_memory import MOST_SLOTS
 
 SLOTS: Final = MOST_SLOTS
-TICK_SECONDS: Final = 1.0  # the master's beat in slot 0; `livez` allows it to miss two
+TICK_SECONDS: Final = 1.0  # interval of the master's heartbeat in slot 0; `livez` tolerates two missed ones
 
-# Descriptors of a spawned child from its first instruction on; others come with its first message.
+# Descriptors that a spawned child has from its first instruction on. Others arrive with its first message.
 CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
-DEATH_FD: Final = 4  # read end of the death pipe: readable when the master is gone
+DEATH_FD: Final = 4  # read end of the death pipe: readable when the master has died
 
-STACK_FILE: Final = "rota-stack"  # with slot and nonce the name of a child's stack file
-LAST_WORDS: Final = "Last words: "  # in a stack file, before the reason why a child leaves
-OWNER_MARK: Final = "ROTA_OWNER"  # in the environment of what a task starts: the owner whose task it was
+STACK_FILE: Final = "rota-stack"  # with slot and nonce, the name of a child's stack file
+LAST_WORDS: Final = "Last words: "  # in a stack file, precedes the reason why a child exits
+OWNER_MARK: Final = "ROTA_OWNER"  # environment variable of processes that a task starts: the owner of the task
 
 
 class Role(StrEnum):
-    """What a process of the fleet is."""
+    """The role of a process in the fleet."""
 
     MASTER = "master"
     EXPORTER = "exporter"
@@ -42,7 +43,7 @@ EXPORTER_SLOT: Final = RANGES[Role.EXPORTER][0]
 
 
 def role_of(slot: int) -> Role:
-    """The role whose range holds this slot. Raises ValueError outside of all."""
+    """Return the role whose range contains this slot. Raises ValueError if there is none."""
     for role, slots in RANGES.items():
         if slot in slots:
             return role

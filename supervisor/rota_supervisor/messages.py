@@ -1,7 +1,7 @@
-"""What master and children tell each other: one JSON object a packet, over a SOCK_SEQPACKET pair.
+"""The messages between master and children: one JSON object per packet, over a SOCK_SEQPACKET pair.
 
-A packet is whole or not there at all, also when several processes write to one socket, as a zygote and its
-intermediates do. Each message is a named tuple here; its `type` on the wire is the class's name.
+A packet arrives whole or not at all, even if several processes write to one socket, as a zygote and its intermediates
+do. Each message is a named tuple here. Its `type` on the wire is the name of the class.
 """
 
 import array
@@ -11,17 +11,17 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
-# Raised with every change of a message, of the slots or of the descriptors: a child of another version
-# of the package, upgraded under a live master, refuses to start instead of misreading it.
+# Raised with every change of a message, the slots or the descriptors. If the package is upgraded while a master runs, a
+# child of the new version refuses to start instead of misreading the old master's messages.
 ABI: Final = 10
 MAX_PACKET: Final = 4 << 20
-SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
-ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # by schedule: its task, args and kwargs
-MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
+SEND_BUFFER: Final = 1 << 20  # requested; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
+ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
+MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: escaped, they fit into what the kernel always grants
 TASKS_A_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # as many as Descriptors has
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # for all Descriptors
 
 
 class WrongAbi(Exception):
@@ -29,45 +29,40 @@ class WrongAbi(Exception):
 
 
 class First(NamedTuple):
-    """The first packet to a spawned child. `node`: the name of its master's life. `settings` has the shape of the
-    role's settings class. `along`: the names of the Descriptors that come along, in their order."""
+    """The first packet to a spawned child."""
 
     role: str
-    node: str
+    node: str  # the name of the master process
     master_pid: int
     slot: int
     nonce: int
-    settings: dict[str, Any]
-    along: tuple[str, ...] = ()
+    settings: dict[str, Any]  # in the shape of the role's settings class
+    along: tuple[str, ...] = ()  # the names of the Descriptors that arrive with this, in order
     abi: int = ABI
 
-    def __repr__(self) -> str:  # passwords are in its settings
+    def __repr__(self) -> str:  # The settings may contain passwords.
         return f"First(role={self.role!r}, slot={self.slot}, nonce={self.nonce})"
 
 
 class Descriptors(NamedTuple):
-    """What comes along with a First: the memory of all slots; the master's bell, an eventfd; an exporter's listening
-    socket; a stack file, when the master had a descriptor left for one; where a provider gives the password, the memory
-    that has it, and the bell to ring when it is refused."""
+    """The descriptors that arrive with a First."""
 
-    slots: int
-    bell: int
-    listen: int | None = None
-    stack: int | None = None
-    login: int | None = None
-    refused: int | None = None
+    slots: int  # the memory of all slots
+    bell: int  # the master's bell, an eventfd
+    listen: int | None = None  # the exporter's listening socket
+    stack: int | None = None  # the stack file, if the master had a descriptor left for one
+    login: int | None = None  # memory that holds the password, if a provider gives it
+    refused: int | None = None  # the bell to ring if that password is refused
 
 
 class ZygoteSettings(NamedTuple):
-    """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library.
-    `calls`: what the schedules of the configuration call, by their names, to be compared with the tasks. `namespace`
-    and `generation` are for its title."""
+    """The settings of a zygote."""
 
-    namespace: str
-    generation: int
-    imports: tuple[str, ...]
-    path: tuple[str, ...]
-    calls: ScheduledCalls
+    namespace: str  # for the process title
+    generation: int  # for the process title
+    imports: tuple[str, ...]  # the modules that define the tasks
+    path: tuple[str, ...]  # folders that become importable, after the standard library
+    calls: ScheduledCalls  # the calls of the configuration's schedules, to be compared with the tasks
     log: dict[str, Any]
 
 
@@ -75,21 +70,21 @@ class ZygoteSettings(NamedTuple):
 
 
 class PoolSettings(NamedTuple):
-    """The settings of a pool's workers, as `settings_to_json` writes them; sent before its first Fork."""
+    """The settings of a pool's workers, as `settings_to_json` writes them. Sent before the pool's first Fork."""
 
     name: str
     settings: str
 
-    def __repr__(self) -> str:  # as above
+    def __repr__(self) -> str:  # The settings may contain passwords.
         return f"PoolSettings(name={self.name!r})"
 
 
 class Slots(NamedTuple):
-    """The descriptor of all slots comes along, for the workers to be. Sent at once, read after the import."""
+    """The descriptor of all slots, which arrives with this, is for future workers. Sent at once, read after import."""
 
 
 class Fork(NamedTuple):
-    """Please: one worker. The descriptor of its stack file comes along, when it has one."""
+    """A request to fork one worker. The descriptor of its stack file arrives with this, if it has one."""
 
     slot: int
     nonce: int
@@ -98,14 +93,14 @@ class Fork(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """Leave in peace: the workers stay."""
+    """A request to exit without ending the workers."""
 
 
 # Zygote to master
 
 
 class Importing(NamedTuple):
-    """It is about to import this module, which may be the last that is heard of it."""
+    """The zygote is about to import this module. If the import hangs or crashes, this is its last message."""
 
     module: str
 
@@ -117,40 +112,39 @@ class Imported(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """A schedule that the modules declare: its name, and what it says."""
+    """A schedule that the modules declare: its name, and its definition."""
 
     schedule: str
     text: str
 
 
 class Warned(NamedTuple):
-    """Something at import that a person should mend."""
+    """A problem at import that a person should fix."""
 
     text: str
 
 
 class Ready(NamedTuple):
-    """All is imported and frozen; forks can be asked for."""
+    """All modules are imported and frozen, and the zygote accepts Fork requests."""
 
     modules: int
     objects: int
 
 
 class ImportFailed(NamedTuple):
-    """A module raised: which, the error in one line, and the place in the user's code, "" for none. The zygote leaves
-    after this."""
+    """A module raised an exception at import. The zygote exits after this."""
 
     module: str
-    error: str
-    where: str
+    error: str  # one line
+    where: str  # the place in the user's code, "" for none
 
     def told(self) -> str:
-        """What people are told of it."""
+        """Return the text for people."""
         return f"module {self.module} cannot be imported: {self.error}" + (f" ({self.where})" if self.where else "")
 
 
 class Spawned(NamedTuple):
-    """A worker is there, sent by its intermediate before that exits."""
+    """A worker has started. Its intermediate sends this before it exits."""
 
     slot: int
     nonce: int
@@ -171,19 +165,20 @@ _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_a
 
 
 def encode(message: Message) -> bytes:
-    """The packet of a message."""
+    """Return the packet of a message."""
     return json.dumps({"type": type(message).__name__, **message._asdict()}, separators=(",", ":")).encode()
 
 
 def decode(packet: bytes) -> Message:
-    """The message of a packet. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
+    """Return the message of a packet. Raises ValueError, KeyError, TypeError or AttributeError if it is not valid."""
     raw = json.loads(packet)
     kind = _TYPES[raw.pop("type")]
     return kind(**raw)
 
 
 def decode_of_zygote(packet: bytes) -> Message:
-    """The message of a packet from a zygote, whose modules may have written it. Raises as `decode`, RecursionError."""
+    """Return the message of a packet from a zygote, whose modules may have written it. Raises the errors of `decode`,
+    and RecursionError."""
     message = decode(packet)
     if not isinstance(message, OfZygote):
         raise TypeError(f"a zygote sends no {type(message).__name__}")
@@ -197,7 +192,7 @@ def decode_of_zygote(packet: bytes) -> Message:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a channel, the first one for the master; nobody inherits either by itself."""
+    """Return both ends of a channel, the master's first. They are not inherited unless that is requested."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -205,25 +200,28 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(channel: socket.socket, message: Message) -> None:
-    """Send one packet from a blocking side. Raises OSError when the other side is gone."""
+    """Send one packet from a blocking end. Raises OSError if the other side has closed."""
     channel.send(encode(message), socket.MSG_NOSIGNAL)
 
 
 def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
-    """Wait for one packet; None when the other side is gone. With it the descriptor that came along, for the caller to
-    close; none came when the sender had none, or this process could take no more."""
+    """Wait for one packet, and return it with the descriptor that arrived with it, which the caller has to close.
+
+    The packet is None if the other side has closed. The descriptor is None if the sender sent none, or if this process
+    could not take any more.
+    """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # said once, when it left without reading all: what it had sent is still there
+    except ConnectionResetError:  # Raised once, if the peer left without reading everything. Its own packets remain.
         return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
 
 
 def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
-    """Send an encoded packet, and a descriptor along with it. Raises OSError, as `BlockingIOError`.
+    """Send an encoded packet, together with a descriptor. Raises OSError, for example `BlockingIOError`.
 
-    The kernel bounds how many descriptors may be under way; beyond that the packet goes without.
+    The kernel limits the number of descriptors in transit. Beyond that limit the packet is sent without it.
     """
     along = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     try:
@@ -235,7 +233,7 @@ def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
 
 
 def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -> None:
-    """Send a child its first packet, and these along. Raises OSError."""
+    """Send a child its first packet, with these descriptors. Raises OSError."""
     along = {name: fd for name, fd in descriptors._asdict().items() if fd is not None}
     fds = array.array("i", along.values())
     packet = encode(first._replace(along=tuple(along)))
@@ -243,7 +241,7 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait for a child's first packet. Raises WrongAbi for another version's, EOFError when the master is gone."""
+    """Wait for a child's first packet. Raises WrongAbi if the master has another version, EOFError if it has died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master left before it said anything")

@@ -1,6 +1,6 @@
-"""The HTTP of a node's exporter, as this machine reaches it: for commands that ask it, and for the demo.
+"""A client for the HTTP server of a node's exporter, for commands and the demo.
 
-Not by urllib: a proxy in the environment has no part in this.
+It does not use urllib, because a proxy in the environment must not be used here.
 """
 
 import contextlib
@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 
 ANSWER_SECONDS: Final = 5.0
 _UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes: self-signed, or of an authority that is not known here
-_EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
+_EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - the address to reach a server that listens everywhere
 
 
 class NodeSilent(Exception):
-    """Nothing answers there; the message says where, and why."""
+    """No server replies. The message states where, and why."""
 
 
 class NodeAnswer(NamedTuple):
-    """An answer: its HTTP status, its text, and the media type of that."""
+    """A reply: its HTTP status, its text, and the text's media type."""
 
     status: int
     text: str
@@ -27,20 +27,19 @@ class NodeAnswer(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The text, if it is plain and of one line; else ""."""
+        """The text, if it is plain text of one line; otherwise ""."""
         text = self.text.strip()
         return text if self.kind.startswith("text/plain") and "\n" not in text else ""
 
 
 class NodeHttp(NamedTuple):
-    """Where to ask: `scheme` is http or https; `token` is sent as a bearer token unless it is "". `certificate`: a file
-    with the one that is expected, whatever its name; "" for any that the system trusts."""
+    """The address of a node's HTTP server."""
 
-    scheme: str
+    scheme: str  # http or https
     host: str
     port: int
-    token: str = ""
-    certificate: str = ""
+    token: str = ""  # sent as a bearer token, "" for none
+    certificate: str = ""  # file with the expected certificate, whatever its name; "" to use the system's trust store
 
     @property
     def url(self) -> str:
@@ -48,7 +47,7 @@ class NodeHttp(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
     def get(self, path: str, seconds: float = ANSWER_SECONDS) -> NodeAnswer:
-        """Ask for a path, and wait so long for its answer at most. Raises NodeSilent."""
+        """Request a path, and wait up to `seconds` for the reply. Raises NodeSilent."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         with contextlib.closing(self._connection(seconds)) as connection:
             try:
@@ -63,7 +62,7 @@ class NodeHttp(NamedTuple):
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self.scheme == "http":
             return http.client.HTTPConnection(self.host, self.port, timeout=seconds)
-        import ssl  # noqa: PLC0415 - for those who have TLS
+        import ssl  # noqa: PLC0415 - only needed with TLS
 
         context = ssl.create_default_context(cafile=self.certificate or None)
         if self.certificate:
@@ -73,7 +72,7 @@ class NodeHttp(NamedTuple):
 
 
 def token_in(file: Path) -> str:
-    """Return the bearer token in a file. Raises OSError, and ValueError where what is in it is no token."""
+    """Return the bearer token in a file. Raises OSError, and ValueError if the content is not a valid token."""
     text = file.read_bytes()
     if not text.isascii() or len(text.split()) != 1:
         raise ValueError("expected one word of ASCII characters, the token")
@@ -93,7 +92,7 @@ def _what_to_do(error: Exception) -> str:
 
 
 def node_at(listen: str, token: str = "", certificate: str = "") -> NodeHttp:
-    """Return how to ask a node that listens there: `[http] listen`, as `host:port`, with its `tls_cert`. Raises
+    """Return the address of a node from `[http] listen`, given as `host:port`, and its `tls_cert`. Raises
     ValueError."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
@@ -101,7 +100,7 @@ def node_at(listen: str, token: str = "", certificate: str = "") -> NodeHttp:
 
 
 def node_of_url(url: str, token: str = "") -> NodeHttp:
-    """Return how to ask the node at this URL. Raises ValueError for one that is none."""
+    """Return the address of the node at this URL. Raises ValueError if the URL is not valid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"expected a URL as http://host:9477, got {url!r}")

@@ -1,6 +1,6 @@
-"""What the master and the exporter leave in their slots for each other: the master's notice of the fleet, and the
-exporter's pace of the node, which a heartbeat carries on; and the words in which both show the state of a fleet and of
-its pools.
+"""The notes that the master and the exporter leave for each other in their slots: the master's notice of the fleet, and
+the exporter's pace of the node, which a heartbeat forwards to Redis. Also the words with which both describe the state
+of a fleet and its pools.
 """
 
 import json
@@ -15,10 +15,10 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MOST_WORDS: Final = 300  # characters of an error
+_MOST_WORDS: Final = 300  # characters of an error text
 _PACE_SECONDS: Final = 15.0
 
-# What the master's phase says of its fleet.
+# The state of a fleet by the phase of its master.
 FLEET_STATES: Final = {
     Phase.BOOTING: "starting",
     Phase.IDLE: "running",
@@ -28,27 +28,25 @@ FLEET_STATES: Final = {
 
 
 class PoolState(StrEnum):
-    """The state of a pool. BACKOFF: starts fail in a row, the next one waits. FATAL: the budget is spent, a person is
-    needed; one probe goes on after each pause, so that it mends itself when the cause is gone."""
+    """The state of a pool."""
 
     RUNNING = "running"
-    BACKOFF = "backoff"
-    FATAL = "fatal"
+    BACKOFF = "backoff"  # several starts have failed in a row, and the next one waits
+    FATAL = "fatal"  # the budget is spent, so a person is needed; one probe per pause recovers if the cause is gone
 
 
 class Held(NamedTuple):
-    """A pool in back-off. `state`: backoff or fatal; `failures`: how many in a row; `next_try_at`: seconds of
-    CLOCK_BOOTTIME; `words`: how its last child ended."""
+    """A pool in back-off."""
 
     role: str
     pool: str
-    state: str
-    failures: int
-    next_try_at: float
-    words: str
+    state: str  # backoff or fatal
+    failures: int  # in a row
+    next_try_at: float  # CLOCK_BOOTTIME, in seconds
+    words: str  # how its last child ended
 
     def row(self, now: float) -> Json:
-        """For people: the control socket and `/status.json` show it so."""
+        """Return the row that the control socket and `/status.json` show to people."""
         return {
             "role": self.role,
             "pool": self.pool,
@@ -59,12 +57,12 @@ class Held(NamedTuple):
         }
 
 
-SLOW_SECONDS: Final = 0.04  # a round trip that is no longer of one place; RotaRedisSlow says the same
+SLOW_SECONDS: Final = 0.04  # longer than a round trip within one site; RotaRedisSlow has the same limit
 EVICTS_KEYS: Final = "Redis is set to drop keys when its memory is full"
 
 
 def is_slow(round_trip_seconds: float) -> bool:
-    """Whether Redis takes so long to answer that tasks are late by it."""
+    """Whether Redis replies so slowly that tasks are delayed."""
     return round_trip_seconds >= SLOW_SECONDS
 
 
@@ -73,13 +71,13 @@ def slow_words(round_trip_seconds: float) -> str:
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
-    """Return what is wrong with a Redis that answers."""
+    """Return warnings about a Redis that replies."""
     found = [slow_words(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
 
 def sentence(row: Json) -> str:
-    """Such a row in words."""
+    """Return such a row as a sentence."""
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"
     failed = f"{row['failures_in_a_row']} failures in a row"
     next_try = f"next try in {row['next_try_seconds']:g} s"
@@ -87,16 +85,15 @@ def sentence(row: Json) -> str:
 
 
 class Closed(NamedTuple):
-    """A queue from which nobody may claim, by its `condition` ("" for paused) and the `error` of that, `since` so many
-    seconds of CLOCK_BOOTTIME."""
+    """A queue from which no worker may claim."""
 
     queue: str
-    condition: str
-    error: str
-    since: float
+    condition: str  # "" if the queue is paused
+    error: str  # of the condition
+    since: float  # CLOCK_BOOTTIME, in seconds
 
     def row(self, now: float) -> Json:
-        """For people."""
+        """Return the row for people."""
         return {
             "queue": self.queue,
             "condition": self.condition,
@@ -106,95 +103,85 @@ class Closed(NamedTuple):
 
 
 class FleetEvent(NamedTuple):
-    """A line of the log that people look for. `n`: its number, one more than that of the one before; `at`: seconds of
-    CLOCK_BOOTTIME; `text`: what it says, for people."""
+    """A log line that people look for."""
 
-    n: int
-    at: float
+    n: int  # one more than the number of the line before
+    at: float  # CLOCK_BOOTTIME, in seconds
     level: str
     event: str
-    text: str
+    text: str  # for people
     fields: Mapping[str, Any]
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
-    """Return what happened `at` a time of CLOCK_BOOTTIME with that of the wall clock, by what both show now."""
+    """Return an event with its CLOCK_BOOTTIME converted to the wall clock, by the current readings of both clocks."""
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
 def who_died(death: Mapping[str, Any]) -> str:
-    """Name the child by the fields of its death."""
+    """Return a name of the child from the fields of its death."""
     of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
     return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
 
 
 def how_it_died(death: Mapping[str, Any]) -> str:
-    """Say what ended it."""
+    """Return what ended the child."""
     return str(death.get("words") or death.get("reason"))
 
 
 def death_in_words(death: Mapping[str, Any]) -> str:
-    """Both in one line."""
+    """Return the child and its end in one line."""
     return f"{who_died(death)}: {how_it_died(death)}"
 
 
 class ChildNotice(NamedTuple):
-    """What the master alone knows of the child in a slot; `pool` is "" except for workers. `state`: see `ChildState`;
-    "" and None where the master says nothing. `ready_at`: when it said so. Its process stands in its slot."""
+    """The facts about a child that only the master knows. Its slot shows the process."""
 
     slot: int
-    pool: str | None = None
-    generation: int | None = None
-    state: str = ""
-    ready_at: float | None = None
+    pool: str | None = None  # "" except for workers, None if the master reports nothing
+    generation: int | None = None  # None if the master reports nothing
+    state: str = ""  # see `ChildState`; "" if the master reports nothing
+    ready_at: float | None = None  # when the child reported that it is ready
 
 
 class PoolNotice(NamedTuple):
-    """What the master alone knows of a pool of workers: how many it is to have (`desired`), by whose word (`origin`),
-    how many the configuration says; how many tasks a worker runs at once, and how many workers there are by their
-    state."""
+    """The facts about a pool of workers that only the master knows."""
 
     name: str
-    desired: int
-    origin: str
-    configured: int
-    concurrency: int
-    workers: Mapping[str, int]
+    desired: int  # how many workers it should have
+    origin: str  # what set `desired`
+    configured: int  # how many workers the configuration states
+    concurrency: int  # how many tasks a worker runs at once
+    workers: Mapping[str, int]  # number of workers by state
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the master says of its fleet. Times are seconds of CLOCK_BOOTTIME.
+    """The master's report on its fleet. Times are seconds of CLOCK_BOOTTIME."""
 
-    `fleet`: the namespace; `node`: its name; `url`: where others find the status page, None for nowhere. `generation`:
-    the one in force; `loading`: whether another is on its way. `redis_refusal`: what a Redis answers that does nothing
-    for now. `redis_round_trip_seconds`: None while Redis is away. `quiet_since`: None when it is not quiet.
-    `last_reload`, `last_death`: what became of them, and `at` which time. `events`: the last ones.
-    """
-
-    fleet: str = ""
-    node: str = ""
+    fleet: str = ""  # the namespace
+    node: str = ""  # the name of the node
     pid: int = 0
-    url: str | None = None
+    url: str | None = None  # where others find the status page, None for nowhere
     started_at: float | None = None
-    generation: int = 0
-    loading: bool = False
+    generation: int = 0  # the one in force
+    loading: bool = False  # whether another generation is being loaded
     redis_up: bool = False
-    redis_refusal: str = ""
-    redis_round_trip_seconds: float | None = None
+    redis_refusal: str = ""  # the reply of a Redis that refuses commands for now
+    redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
     evicts_keys: bool = False
     pools: tuple[PoolNotice, ...] = ()
     held: tuple[Held, ...] = ()
-    quiet_since: float | None = None
+    quiet_since: float | None = None  # None if the fleet is not quiet
     closed: tuple[Closed, ...] = ()
-    last_reload: Mapping[str, Any] | None = None
-    last_death: Mapping[str, Any] | None = None
+    last_reload: Mapping[str, Any] | None = None  # its outcome, with its time in `at`
+    last_death: Mapping[str, Any] | None = None  # its cause, with its time in `at`
     children: tuple[ChildNotice, ...] = ()
-    events: tuple[FleetEvent, ...] = ()
+    events: tuple[FleetEvent, ...] = ()  # the latest ones
 
     def to_json(self, room: int) -> bytes:
-        """Return it as JSON of at most so many bytes: for want of room the oldest events and the last of the rest are
-        left out."""
+        """Return the notice as JSON of at most `room` bytes. If it does not fit, the oldest events and the last of the
+        other rows are omitted."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["held"] = [each._replace(words=each.words[:_MOST_WORDS]) for each in self.held]
         raw = json.dumps(values).encode()
@@ -206,7 +193,7 @@ class Notice:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "Notice":
-        """Read what `to_json` made; of nothing, a notice that says nothing."""
+        """Return the notice that `to_json` wrote; of empty bytes, a notice without facts."""
         if not raw:
             return cls()
         values = json.loads(raw)
@@ -225,27 +212,26 @@ _ROWS: Final[Mapping[str, type[Held | Closed | ChildNotice | PoolNotice | FleetE
 
 
 class Pace(NamedTuple):
-    """How fast and how late a node is, as its exporter saw it `at` a time of CLOCK_BOOTTIME. Lags are of the starts of
-    the last minutes, None without any; `late`: the share of those that missed their objective."""
+    """The speed and the lag of a node, as its exporter observed them."""
 
-    at: float
+    at: float  # CLOCK_BOOTTIME, in seconds
     done_per_second: float
-    lag_p50_seconds: float | None
-    lag_p99_seconds: float | None
-    late: float | None
+    lag_p50_seconds: float | None  # of the starts of the last minutes, None without any
+    lag_p99_seconds: float | None  # of the starts of the last minutes, None without any
+    late: float | None  # the share of those starts that missed their objective
 
     def to_json(self) -> bytes:
         return json.dumps(self).encode()
 
     def added_to(self, report: NodeReport) -> NodeReport:
-        """Return a report that says this too."""
+        """Return a report with these values added."""
         told = self._asdict()
         del told["at"]
         return report._replace(**told)
 
 
 def read_pace(raw: bytes, now: float) -> Pace | None:
-    """Read what `to_json` made; None of anything else, and of what is no longer true."""
+    """Return the pace that `to_json` wrote, or None if the bytes are not a pace or the pace is outdated."""
     try:
         pace = Pace(*json.loads(raw))
         return pace if now - pace.at < _PACE_SECONDS else None

@@ -1,5 +1,5 @@
-"""Fixtures for the tests of applications, in each project that has rota and pytest. Nothing of the library is imported
-before one of them is used."""
+"""Fixtures for the tests of applications, available in each project that has rota and pytest. The library is imported
+only when a fixture is used."""
 
 import uuid
 import warnings
@@ -18,14 +18,14 @@ _SHOWN_CHARACTERS = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the server to test with from the configuration of pytest."""
+    """Add an option to pytest's configuration that names the server to test with."""
     parser.addini(_URL, "The server for rota_client and rota_fleet, in place of an embedded one", default="")
 
 
 @pytest.fixture
 def rota_capture() -> "Iterator[Capture]":
-    """The calls that the test enqueues: see `rota.testing.capture`."""
-    from rota.testing import capture  # noqa: PLC0415 - as said above
+    """Yield the calls that the test enqueues: see `rota.testing.capture`."""
+    from rota.testing import capture  # noqa: PLC0415 - imported only when the fixture is used
 
     with capture() as calls:
         yield calls
@@ -33,7 +33,7 @@ def rota_capture() -> "Iterator[Capture]":
 
 @pytest.fixture
 def rota_eager() -> "Iterator[list[Ran]]":
-    """Each call that the test enqueues is run at once: see `rota.testing.eager`."""
+    """Run each call that the test enqueues at once, and yield the attempts: see `rota.testing.eager`."""
     from rota.testing import eager  # noqa: PLC0415
 
     with eager() as ran:
@@ -42,8 +42,8 @@ def rota_eager() -> "Iterator[list[Ran]]":
 
 @pytest.fixture(scope="session")
 def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
-    """The server to test with: the one that `rota_redis_url` of pytest's configuration names, else an embedded one of
-    this session, and with pytest-xdist of this worker."""
+    """Yield the URL of the server to test with: the one that `rota_redis_url` names in pytest's configuration, or else
+    an embedded server for this session. With pytest-xdist, each of its workers has its own."""
     named: str = pytestconfig.getini(_URL)
     if named:
         yield named
@@ -61,21 +61,21 @@ def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
 
 @pytest.fixture
 def rota_client(rota_server_url: str) -> "Iterator[Client]":
-    """A client of a namespace of this test alone; the default client enqueues there too until the test is over."""
+    """Yield a client of a namespace for this test alone. Until the test ends, the default client uses it too."""
     from rota.client.default_clients import default_client_set  # noqa: PLC0415
     from rota.errors import UnseenNamespace  # noqa: PLC0415
     from rota_supervisor.testing import erase  # noqa: PLC0415
 
     namespace = f"test-{uuid.uuid4().hex}"
     with warnings.catch_warnings(), default_client_set(rota_server_url, namespace) as client:
-        warnings.simplefilter("ignore", UnseenNamespace)  # nobody is surprised that there is no fleet yet
+        warnings.simplefilter("ignore", UnseenNamespace)  # It is expected that there is no fleet yet.
         yield client
     erase(rota_server_url, namespace)
 
 
 @pytest.fixture
 def rota_fleet_settings() -> dict[str, Any]:
-    """What the configuration of `rota_fleet` says besides its own: to be overridden."""
+    """Return additional settings for `rota_fleet`. Override this fixture to change them."""
     return {}
 
 
@@ -83,7 +83,7 @@ def rota_fleet_settings() -> dict[str, Any]:
 def rota_fleet(
     rota_client: "Client", rota_server_url: str, rota_fleet_settings: dict[str, Any]
 ) -> "Iterator[FleetOfTest]":
-    """A fleet that runs what `rota_client` and the default client enqueue, until the test is over."""
+    """Yield a fleet that runs the tasks of `rota_client` and the default client, until the test ends."""
     from rota_supervisor.testing import FleetFailed, fleet, fleet_settings  # noqa: PLC0415
 
     settings = fleet_settings(rota_server_url, rota_client.namespace, rota_fleet_settings)
@@ -96,7 +96,7 @@ def rota_fleet(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of a failed test's fleet. When the fixtures have been taken down, the log is gone with the fleet."""
+    """Add the log of a failed test's fleet to the report. It is lost when the fixtures are torn down."""
     report = yield
     fleet = getattr(item, "funcargs", {}).get("rota_fleet")
     if report.failed and fleet is not None and report.when != "teardown":

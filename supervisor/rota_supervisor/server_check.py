@@ -1,9 +1,8 @@
-"""The server, as commands and a starting master reach it, by one blocking connection; and whether it is fit for a
-fleet.
+"""The blocking connection to the server for commands and a starting master, and the check that it is fit for a fleet.
 
-A permission that is missing would show when a command is first needed, which may be in the night, and a script that
-meets it in its middle is not rolled back. So a master asks for all of them before it starts anything. What INFO answers
-is judged by pure functions. Whatever goes wrong with the server is reported in one way."""
+A missing permission would otherwise show when a command is first needed, perhaps at night, and a script that meets it
+half way is not rolled back. So a master checks all permissions before it starts anything. Pure functions judge the
+reply to INFO. All problems with the server are reported in the same way."""
 
 import contextlib
 import re
@@ -46,7 +45,7 @@ _NO_PERMISSION: Final = "noperm"
 _NO_DATABASE: Final = "DB index is out of range"
 _NO_FIELD: Final = ""
 _EVAL: Final = "EVAL"
-# Allowed to a user without keys: they take none, or take none when ACLs are asked about them with too few arguments.
+# Permitted to a user without keys. These commands take no key, or the ACL check finds none in the arguments it passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
 _OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
 _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
@@ -54,10 +53,10 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "wait": frozenset({"WAIT"}),
     "waitaof": frozenset({"WAITAOF"}),
 }
-_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some have names of their own for them
+_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts use aliases for these
 _ASKED_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
-# Whole commands, each argument a key that is allowed: asked about an EVALSHA that was too short, Redis 7.0 and Valkey
-# 9 looked for its keys beyond its end, and crashed. A server without the question is not asked.
+# The check passes whole commands, in which each argument is a permitted key: when they were asked about an EVALSHA that
+# was too short, Redis 7.0 and Valkey 9 read keys beyond its end and crashed. Servers without the function are skipped.
 _ASK: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
@@ -72,7 +71,7 @@ return forbidden
 
 
 class ServerVersion(NamedTuple):
-    """What a server is and which release of it, as in `Valkey` and `9.1.0`."""
+    """The product and the release of a server, for example `Valkey` and `9.1.0`."""
 
     product: str
     release: str
@@ -82,13 +81,13 @@ class ServerVersion(NamedTuple):
 
 
 def parse_info(text: str) -> dict[str, str]:
-    """The fields of INFO's answer."""
+    """Return the fields of a reply to INFO."""
     lines = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
     return {key: value.strip() for key, separator, value in lines if separator}
 
 
 def version_of(info: Mapping[str, str]) -> ServerVersion:
-    """The product and its release; Valkey also shows the Redis release it is compatible with."""
+    """Return the product and its release. Valkey also reports the Redis release that it is compatible with."""
     if "valkey_version" in info:
         return ServerVersion("Valkey", info["valkey_version"])
     product = info.get("server_name", "redis").capitalize()
@@ -96,7 +95,7 @@ def version_of(info: Mapping[str, str]) -> ServerVersion:
 
 
 def faults_of_server(info: Mapping[str, str]) -> list[str]:
-    """Everything that makes the server unfit, each with what to do; none when it is fit."""
+    """Return the reasons why the server is unfit, each with a remedy."""
     version, policy, faults = version_of(info), eviction_policy_of(info), []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
         faults.append(f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
@@ -107,12 +106,12 @@ def faults_of_server(info: Mapping[str, str]) -> list[str]:
 
 
 def eviction_policy_of(info: Mapping[str, str]) -> str:
-    """What the server does when its memory is full, in its own words."""
+    """Return the server's policy when its memory is full, by its name in Redis."""
     return info.get("maxmemory_policy", SAFE_POLICY)
 
 
 def faults_of_durability(info: Mapping[str, str], durability: Durability) -> list[str]:
-    """What keeps the server from ever confirming what `durability` asks for."""
+    """Return the reasons why the server can never confirm what `durability` requires."""
     version = version_of(info)
     if durability != "waitaof":
         return []
@@ -127,7 +126,8 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Classic queues that a cluster keeps on another shard than the fleet, or may: no script can reach both."""
+    """Return faults for classic queues that a cluster may keep on another shard than the fleet. No script can access
+    both."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
@@ -136,13 +136,13 @@ def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterabl
 
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
-    """What keeps the server from confirming now and may pass, or from confirming truly."""
+    """Return reasons why the server cannot confirm for now, or why its confirmations are not reliable."""
     version, warnings = version_of(info), []
     awaited = durability == "wait" or (durability == "waitaof" and failover)
     if awaited and info.get("connected_slaves", "0") == "0":
         has = "and the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
-    # Seen with Valkey 9.1: between two syncs, WAITAOF takes what was written for synced. Redis mended that in 8.0.
+    # Seen with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis fixed that in 8.0.
     mended = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
     if durability == "waitaof" and info.get("appendfsync") == "everysec" and not mended:
         what = f"{version} confirms up to a second before its disk has it"
@@ -151,7 +151,7 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
 
 
 def warnings_of_memory(info: Mapping[str, str]) -> list[str]:
-    """Return that the server takes no more tasks, if its memory is full."""
+    """Return a warning if the server's memory is full, so that it accepts no tasks."""
     used, limit = (int(info.get(key, 0)) for key in ("used_memory", "maxmemory"))
     if not limit or used < limit:
         return []
@@ -164,7 +164,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def fault_of_protocol(version: str, namespace: str) -> str | None:
-    """What is wrong with the version of the protocol that a namespace has, or None."""
+    """Return what is wrong with the protocol version of a namespace, or None."""
     if version == str(PROTOCOL_VERSION):
         return None
     return (
@@ -174,7 +174,7 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
 
 
 class CheckedServer(NamedTuple):
-    """A server that is fit for a fleet, and what is still to be said of it."""
+    """A server that is fit for a fleet, with warnings."""
 
     version: ServerVersion
     warnings: list[str]
@@ -182,7 +182,7 @@ class CheckedServer(NamedTuple):
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
-    """A connection for the length of a block. Raises Failure 69 for whatever goes wrong with the server."""
+    """Yield a connection for the duration of the block. Raises Failure 69 for any problem with the server."""
     try:
         connection = connect(address_of(server_settings(config)), OPTIONS)
         try:
@@ -201,7 +201,7 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 _TO_THE_RIGHT_PLACE: Final = "set redis_url (or ROTA_REDIS_URL) to the right place"
-# By the reason of an error: what is wrong with the server, and what to do.
+# Texts by the reason of an error: what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: "cannot be found: {error}: check that sentinels and servers run, and their names in redis_url",
     REASON_PROTOCOL: f"does not answer as Redis does: {{error}}: {_TO_THE_RIGHT_PLACE}",
@@ -231,9 +231,9 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
 
 
 def check_server(config: Config, *, begin: bool) -> CheckedServer:
-    """See that the server can be reached and is fit for a fleet; returns what it is.
+    """Check that the server is reachable and fit for a fleet, and return its version and warnings.
 
-    `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
+    With `begin`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
     address = address_of(server_settings(config))
     failover = address.sentinels is not None
@@ -244,7 +244,7 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
             *faults_of_durability(info, config.durability),
             *faults_of_adoption(info, config.namespace, config.adopt),
         ]
-        if not faults:  # judged before any script runs: an old server cannot even read their first line
+        if not faults:  # Checked before any script runs: an old server cannot even read a script's first line.
             needed = needed_commands(config.durability, failover=failover)
             key, user = Keys(config.namespace).tasks, address.login().user or "default"
             faults = faults_of_permissions(
@@ -261,8 +261,8 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
 
 
 def _information(connection: Connection, config: Config) -> dict[str, str]:
-    """What the server says of itself; nothing if the user may not ask, which is a fault that is found with the others.
-    Raises ServerError."""
+    """Return the server's fields of INFO. If the user may not call INFO, only an assumed version is returned; the
+    missing permission is found later. Raises ServerError."""
     try:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
     except Refused as error:
@@ -273,7 +273,7 @@ def _information(connection: Connection, config: Config) -> dict[str, str]:
 
 
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
-    # INFO does not show it, and who hosts servers for others may forbid the question.
+    # INFO does not contain the policy, and hosting providers may forbid CONFIG.
     with contextlib.suppress(Refused):
         answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
         return dict(zip(answer[::2], answer[1::2], strict=True))
@@ -285,7 +285,7 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool)
         version = connection.run(Store(namespace).open())
     else:
         meta = Keys(namespace).meta
-        connection.execute("HDEL", meta, _NO_FIELD)  # changes nothing, and is refused if the server takes no writes
+        connection.execute("HDEL", meta, _NO_FIELD)  # changes nothing, but is refused if the server accepts no writes
         version = text_of(connection.execute("HGET", meta, _VERSION_FIELD) or PROTOCOL_VERSION)
     fault = fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []
@@ -295,9 +295,9 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool)
 
 
 def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
-    """All that a fleet's connections and scripts run, but EVAL, without which nothing can be asked.
+    """Return all commands that a fleet's connections and scripts run, except EVAL, which the check itself needs.
 
-    `failover`: whether sentinels name the server, whose role is asked for at each connection.
+    `failover` is True if sentinels name the server; then its role is queried on each connection.
     """
     called = {word.decode() for word in _CALLED.findall(read_sources())}
     role = {"ROLE"} if failover else set()
@@ -305,8 +305,8 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
 
 
 def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
-    """Those of them that this connection's user may not run on a key; all if it may not run EVAL, by which that is
-    asked. Raises ServerError."""
+    """Return those commands that this connection's user may not run on a key; all of them if the user may not run EVAL,
+    which makes the check. Raises ServerError."""
     try:
         return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
     except Refused as error:
@@ -316,7 +316,7 @@ def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> l
 
 
 def commands_of_adoption() -> list[str]:
-    """What pollers run on the keys of classic queues."""
+    """Return the commands that pollers run on the keys of classic queues."""
     return sorted({word.decode() for word in _ASKED_OF_SOURCES.findall(read_script("adopt_classic").text)})
 
 
@@ -329,16 +329,16 @@ def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
 def faults_of_permissions(
     forbidden: list[str], source: str = "", *, user: str = "<user>", namespace: str = ""
 ) -> list[str]:
-    """Return what is missing and the command that grants it; nothing if nothing is forbidden.
+    """Return the missing permissions with the command that grants them, or [] if none are missing.
 
-    `source`: the key of a classic queue that the commands are for; else they are for the keys of `namespace`.
+    `source` is the key of a classic queue that the commands are for. Without it they are for the keys of `namespace`.
     """
     if not forbidden:
         return []
     forbids = f"its ACL forbids the user {user!r}"
     granted = " ".join(f"+{command.lower()}" for command in forbidden)
     grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
-    if _EVAL in forbidden:  # without it, nothing else can be checked
+    if _EVAL in forbidden:  # Without EVAL nothing else can be checked.
         return [f"{forbids} to run EVAL, by which its other permissions are checked. A fleet needs: {grant}"]
     if not source and not {*needed_commands("none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
         keys = f"{{{namespace}}}:*"

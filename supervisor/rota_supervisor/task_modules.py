@@ -1,8 +1,8 @@
-"""Import the task modules in the zygote, and look at what they left behind that workers would share.
+"""Import the task modules in the zygote, and check for anything that workers would wrongly share.
 
-`python -P -m rota_supervisor.task_modules FOLDER MODULE...` answers questions (`rota_supervisor.code_probe`): what the
-modules define, for `rota check`, or which login a provider gives. It reads the question from a file that is its
-standard input, and writes one JSON object to a pipe of its own, as modules print what they like.
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` answers queries (`rota_supervisor.code_probe`): what the
+modules define, for `rota check`, or which login a provider gives. It reads the query from a file on its standard input,
+and writes one JSON object to a separate pipe, because modules may print to stdout.
 """
 
 import gc
@@ -35,9 +35,10 @@ _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_s
 
 
 def make_importable(folders: Iterable[str]) -> None:
-    """Put folders behind the standard library and before installed packages.
+    """Put folders after the standard library and before installed packages.
 
-    So a user's `selectors.py` shadows nothing of the library, and his `tasks.py` wins over an installed one.
+    So a user's `selectors.py` does not shadow the standard library's, but a user's `tasks.py` precedes an installed
+    one.
     """
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     at = next((number for number, path in enumerate(sys.path) if path in installed), len(sys.path))
@@ -45,15 +46,16 @@ def make_importable(folders: Iterable[str]) -> None:
 
 
 def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
-    """Import the modules in order, up to the first that fails; `begin` is called with each before. What the annotations
-    of their tasks ask for is made here too: it is imported, and a task whose annotations cannot be used is found."""
+    """Import the modules in order, up to the first that fails. `begin` is called before each import. Then the type
+    annotations of all tasks are resolved, which may import more; a task whose annotations cannot be used is
+    reported."""
     for module in modules:
         begin(module)
         try:
             importlib.import_module(module)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
+        except BaseException as error:  # noqa: BLE001 - the boundary to the user's code: SystemExit is a failure too
             return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _place_of(error))
     return _read_annotations()
 
@@ -61,7 +63,7 @@ def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: 
 def _read_annotations() -> ImportFailed | None:
     for task in default_registry:
         try:
-            _ = task.typed  # kept by the task
+            _ = task.typed  # cached in the task
         except (TypeError, ModuleNotFoundError) as error:
             code = getattr(task.function, "__code__", None)
             where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
@@ -70,14 +72,14 @@ def _read_annotations() -> ImportFailed | None:
 
 
 def _advice(error: BaseException, module: str) -> str:
-    # Of a module that `imports` names, not of one that a module of the application asks for in vain.
+    # Only for a module that `imports` names, not for one that a module of the application imports.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
     return f"; modules are looked for in the folder where rota is started ({Path.cwd()}), and among what is installed"
 
 
 def _place_of(error: BaseException) -> str:
-    """The last line of the user's code in the traceback, as `file:line`, or "" when there is none."""
+    """Return the last line of the user's code in the traceback, as `file:line`, or "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -86,22 +88,22 @@ def _place_of(error: BaseException) -> str:
 
 
 def tasks_and_queues() -> list[tuple[str, str]]:
-    """The tasks that are registered now, each with its queue."""
+    """Return the registered tasks, each with its queue."""
     return [(task.name, task.options.queue) for task in default_registry]
 
 
 def declared_schedules() -> list[tuple[str, str]]:
-    """The schedules that the registered tasks declare, each with what it says."""
+    """Return the schedules that the registered tasks declare, each with its definition."""
     found = [schedule for task in default_registry for schedule in task.schedules]
     if not found:
         return []
-    from rota.schedules.schedule import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
+    from rota.schedules.schedule import encode_schedule  # noqa: PLC0415 - a fleet without schedules does not need it
 
     return [(schedule.name, encode_schedule(schedule).decode()) for schedule in found]
 
 
 def misfits(calls: ScheduledCalls) -> Iterator[str]:
-    """What is wrong with the schedules of the configuration whose arguments do not fit their task."""
+    """Yield a fault for each schedule of the configuration whose arguments do not fit its task."""
     for schedule, (name, args, kwargs) in calls.items():
         task = default_registry.get(name)
         try:
@@ -112,28 +114,28 @@ def misfits(calls: ScheduledCalls) -> Iterator[str]:
 
 
 def warm_up() -> None:
-    """Make what every worker would make for itself as it starts, so that all of them share it.
+    """Create what every worker would otherwise create for itself at its start, so that all workers share it.
 
-    An import after the fork touches pages all over the heap, which are the worker's own from then on. Measured with
-    CPython 3.11, of each worker: the script's digest 0.5 MB, most of it for starting OpenSSL; the codec that
-    looking up a host's name takes, for a task's own connections as well, 1.4 MB.
+    An import after the fork writes to pages all over the heap, which then belong to that worker alone. Measured with
+    CPython 3.11, per worker: the script's digest takes 0.5 MB, most of it for starting OpenSSL; the codec for looking
+    up host names, which connections of tasks need as well, takes 1.4 MB.
     """
     load_script("turn")
     importlib.import_module(_HOST_NAME_CODEC)
 
 
 def warm_up_for(concurrency: int) -> None:
-    """What workers that run so many tasks at once load besides. Once, of all that is forked from now on: 5 MB."""
+    """Load what concurrent workers need in addition, 5 MB, once for all workers that are forked from now on."""
     if concurrency > 1 and _FOR_MANY_TASKS not in sys.modules:
         importlib.import_module(_FOR_MANY_TASKS)
         freeze()
 
 
 def freeze() -> int:
-    """Collect garbage and exempt what is left from collections, so that workers go on sharing its pages.
+    """Collect garbage and exempt the remaining objects from collections, so that workers keep sharing their pages.
 
-    Returns how many objects that are. With 100 MB imported a worker's private memory stays at 4.4 MB
-    through its collections, against 71 MB without this.
+    Returns the number of those objects. With 100 MB imported, a worker's private memory stays at 4.4 MB through its
+    collections, compared with 71 MB without this.
     """
     give_memory_back()
     _forget_lookups()
@@ -142,10 +144,10 @@ def freeze() -> int:
 
 
 def _forget_lookups() -> None:
-    """Empty the interpreter's table of attributes that it found, which counts a reference to the name of each.
+    """Clear the interpreter's cache of attribute lookups, which holds a reference to each name.
 
-    It is full of what the imports looked up. Each worker would write to the pages of those names, all over the heap, as
-    it finds what it needs itself: 0.13 MB.
+    The imports have filled it. Each worker would replace its entries, and so write to the pages of those names all over
+    the heap: 0.13 MB.
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()  # noqa: SLF001 - documented
@@ -154,7 +156,7 @@ def _forget_lookups() -> None:
 
 
 def warnings(expected_sockets: frozenset[int]) -> Iterator[str]:
-    """What is wrong with this process as something to fork from."""
+    """Yield warnings about threads and connections that make this process unsafe to fork from."""
     extra = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if extra:
         yield (
@@ -181,7 +183,7 @@ def _connected_sockets(expected: frozenset[int]) -> Iterator[str]:
         with socket.socket(fileno=os.dup(fd)) as probe:
             try:
                 peer = probe.getpeername()
-            except OSError:  # not connected
+            except OSError:  # It is not connected.
                 continue
         yield f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "a local socket")
 
@@ -189,12 +191,12 @@ def _connected_sockets(expected: frozenset[int]) -> Iterator[str]:
 def _is_socket(fd: int) -> bool:
     try:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
-    except OSError:  # the descriptor of the listing itself
+    except OSError:  # This is the descriptor of the listing itself.
         return False
 
 
 def main() -> None:
-    """The child's side."""
+    """Answer one query and exit."""
 
     os.set_inheritable(ANSWER_FD, False)
     folder, *modules = sys.argv[1:]
@@ -204,7 +206,7 @@ def main() -> None:
     make_importable([folder])
     answer = _login_of(question["provider"]) if "provider" in question else _found_in(modules, question["calls"])
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
-    os._exit(0)  # whatever threads the modules left
+    os._exit(0)  # Exit even if the modules left threads running.
 
 
 def _login_of(provider: str) -> dict[str, Any]:

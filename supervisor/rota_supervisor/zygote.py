@@ -1,16 +1,19 @@
-"""The zygote: imports the user's code once, then forks workers from it, as the master asks.
+"""The zygote: imports the user's code once, then forks workers when the master requests them.
 
-1. PDEATHSIG, signals blocked since its spawn but those that have it leave its stack, garbage collection off.
-2. Import the task modules; warn of threads and connections they left; collect, freeze, say ready.
-3. A plain blocking loop: one request, one fork.
-4. When the master's end of the channel closes without a Bye, or another parent is ours, the master is dead: kill the
-   process groups of all live slots, in case a worker left something behind that PDEATHSIG does not reach, and its own.
-   Should it be stopped, the kernel continues it for that.
+1. At the start, the kernel is set to kill it with its parent (PDEATHSIG). Since its spawn all signals are blocked
+   except those that write its stack. Garbage collection is off.
+2. It imports the task modules, warns about threads and connections that they left, collects garbage, freezes the heap
+   and reports that it is ready.
+3. Then it runs a plain blocking loop: one request, one fork.
+4. If the master's end of the channel closes without a Bye, or if the zygote gets another parent, the master has died.
+   Then the zygote kills the process groups of all live slots, in case a worker left something behind that PDEATHSIG
+   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it for this.
 
-The descriptor with which workers find their slots comes after the import: modules never have it.
+The descriptor with which workers map their slots arrives after the import, so modules never have access to it.
 
-A worker is forked twice over, so that the master is its parent: the zygote forks an intermediate, which forks the
-worker, reports its pid and leaves; the worker then falls to the master, the nearest subreaper. Only this module forks.
+A worker is forked twice, so that the master becomes its parent: the zygote forks an intermediate, which forks the
+worker, reports its pid and exits. The worker is then adopted by the master, the nearest subreaper. Only this module
+forks.
 """
 
 import contextlib
@@ -39,13 +42,13 @@ from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Rol
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
-_OOM_EXTRA: Final = 300  # a worker is a better victim than the master
+_OOM_EXTRA: Final = 300  # the kernel should rather kill a worker than the master
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
 
 
 def main() -> int:
-    """Run the zygote; returns its exit code."""
+    """Run the zygote, and return its exit code."""
     entrance = child_start.enter(os.getpid())
     gc.disable()
     raw = entrance.first.settings
@@ -53,8 +56,8 @@ def main() -> int:
     _configure_log(entrance.first, raw)
     if not _load(entrance, raw):
         return EXIT_IMPORT_FAILED
-    # CPython 3.12 and later misreads the number of threads behind a title with spaces, and warns at each fork. After
-    # the modules, which may have set filters of their own.
+    # CPython 3.12 and later misreads the number of threads if a title contains spaces, and warns at each fork. This
+    # comes after the modules, which may have set filters of their own.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     entrance.slot.phase = Phase.IDLE
     ring(entrance.descriptors.bell)
@@ -70,16 +73,16 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
 
 
 def _load(entrance: child_start.Entrance, raw: Mapping[str, Any]) -> bool:
-    """Import everything and report; False when a module failed, which is reported too. `raw`: its ZygoteSettings."""
+    """Import everything and report the result. Returns False if a module failed. `raw` holds the ZygoteSettings."""
     channel, imports = entrance.channel, raw["imports"]
     task_modules.make_importable(raw["path"])
     failure = task_modules.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
         messages.send(channel, failure)
         return False
-    # Whatever the modules unblocked.
+    # Block all signals again, as the modules may have unblocked some.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.ANSWERED)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, the exit status of an intermediate would be lost
     for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
     tasks = task_modules.tasks_and_queues()
@@ -93,7 +96,7 @@ def _load(entrance: child_start.Entrance, raw: Mapping[str, Any]) -> bool:
 
 
 def _serve(entrance: child_start.Entrance) -> bool:
-    """Fork on request until the master says Bye (True) or is gone (False)."""
+    """Fork on request until the master sends Bye (True) or has died (False)."""
     pools: dict[str, WorkerSettings] = {}
     first = entrance.first
     bell_fd, stack_fd = entrance.descriptors.bell, entrance.descriptors.stack
@@ -103,7 +106,7 @@ def _serve(entrance: child_start.Entrance) -> bool:
     while True:
         entrance.slot.beat()
         if os.getppid() != first.master_pid:
-            return False  # and the channel is kept open by a child that was stopped as a copy of the master
+            return False  # The channel may stay open: a child that was stopped as a copy of the master holds it.
         if not waiting.poll(BEAT_SECONDS * 1000):
             continue
         message, fd = messages.receive(entrance.channel)
@@ -113,11 +116,11 @@ def _serve(entrance: child_start.Entrance) -> bool:
                     raise OSError(errno.EMFILE, "no descriptor is left for the slots of workers")
                 forks.slots_fd = fd
             case messages.Fork() as request:
-                with contextlib.suppress(BrokenPipeError):  # the master is gone, as the next look finds
+                with contextlib.suppress(BrokenPipeError):  # The master has died, which the next iteration detects.
                     fork_worker(forks, request, fd)
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
-                address_of(pools[name].server)  # kept, for its workers
+                address_of(pools[name].server)  # cached for its workers
                 task_modules.warm_up_for(pools[name].concurrency)
             case messages.Bye():
                 return True
@@ -128,12 +131,15 @@ def _serve(entrance: child_start.Entrance) -> bool:
 
 
 def _kill_live_groups(roster: memoryview) -> None:
-    """The undertaker's work. Each worker leads a group named by its pid, which it cannot change on the roster; and so
-    does this process: intermediates are in it, and what the modules have started."""
+    """Kill the process groups of all live workers, and then this process's own group.
+
+    Each worker leads a group with its pid as number, which it cannot change on the roster. This process leads a group
+    too: it includes intermediates, and processes that the modules have started.
+    """
     killed = 0
     workers = RANGES[Role.WORKER]
     for pid in pids_on(roster)[workers.start : workers.stop]:
-        if pid > 1:  # killpg(1) would be everybody
+        if pid > 1:  # killpg(1) would signal every process.
             with contextlib.suppress(*process.UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
@@ -146,20 +152,19 @@ def _kill_live_groups(roster: memoryview) -> None:
 
 @dataclass(slots=True)
 class Forks:
-    """What the zygote forks with. `stack_fd`: its own stack file. `slots_fd`: the memory of all slots, closed in a
-    worker before anything of the application runs; it comes after the import."""
+    """The resources with which the zygote forks."""
 
     channel: socket.socket
     node: str
     master_pid: int
     pools: Mapping[str, WorkerSettings]
     bell_fd: int
-    stack_fd: int | None
-    slots_fd: int = -1
+    stack_fd: int | None  # its own stack file
+    slots_fd: int = -1  # the memory of all slots, closed in a worker before it runs the application; set after import
 
 
 def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> None:
-    """Start the worker that was asked for, or say why not. `stack_fd`, its stack file, is closed here."""
+    """Start the worker that was requested, or report why not. Closes `stack_fd`, the worker's stack file."""
     try:
         pid = os.fork()
         if pid == 0:
@@ -167,11 +172,11 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
     except OSError as error:
         _refuse(forks, request, str(error))
         return
-    finally:  # not in the children: neither comes here
+    finally:  # Not reached in the children.
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # it died before its report; a worker it may have left finds its slot taken
+    if status != 0:  # It died before its report. If it left a worker, that worker finds its slot taken.
         _refuse(forks, request, f"the intermediate ended with wait status {status}")
 
 
@@ -196,20 +201,20 @@ def _be_intermediate(forks: Forks, request: messages.Fork, stack_fd: int | None)
 
 
 def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd: int | None) -> None:
-    """Never returns; nothing of the zygote's stack above may run in the worker."""
+    """Run a worker, and never return: no frame of the zygote above this may run in the worker."""
     status = EXIT_CRASHED
     try:
-        process.wake_with_parent()  # before it leaves the zygote's group, which would be continued
+        process.wake_with_parent()  # before leaving the zygote's group, which the kernel would continue
         os.setsid()
         _wait_until_gone(intermediate)
-        # Only now: PDEATHSIG is sent at the death of every parent, the intermediate's included.
+        # Only now, because the kernel sends PDEATHSIG at the death of any parent, including the intermediate.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)
         forks.channel.close()
         status = _work(forks, request, stack_fd)
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else EXIT_CRASHED
-    except BaseException:  # noqa: BLE001 - the last frame of this process: say why, then leave
+    except BaseException:  # noqa: BLE001 - the last frame of this process: report the error, then exit
         sys.excepthook(*sys.exc_info())
     finally:
         _flush()
@@ -230,7 +235,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     _reset_signals()
     child_start.leave_stacks_in(stack_fd)
     if stack_fd is not None:
-        process.keep_mapped(stack_fd)  # so that a copy of this process is known for one: see `master.shell.reaper`
+        process.keep_mapped(stack_fd)  # identifies copies of this process: see `master.shell.reaper`
     _empty_stdin()
     _offer_to_oom_killer()
     _reseed()
@@ -251,10 +256,11 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
 
 
 def _reset_signals() -> None:
-    """Python's default handlers, whatever the modules set at import. The mask stays: the worker loop lifts it."""
+    """Restore Python's default handlers, whatever the modules set at import. The mask stays until the worker's loop
+    removes it."""
     signal.set_wakeup_fd(-1)
     for number in process.CATCHABLE:
-        with contextlib.suppress(OSError, ValueError):  # numbers that the C library keeps to itself
+        with contextlib.suppress(OSError, ValueError):  # The C library reserves some signal numbers.
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -267,7 +273,7 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    with contextlib.suppress(OSError, ValueError):  # no such file in some containers; it is only a preference
+    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file; this is only a preference.
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         try:
             score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)
@@ -277,14 +283,14 @@ def _offer_to_oom_killer() -> None:
 
 
 def _reseed() -> None:
-    """Python reseeds its own `random` after a fork; numpy does not."""
+    """Reseed numpy, because Python reseeds only its own `random` after a fork."""
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+        with contextlib.suppress(OSError, ValueError):  # The stream is closed, or its reader has exited.
             stream.flush()
 
 

@@ -72,7 +72,7 @@ class RosterPart:
     pid: int = _word(ROSTER.pid)
     """The process that has entered the slot; 0 before that, and after it was reaped."""
     renewed_ns: int = _word(ROSTER.renewed_ns)
-    """When the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
+    """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     recalled: int = _word(ROSTER.recalled)
     """The number of the task behind which the master last recalled prefetched tasks; 0 before the first time. It is
     written before the call is sent, so a worker that finds an outcome settled also finds this number."""
@@ -258,7 +258,7 @@ class Slot(RosterPart):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """Why the worker requests its replacement. It leaves only when the master drains it."""
+        """The reason why the worker requests its replacement. It leaves only when the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter
@@ -273,7 +273,7 @@ class Slot(RosterPart):
 
     @property
     def shortest_soft_met_ns(self) -> int:
-        """When that limit was last met (CLOCK_BOOTTIME)."""
+        """The time when that limit was last met (CLOCK_BOOTTIME)."""
         return self._words[HEADER.shortest_soft_met_ns]
 
     def show_soft_limit(self, limit_ns: int, met_ns: int) -> None:

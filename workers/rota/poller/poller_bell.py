@@ -77,7 +77,7 @@ class KeyTracking:
 
     @property
     def changed_at(self) -> float:
-        """When the first tracked key changed (monotonic), `inf` if none has."""
+        """The time when the first tracked key changed (monotonic), `inf` if none has."""
         return self._listening.changed_at if self.is_armed else math.inf
 
     def disarm(self) -> None:

@@ -182,7 +182,7 @@ class Rounds:
 
     @property
     def next_at(self) -> float:
-        """When the next step is due, by the clock; in the past if one is due now."""
+        """The time when the next step is due, by the clock; in the past if one is due now."""
         return min(each.due_at for each in self._rounds)
 
 

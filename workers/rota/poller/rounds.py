@@ -59,7 +59,7 @@ class NextDue:
 
     @property
     def look_again_at(self) -> float:
-        """When this knowledge is too old (monotonic)."""
+        """The time when this knowledge becomes too old (monotonic)."""
         return self.sent_at + LONGEST_SECONDS
 
 
@@ -104,7 +104,7 @@ class Round:
 
     @property
     def due_at(self) -> float:
-        """When the next step is due; in the past during a round."""
+        """The time when the next step is due; in the past during a round."""
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:

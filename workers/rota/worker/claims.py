@@ -25,7 +25,7 @@ CLAIM_NS: Final = 5_000_000  # run time that a claim should hold, and for how lo
 # The maximum age of a claim when the next one is made. The master recalls nothing from claims younger than 25 ms.
 UNRECALLED_US: Final = 20_000
 UNRECALLED_NS: Final = UNRECALLED_US * 1000
-# However sure a worker is of what it holds, it lists its held tasks this often: a server that lost writes, or that
+# A worker lists its held tasks at least this often, even if they should be known: a server that lost writes, or that
 # processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
 NAMED_EVERY_NS: Final = NANOSECONDS
 _ALWAYS: Final = 1 << 62

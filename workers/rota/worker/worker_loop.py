@@ -102,7 +102,7 @@ class Loop(WorkerLoop):
         )
 
     def close(self) -> None:
-        """Close what tasks have used."""
+        """Close the runner, which holds the event loop of async tasks."""
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
