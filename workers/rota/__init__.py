@@ -1,6 +1,6 @@
-"""Rota: tasks over Redis or Valkey, and how late each one started.
+"""Rota: tasks over Redis or Valkey, with the lag of each start.
 
-Names are loaded at their first use, so that `import rota` costs an application next to nothing.
+Names are loaded at their first use, so that `import rota` costs an application almost nothing.
 """
 
 from importlib import import_module
@@ -242,7 +242,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        from rota.foreign_names import FOREIGN_NAMES, fault_in_attribute  # noqa: PLC0415 - for messages alone
+        from rota.foreign_names import FOREIGN_NAMES, fault_in_attribute  # noqa: PLC0415 - needed only for messages
 
         raise AttributeError(fault_in_attribute(name, "module 'rota'", FOREIGN_NAMES["package"]))
     value = getattr(import_module(f"rota.{_HOME.get(name, 'errors')}"), name)

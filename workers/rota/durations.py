@@ -1,4 +1,4 @@
-"""Durations as callers give them, seconds or timedelta everywhere, and the delays of a back-off."""
+"""Durations as callers give them, as seconds or timedelta everywhere, and the delays of a back-off."""
 
 import math
 import random
@@ -19,10 +19,9 @@ _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def seconds(duration: Duration, what: str) -> float:
-    """A duration in seconds; `what` names it in errors.
+    """Return a duration in seconds; `what` names it in errors.
 
-    Raises TypeError for anything but a number or a timedelta, ValueError when it is not finite or longer
-    than 100 years.
+    Raises TypeError if it is neither a number nor a timedelta, ValueError if it is not finite or longer than 100 years.
     """
     if isinstance(duration, timedelta):
         value = duration.total_seconds()
@@ -31,7 +30,7 @@ def seconds(duration: Duration, what: str) -> float:
     else:
         try:
             value = float(duration)
-        except OverflowError:  # JSON has integers that no float can hold
+        except OverflowError:  # JSON has integers that are too large for a float
             value = math.inf if duration > 0 else -math.inf
     if not math.isfinite(value) or abs(value) > MAX_SECONDS:
         raise ValueError(f"{what} must be at most 100 years, got {value:g} s")
@@ -39,7 +38,7 @@ def seconds(duration: Duration, what: str) -> float:
 
 
 def positive_seconds(duration: Duration, what: str) -> float:
-    """A duration in seconds that is more than none. Raises as `seconds` does."""
+    """Return a duration above 0 in seconds. Raises the errors of `seconds`, and ValueError if it is not above 0."""
     value = seconds(duration, what)
     if value <= 0:
         raise ValueError(f"{what} must be more than 0 seconds, got {duration!r}")
@@ -47,7 +46,7 @@ def positive_seconds(duration: Duration, what: str) -> float:
 
 
 def not_negative_seconds(duration: Duration, what: str) -> float:
-    """A duration in seconds, 0 or more. Raises as `seconds` does."""
+    """Return a duration of 0 or more in seconds. Raises the errors of `seconds`, and ValueError if it is negative."""
     value = seconds(duration, what)
     if value < 0:
         raise ValueError(f"{what} must be 0 seconds or more, got {duration!r}")
@@ -55,19 +54,19 @@ def not_negative_seconds(duration: Duration, what: str) -> float:
 
 
 def positive_milliseconds(duration: Duration, what: str) -> int:
-    """A duration that is more than none in whole milliseconds. Raises as `seconds` does."""
+    """Return a duration above 0 in whole milliseconds. Raises the errors of `positive_seconds`."""
     return round(positive_seconds(duration, what) * _MILLISECONDS)
 
 
 def microseconds(duration: Duration, what: str) -> int:
-    """A duration in whole microseconds. Raises as `seconds` does."""
+    """Return a duration in whole microseconds. Raises the errors of `seconds`."""
     return round(seconds(duration, what) * MICROSECONDS)
 
 
 def unix_microseconds(when: datetime, what: str) -> int:
-    """An aware datetime as Unix time in microseconds, exactly.
+    """Return an aware datetime as exact Unix time in microseconds.
 
-    Raises TypeError for anything else, ValueError when it is naive or lies too far ahead.
+    Raises TypeError if it is not a datetime, ValueError if it is naive or over 100 years ahead.
     """
     if not isinstance(when, datetime):
         raise TypeError(f"{what} must be a datetime, got {when!r}")
@@ -80,12 +79,12 @@ def unix_microseconds(when: datetime, what: str) -> int:
 
 
 def utc_datetime(unix_us: int) -> datetime:
-    """Unix time in microseconds as an aware datetime."""
+    """Return Unix time in microseconds as an aware datetime."""
     return datetime.fromtimestamp(unix_us / MICROSECONDS, UTC)
 
 
 def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for people and programs: what is measured in microseconds, `age_us`, in seconds, `age_seconds`."""
+    """Return the values with all microseconds converted to seconds: for example `age_us` becomes `age_seconds`."""
     told = {}
     for key, value in values.items():
         name = key.removesuffix("_us")
@@ -94,10 +93,10 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(seconds: float, units: int = 2) -> str:
-    """A time in its greatest units, for people: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
+    """Return a time in its largest units, for people: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
     if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
         return f"{seconds * 1000:.3g} ms"
-    if seconds < 10:  # noqa: PLR2004 - where a tenth says something
+    if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters
         return f"{max(0.0, seconds):.1f} s"
     left, parts = int(seconds), []
     for unit, size in _UNITS:
@@ -108,27 +107,27 @@ def in_words(seconds: float, units: int = 2) -> str:
 
 
 class TimeLeft:
-    """One timeout for several waits."""
+    """One timeout that is shared by several waits."""
 
     def __init__(self, timeout: Duration | None) -> None:
         self._until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
 
     def seconds(self) -> float | None:
-        """What is left of it, None for no limit."""
+        """Return the time that is left, or None if there is no limit."""
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MOST_DOUBLINGS: Final = 64  # beyond, a wait is as long as it may be, and floats would overflow
+_MOST_DOUBLINGS: Final = 64  # after that every wait has its maximum, and floats would overflow
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
-    """The first wait doubled so many times, as far as `most_seconds`."""
+    """Return the first wait, doubled `doublings` times, but at most `most_seconds`."""
     return min(first_seconds * 2.0 ** min(doublings, _MOST_DOUBLINGS), most_seconds)
 
 
 class Backoff:
-    """Delays for connections, each drawn from the upper half of a wait that doubles, so that a fleet that lost its
-    server together does not come back together."""
+    """Delays between tries to connect. Each is drawn from the upper half of a wait that doubles, so that the processes
+    of a fleet that lost its server together do not all come back together."""
 
     def __init__(
         self, first_seconds: float, most_seconds: float, uniform: Callable[[float, float], float] = random.uniform
@@ -139,11 +138,11 @@ class Backoff:
         self._failures = 0
 
     def next_seconds(self) -> float:
-        """The delay before the next try, after one more failure."""
+        """Return the delay before the next try, after one more failure."""
         whole = doubled(self._first, self._most, self._failures)
         self._failures += 1
         return self._uniform(whole / 2, whole)
 
     def reset(self) -> None:
-        """After a success: begin again at the shortest."""
+        """Start again with the shortest delay, after a success."""
         self._failures = 0

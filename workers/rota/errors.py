@@ -1,9 +1,9 @@
-"""The exceptions and warnings of Rota that a caller or a task meets. Those that carry a handle or the status of a task
-are in `rota.client.answers`.
+"""The exceptions and warnings that callers and tasks see. Those with a handle or a task's status are in
+`rota.client.answers`.
 
-Errors derive from RotaError and from the built-in class a caller would expect. `Retry` and `Dead` are raised
-by tasks to choose their own end; `TimeLimit` and `Cancelled` are raised inside tasks and are BaseExceptions,
-so that an `except Exception` in a task does not swallow them.
+Errors derive from RotaError and from the built-in class that a caller would expect. Tasks raise `Retry` and `Dead` to
+choose how they end. `TimeLimit` and `Cancelled` are raised inside tasks. They are BaseExceptions, so that an `except
+Exception` in a task does not swallow them.
 """
 
 from collections.abc import Sequence
@@ -18,45 +18,46 @@ class RotaError(Exception):
 
 
 class InvalidArguments(RotaError, TypeError):
-    """The arguments are not strict JSON, or do not fit the task's signature. Nothing was sent."""
+    """Raised if the arguments are not strict JSON or do not fit the task's signature. Nothing was sent."""
 
 
 class InvalidName(RotaError, ValueError):
-    """A queue, task, id or namespace has a name that cannot be used. Nothing was sent."""
+    """Raised if the name of a queue, task, id or namespace is not valid. Nothing was sent."""
 
 
 class PayloadTooLarge(RotaError, ValueError):
-    """The task's body is larger than `max_payload_kb`. Nothing was sent."""
+    """Raised if the task's body is larger than `max_payload_kb`. Nothing was sent."""
 
 
 class DuplicateTask(RotaError, ValueError):
-    """Two functions were declared as tasks of one name."""
+    """Raised if two functions are declared as tasks with the same name."""
 
 
 class UnknownSchedule(RotaError, LookupError):
-    """There is no schedule of that name."""
+    """Raised if there is no schedule with this name."""
 
 
 class ScheduleDeclared(RotaError, ValueError):
-    """The code or the configuration of a node has a schedule of that name, which no client can change or remove."""
+    """Raised if the code or the configuration of a node declares a schedule with this name. Clients cannot change or
+    remove it."""
 
 
 class GroupEnded(RotaError, RuntimeError):
-    """A group takes no more members: it has ended, was cancelled, or nothing is known of it (any more)."""
+    """Raised if a group accepts no more members: it has ended, was cancelled, or is not known (any more)."""
 
 
 class NotConfigured(RotaError, RuntimeError):
-    """Nothing says which server tasks go to."""
+    """Raised if no server is configured for the tasks."""
 
 
 class NoCurrentTask(RotaError, RuntimeError):
-    """`current_task()` was called outside a task."""
+    """Raised if `current_task()` is called outside a task."""
 
 
 class Unavailable(RotaError, ConnectionError):
-    """The server cannot be reached or refused; the call was not carried out.
+    """Raised if the server cannot be reached or refuses to work. The call was not carried out.
 
-    `accepted`: ids of an `enqueue_many` that the server had taken before.
+    `accepted` has the ids of an `enqueue_many` that the server had accepted before.
     """
 
     def __init__(self, message: str, accepted: Sequence[str] = ()) -> None:
@@ -65,27 +66,30 @@ class Unavailable(RotaError, ConnectionError):
 
 
 class ServerFull(Unavailable):
-    """The server has no memory left (maxmemory) and takes no new tasks; workers go on with what is there."""
+    """Raised if the server has no memory left (maxmemory) and accepts no new tasks. Workers go on with the existing
+    ones."""
 
 
 class EventsOff(RotaError, RuntimeError):
-    """There are no task events: no fleet of this namespace has `enabled = true` under `[events]` of its `rota.toml`."""
+    """Raised if there are no task events: no fleet of this namespace has `[events]` with `enabled = true` in its
+    `rota.toml`."""
 
 
 class EventsLost(RotaError, LookupError):
-    """Task events that were to come next may be gone: what stood behind the place of the reader is no longer kept, or
-    the server has lost its last writes. Whoever goes on with the same reader gets what is there."""
+    """Raised if the next task events may be lost: they are no longer kept, or the server lost its last writes. A reader
+    that continues gets the events that are left."""
 
 
 class WaitTimeout(RotaError, TimeoutError):
-    """What was waited for had not come in time; the message says so when the server was away. The task goes on."""
+    """Raised if a wait took longer than its timeout. The message tells whether the server was away. The task goes
+    on."""
 
 
 class LeaseLost(RotaError, RuntimeError):
-    """A task of a consumer is not held any more, so what was to be settled changed nothing.
+    """Raised if a consumer no longer holds a task that it settles. The settlement changed nothing.
 
-    Its lease ran out (the process was stopped, or cut off from the server), or its consumer was closed. The task runs
-    again, or has done so already.
+    Its lease ran out (the process was stopped, or cut off from the server), or its consumer was closed. The task will
+    run again or has done so already.
     """
 
 
@@ -94,33 +98,34 @@ class RotaWarning(UserWarning):
 
 
 class UnservedQueue(RotaWarning):
-    """Tasks were accepted on a queue that no running fleet serves; they wait until one does."""
+    """Warns that tasks were accepted on a queue that no running fleet serves. They wait until one does."""
 
 
 class UnknownTask(RotaWarning):
-    """Tasks were accepted under a name that no module of a running fleet declares: a worker that takes one sets it
-    aside as dead."""
+    """Warns that tasks were accepted under a name that no module of a running fleet declares. A worker that claims such
+    a task sets it aside as dead."""
 
 
 class UnseenNamespace(RotaWarning):
-    """Tasks were accepted in a namespace in which no fleet was ever seen; they wait until one is started there."""
+    """Warns that tasks were accepted in a namespace in which no fleet has ever run. They wait until one is started
+    there."""
 
 
 class BlockingCall(RotaWarning):
-    """A call of `rota.Client` that waits for the server was made where an event loop runs, which it holds up."""
+    """Warns that a `rota.Client` made a blocking call in a running event loop, which it holds up."""
 
 
 RETRY_DELAY: Final = "the delay of rota.Retry"
 
 
 class Retry(Exception):
-    """Raised by a task: end this attempt and try again after `delay`, seconds or timedelta.
+    """Raised by a task to end this attempt and try again after `delay`, seconds or timedelta.
 
-    Without a delay the task's own back-off decides. It counts as a failure, so `retries` still bounds it. Raises
-    TypeError or ValueError for a delay that is not a duration, or is negative.
+    Without a delay, the task's own back-off determines it. The attempt counts as a failure, so `retries` still limits
+    the attempts. Raises TypeError or ValueError if the delay is not a duration or is negative.
     """
 
-    delay: float | timedelta | None = None  # for subclasses that call no `__init__` of ours
+    delay: float | timedelta | None = None  # for subclasses that do not call our `__init__`
 
     def __init__(self, delay: float | timedelta | None = None) -> None:
         if delay is not None:
@@ -130,7 +135,7 @@ class Retry(Exception):
 
 
 class Dead(Exception):
-    """Raised by a task: end it without another attempt and set it aside as dead, with the reason `why`."""
+    """Raised by a task to end without another attempt and be set aside as dead, with the reason `why`."""
 
     why: str = ""  # as in Retry
 
@@ -140,17 +145,18 @@ class Dead(Exception):
 
 
 class TimeLimit(BaseException):
-    """Raised inside a task when its soft time limit has passed; catch it to clean up, then raise it again.
+    """Raised inside a task when its soft time limit has passed. Catch it to clean up, then raise it again.
 
-    It comes at any line of the function, but in its main thread only, and in none of Rota's own calls: those it waits
-    for. It comes once, and again only after `current_task().beat()`. A coroutine meets it as a cancellation
-    (`asyncio.CancelledError`). An attempt that it ends has failed, and is retried as after any exception.
+    It is raised at any line of the function, but only in its main thread, and never inside Rota's own calls: it is
+    deferred until they return. It is raised once, and again only after `current_task().beat()`. In a coroutine it is a
+    cancellation (`asyncio.CancelledError`). An attempt that it ends has failed and is retried as after any exception.
     """
 
 
 class Cancelled(BaseException):
-    """Raised inside a running task that somebody cancelled; catch it to clean up, then raise it again.
+    """Raised inside a running task that was cancelled. Catch it to clean up, then raise it again.
 
-    It comes where TimeLimit comes, and once. A task that lets it or any other exception out ends as cancelled, without
-    a further attempt; one that returns all the same is done. A task that raises it by itself ends as cancelled too.
+    It is raised at the same places as TimeLimit, and once. If the task ends with this or any other exception, it ends
+    as cancelled, without another attempt. If it returns, it is done. A task that raises Cancelled itself ends as
+    cancelled too.
     """

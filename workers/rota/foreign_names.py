@@ -1,6 +1,6 @@
-"""Names that other task libraries have for what is here, and what to write instead.
+"""Names that other task libraries use, and what to write instead.
 
-Only the messages of errors read them: nothing works under two names.
+They are used only in error messages: nothing works under two names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ _TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queu
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# By the place where a name is written: what to write there, and the names that others have for it.
+# For each place where a name is written: the advice, and the names that other libraries use for it.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
@@ -87,12 +87,12 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "inside a task, write rota.current_task().progress(done, total)": "update_state",
         "write rota.status(id), or rota.default_client().result(id)": "AsyncResult fetch_job",
     },
-    "using": {  # attributes of what `using` returns
+    "using": {  # attributes of the object that `using` returns
         "write .using(delay=60, ...).enqueue(...)": "enqueue_in",
         "write .using(at=when, ...).enqueue(...)": "enqueue_at",
         "give all options to one .using(...)": "using",
     },
-    "handle": {  # attributes of what an enqueue returns
+    "handle": {  # attributes of a handle, which an enqueue returns
         "write .result(timeout=5)": "get get_result return_value latest_result",
         "write .wait(timeout=5)": "join",
         "write .status().state": "ready successful failed state get_status is_finished is_failed refresh",
@@ -175,23 +175,23 @@ def fault_in_option(word: str, owner: str, names: Mapping[str, str], options: It
 
 
 def fault_in_attribute(word: str, owner: str, names: Mapping[str, str]) -> str:
-    """Return the message for an attribute that does not exist. Python adds names of similar spelling."""
+    """Return the message for an attribute that does not exist. Python itself adds names of similar spelling."""
     advice = names.get(word)
     return f"{owner} has no attribute {word!r}" + (f": {advice}" if advice else "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the nearest known word, "" if there is none."""
-    import difflib  # noqa: PLC0415 - for messages alone
+    import difflib  # noqa: PLC0415 - needed only for messages
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f", did you mean {near[0]!r}?" if near else ""
 
 
 class KnowsForeignNames:
-    """A class that answers a foreign name with what to write instead.
+    """A class whose objects respond to a foreign name with what to write instead.
 
-    Each is an attribute that raises: `__getattr__` would cost every attribute that there is.
+    Each foreign name is an attribute that raises, because `__getattr__` would slow down every other attribute.
     """
 
     __slots__ = ()
@@ -210,7 +210,7 @@ class KnowsForeignNames:
 
 
 class _Foreign:
-    """An attribute of a foreign name. Reading it raises AttributeError."""
+    """An attribute with a foreign name. Reading it raises AttributeError."""
 
     __slots__ = ("_advice", "_word")
 

@@ -1,16 +1,17 @@
-"""What ends a running task from outside: TimeLimit, once it is over its soft limit, and Cancelled, once somebody
-cancelled it. Both are raised in the call of that task, and nowhere else.
+"""The exceptions that end a running task from outside: TimeLimit at its soft limit, and Cancelled after a cancellation.
+Both are raised in the call of that task, and nowhere else.
 
-The master signals a worker, whose handler Python runs between any two steps of the main thread, and what a handler
-raises comes out there. So it raises only
+The master sends the worker a signal. Python runs its handler between any two steps of the main thread, and an exception
+of the handler appears there. So the handler raises only
 
-1. while a task is called (`SoftLimit.call`), whose deadline is read from the clock once more, and whose number is
-   compared with the one that the master wrote on the roster: a signal that comes late ends no other task,
-2. and not in a call to our own code that the task makes (`time_limit_deferred`): there it waits until that is over, so
-   that no answer is left unread on a connection, and no enqueue is torn in two;
-3. nor around a fork, where Python prints what is raised, and drops it.
+1. while a task is called (`SoftLimit.call`). It checks the deadline against the clock once more, and compares the
+   number of the task with the one that the master wrote into the roster, so that a late signal ends no other
+   task;
+2. not inside a call of the task to our own code (`time_limit_deferred`). There the exception waits until the call
+   returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway;
+3. not around a fork, where Python would print the exception and drop it.
 
-Applications import this with the client, so it imports little.
+Applications import this module with the client, so it imports little.
 """
 
 import os
@@ -29,50 +30,50 @@ Ending = TimeLimit | Cancelled
 
 
 class SoftLimit:
-    """The limits of the call that this process's main thread makes now, if it makes one.
+    """The limits of the call that the main thread of this process makes now, if any.
 
-    `_end` raises, or has a coroutine cancelled; None while nothing is called. `_deadline_ns` (CLOCK_BOOTTIME) is
-    0 without a soft limit, and once that was told: it is told once a deadline. That the task was cancelled is told once
-    a call (`_is_told`); `_is_missed`: a signal came while nothing was called. `_holds` has an item for each reason to
-    wait. A list, as that is changed without a step of Python's in which the handler could run. In a `with` block of the
-    limit itself what is to be raised waits for the block's end; threads of the task that make one keep nothing from it.
+    In a `with` block of this object, an exception that is due waits until the block ends. Threads of the task that
+    enter such a block delay nothing.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_told", "_thread")
 
     def __init__(self) -> None:
+        # CLOCK_BOOTTIME; 0 without a soft limit, and after TimeLimit was raised, which happens once for each deadline.
         self._deadline_ns = 0
+        # raises, or cancels a coroutine; None while nothing is called
         self._end: Callable[[Ending], None] | None = None
+        # One item for each reason to wait. A list, because it changes in one step, in which the handler cannot run.
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
-        self._is_told = False
-        self._is_missed = False
+        self._is_told = False  # whether Cancelled was raised in this call, which happens once
+        self._is_missed = False  # whether a signal came while nothing was called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
-        """Listen to the signal, in the main thread; last of all who want to be called at forks. `is_cancelled` returns
-        whether the task that runs was cancelled."""
+        """Handle the signal, in the main thread. Call this after all other code that registers for forks.
+        `is_cancelled` returns whether the running task was cancelled."""
         self._is_cancelled = is_cancelled
         self._thread = get_ident()
         signal.signal(number, self.signalled)
         os.register_at_fork(
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
         )
-        # As if the signal came once more, and the handler runs where the fork was asked for.
+        # Send the signal once more after a fork, so that the handler runs in the code that forked.
         again = partial(interrupt_main, number)  # type: ignore[arg-type]  # real-time signals are no `Signals`
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function; Cancelled comes out of it when the task is cancelled meanwhile, TimeLimit when the
-        deadline passes, unless that is 0."""
+        """Call the function. Raises Cancelled in it if the task is cancelled meanwhile, and TimeLimit when the deadline
+        passes, unless the deadline is 0."""
         try:
             self._begin(deadline_ns, _raise)
             return function(*args, **kwargs)
-        finally:  # not a context manager: the handler could run in its `__exit__`, and raise before the limit is off
+        finally:  # not a context manager: the handler could run in its `__exit__` and raise before the limit is off
             self._end = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
-        """Await what the last call returned; `cancel` is called with what should come out of it, at any step."""
+        """Await the result of the last call. At any step `cancel` may be called with the exception to raise in it."""
         try:
             self._begin(self._deadline_ns, cancel)
             return await awaited
@@ -80,15 +81,15 @@ class SoftLimit:
             self._end = None
 
     def extend(self, deadline_ns: int) -> None:
-        """The call has more time."""
+        """Give the call more time."""
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether what was told still holds: the call goes on, and has got no new deadline since."""
+        """Whether an exception still applies: the call goes on, and has no new deadline since."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """The signal's handler."""
+        """Handle the signal."""
         if not self._holds:
             self._look()
 
@@ -122,7 +123,7 @@ class SoftLimit:
             end(TimeLimit("the soft time limit has passed"))
 
     def _forget(self) -> None:
-        # A copy of the process is no task, and hears no signal.
+        # A copy of the process runs no task and receives no signal.
         self._end = None
         self._thread = 0
         self._holds.clear()

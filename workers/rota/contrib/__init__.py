@@ -1,1 +1,1 @@
-"""Rota in frameworks. Nothing else of Rota imports this."""
+"""Integrations of Rota into frameworks. No other part of Rota imports them."""

@@ -1,7 +1,7 @@
-"""Traces: spans of enqueues and of attempts, by OpenTelemetry's semantic conventions for messaging.
+"""Traces: spans of enqueues and of attempts, following OpenTelemetry's semantic conventions for messaging.
 
-The methods of the clients that enqueue are wrapped, and each attempt by an `around_task` hook: where nobody calls
-`instrument`, nothing is looked up, compared or called for it.
+`instrument` wraps the methods of the clients that enqueue, and adds an `around_task` hook for attempts. Without a call
+of `instrument`, tracing costs nothing.
 """
 
 import inspect
@@ -32,13 +32,13 @@ from rota.tasks.registry import default_registry
 _SYSTEM: Final = {"messaging.system": "rota"}
 
 _Arguments = tuple[Any, ...]
-_Looked = tuple[_Arguments, Sequence[Call[Any]]]  # the calls in them, as far as they are known; iterators were read
+_Looked = tuple[_Arguments, Sequence[Call[Any]]]  # the arguments, with iterators read, and the calls in them, if known
 _Look = Callable[[_Arguments, dict[str, Any]], _Looked]
 
 
 @dataclass(slots=True)
 class _InForce:
-    """What `instrument` asked for. `originals`: the methods that are wrapped, by class and name."""
+    """The arguments of `instrument`. `originals` are the wrapped methods, by class and name."""
 
     tracer: Tracer = field(default_factory=trace.NoOpTracer)
     as_children: bool = False
@@ -51,10 +51,11 @@ _in_force: Final = _InForce()
 def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bool = False) -> None:
     """Make a span of each enqueue (`send QUEUE`) and of each attempt (`process QUEUE`), from now on.
 
-    Call it where tasks are declared, in the application and in its workers alike. It starts nothing: without a
-    `tracer_provider` spans go to the global one, also if that is set later, as a worker does it after the fork. The
-    span of an attempt begins a trace of its own that is linked to the span of its enqueue; `as_children` makes it a
-    child of that one instead. A second call changes what the first one asked for.
+    Call it where tasks are declared, both in the application and in its workers. It starts no threads and no exporters.
+    Without a `tracer_provider`, spans go to the global one, even if that is set later, as workers do after the fork.
+
+    The span of an attempt begins a trace of its own that is linked to the span of its enqueue. With `as_children` it is
+    a child of that span instead. A second call changes the options of the first one.
     """
     _in_force.tracer = trace.get_tracer("rota", __version__, tracer_provider)
     _in_force.as_children = as_children
@@ -65,7 +66,7 @@ def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bo
 
 
 def uninstrument() -> None:
-    """Take back what `instrument` did."""
+    """Undo `instrument`."""
     if _around_attempt in default_hooks.around:
         default_hooks.around.remove(_around_attempt)
     for (owner, name), original in _in_force.originals.items():
@@ -78,8 +79,9 @@ def uninstrument() -> None:
 
 @contextmanager
 def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
-    """A block in which a task is processed, as a span: what workers do by themselves, for programs with a consumer, as
-    in `with task, processing(task):`. An exception that comes out of it fails the span, and goes on."""
+    """Make a span of a block in which a task is processed. Workers do this by themselves; it is for programs with a
+    consumer, as in `with task, processing(task):`. An exception from the block marks the span as failed and is raised
+    again."""
     sent = _context_in(task.carried)
     producer = trace.get_current_span(sent).get_span_context()
     is_child = _in_force.as_children
@@ -103,7 +105,7 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
 def _context_in(texts: Mapping[str, str]) -> Context:
     try:
         return propagate.extract(texts)
-    except ValueError:  # JSON may hold half a character, which no propagator reads
+    except ValueError:  # JSON may contain half a surrogate pair, which no propagator can read
         return Context()
 
 
@@ -126,7 +128,7 @@ def _of_attempt(task: CurrentTask | ClaimedTask) -> dict[str, AttributeValue]:
 
 
 def _tell_what_was_before(span: Span, task: CurrentTask | ClaimedTask) -> None:
-    """What ended with its worker left no span: the next attempt tells of it."""
+    """Add an event for an attempt that left no span because it ended with its worker."""
     if task.kind == Kind.RECOVERED.label:
         span.add_event("recovered", {"rota.task.crashes": task.crashes})
     elif task.kind == Kind.RETRY.label:
@@ -134,7 +136,7 @@ def _tell_what_was_before(span: Span, task: CurrentTask | ClaimedTask) -> None:
 
 
 def _tell_how_it_failed(span: Span, error: BaseException) -> None:
-    if isinstance(error, Retry | Cancelled):  # asked for, and no fault
+    if isinstance(error, Retry | Cancelled):  # requested, so it is not a failure
         span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
         return
     span.record_exception(error)
@@ -163,7 +165,7 @@ def _traced(method: Callable[..., Any], calls_in: _Look) -> Callable[..., Any]:
 
 @contextmanager
 def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
-    """A span of an enqueue. All the tasks of it carry its context: one each would cost more than the tasks do."""
+    """Make a span of an enqueue. All its tasks carry its context: a span for each would cost more than the tasks do."""
     queues = {_queue_of(call) for call in calls}
     queue = queues.pop() if len(queues) == 1 else ""
     attributes = _operation("send", queue)

@@ -1,1 +1,1 @@
-"""What happens periodically: what a schedule says, and when it is due. Pure; every node reckons the same."""
+"""Periodic tasks: schedules, and when they are due. No I/O: every node computes the same result."""

@@ -1,9 +1,9 @@
-"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo: who has no schedule loads neither.
+"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo, so only users of schedules load them.
 
-An expression is read and stepped through by cronsim, which does as Debian's cron does at a change of daylight saving. A
-time that the clock leaves out counts as the first moment behind the gap, and one that comes twice counts once, the
-first time. That is so for expressions whose minute and hour begin with no `*` and that have no seconds; all others go
-by the clock on the wall, so that `*/20 * * * *` comes every 20 minutes throughout.
+cronsim parses an expression and steps through it. It follows Debian's cron at changes of daylight saving: a time that
+the clock skips counts as the first moment after the gap, and a time that occurs twice counts once, the first time. That
+holds for expressions whose minute and hour do not begin with `*` and that have no seconds. All others follow the wall
+clock, so that `*/20 * * * *` occurs every 20 minutes throughout.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ try:
     from cronsim import CronSim, CronSimError
 except (
     ModuleNotFoundError
-):  # in an application that only enqueues: what it declares, its fleet checks and steps through
+):  # in an application that only enqueues: its fleet checks its declarations and steps through them
     HAS_CRONSIM = False
 else:
     HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
-_MOST_PUT_BACK_S = 3 * 3600  # more than any clock is put back: where a walk back ends is not to be taken exactly
+_MOST_PUT_BACK_S = 3 * 3600  # more than any clock is put back: the start of a search backwards need not be exact
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,7 +46,8 @@ _ANY = ["*"] * len(_FIELDS)
 
 
 def fault_in_cron(expression: str) -> str | None:
-    """Say what is wrong with an expression: the place in it, and what is allowed there; or None, as without cronsim."""
+    """Return what is wrong with an expression, where, and what is allowed there. None if it is valid or cronsim is
+    missing."""
     fault = HAS_CRONSIM and _fault_in_text(expression)
     return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
@@ -101,7 +102,7 @@ def _occurs(expression: str) -> bool:
 
 
 def fault_in_timezone(name: str) -> str | None:
-    """Say that a name is of no time zone that this node knows, or None."""
+    """Return the message for a name that is not a time zone known to this node, or None if it is one."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # a folder of the database is an OSError
@@ -113,12 +114,12 @@ def fault_in_timezone(name: str) -> str | None:
 
 
 def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
-    """When it occurs, after an instant, in order; Unix time in microseconds. Both have been checked."""
+    """Yield the times after an instant, in order, as Unix time in microseconds. Both texts must have been checked."""
     return _ordered(_walk(expression, _local(timezone, after_us)), after_us)
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
-    """An instant behind which it occurs at least `count` times up to now; the epoch when it never did as often."""
+    """Return an instant with at least `count` occurrences from then to now, or the epoch if there are fewer."""
     sim = _walk(expression, _local(timezone, now_us), reverse=True)
     try:
         for _ in range(count + 1):
@@ -141,8 +142,9 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
-    # cronsim goes by the clock on the wall, where an hour comes twice or not at all: what it gives may lie before
-    # the instant that it began with, or be given again.
+    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So a time that it returns may be
+    # before
+    # the instant that it began with, or may be returned again.
     last = after_us
     try:
         for moment in sim:

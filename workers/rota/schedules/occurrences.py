@@ -1,4 +1,4 @@
-"""When a schedule is due, and what a poller does next about it, based on its record and Redis time. Pure: every node
+"""The occurrences of a schedule, and what a poller does next, based on the record and Redis time. No I/O: every node
 gets the same result from the same schedule and instants."""
 
 import dataclasses
@@ -16,38 +16,36 @@ from rota.schedules.schedule import CronRule, EveryRule, Schedule
 MOST_MISSED: Final = 1000
 LATE_US: Final = 30 * MICROSECONDS
 MOST_AHEAD: Final = 100
-"""So many occurrences that jitter puts off can be taken back."""
+"""The most occurrences, delayed by jitter, that can be taken back."""
 
 
 class Occurrence(NamedTuple):
-    """`at_us`: the time that the schedule names, which tells it from all others; `due_us`: when it is to start, which
-    jitter puts off."""
+    """One occurrence of a schedule."""
 
-    at_us: int
-    due_us: int
+    at_us: int  # the time of the schedule, which identifies the occurrence
+    due_us: int  # when it is due to start; jitter delays it
 
 
 class Reckoning(NamedTuple):
-    """What is to be done about a schedule at an instant: `enqueue` these, in order; `left_out` were missed and are not
-    made up for (at most 1,000 are counted); `following` is the first that lies ahead, None when there is none."""
+    """The decision about a schedule at an instant."""
 
-    enqueue: tuple[Occurrence, ...]
-    left_out: int
-    following: Occurrence | None
+    enqueue: tuple[Occurrence, ...]  # occurrences to enqueue, in order
+    left_out: int  # number of missed occurrences that are not made up for; at most 1,000 are counted
+    following: Occurrence | None  # the first occurrence in the future, None if there is none
 
     @property
     def passed_us(self) -> int | None:
-        """The `at_us` of the last of `enqueue`, to reckon on behind it; None when there is none."""
+        """The `at_us` of the last of `enqueue`, from which to continue; None if there is none."""
         return self.enqueue[-1].at_us if self.enqueue else None
 
 
 def next_occurrence(schedule: Schedule, after_us: int) -> Occurrence | None:
-    """The first occurrence behind an instant, None when there is none."""
+    """Return the first occurrence after an instant, or None if there is none."""
     return next(occurrences(schedule, after_us), None)
 
 
 def occurrences(schedule: Schedule, after_us: int) -> Iterator[Occurrence]:
-    """All occurrences behind an instant, in order."""
+    """Yield all occurrences after an instant, in order."""
     for at_us in _times(schedule, after_us):
         if schedule.end_us is not None and at_us >= schedule.end_us:
             return
@@ -55,11 +53,12 @@ def occurrences(schedule: Schedule, after_us: int) -> Iterator[Occurrence]:
 
 
 def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
-    """What is to be done now; `after_us` is the last occurrence that was dealt with, or when the schedule was new.
+    """Decide what to do now; `after_us` is the last occurrence that was processed, or the time when the schedule was
+    new.
 
-    An occurrence was missed when it was due more than 30 s ago. One that is late by less is enqueued whatever `missed`
-    says: a poller that was restarted has missed nothing. Of more than 1,000 that lie behind, only the last 1,000 are
-    looked at.
+    An occurrence counts as missed if it was due more than 30 s ago. One that is less late is enqueued whatever `missed`
+    is, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed, only the last 1,000
+    are considered.
     """
     passed = _passed(schedule, after_us, now_us)
     missed = [each for each in passed if each.due_us < now_us - LATE_US]
@@ -118,14 +117,15 @@ def _times(schedule: Schedule, after_us: int) -> Iterator[int]:
 
 
 def _jitter_us(schedule: Schedule, at_us: int) -> int:
-    # Drawn from the name and the time, so that every poller draws the same.
+    # Computed from the name and the time, so that every poller gets the same delay.
     if not schedule.jitter_us:
         return 0
     return crc32(f"{schedule.name} {at_us}".encode()) * schedule.jitter_us >> 32
 
 
 class Advance(NamedTuple):
-    """Enqueue these, and keep that record; `missed` occurrences are not made up for."""
+    """The next step of a schedule: occurrences to enqueue, the new record, and how many missed ones are not made up
+    for."""
 
     occurrences: tuple[NewOccurrence, ...]
     record: Record
@@ -133,7 +133,7 @@ class Advance(NamedTuple):
 
 
 def advance(schedule: Schedule, record: Record, now_us: int, ahead_us: int) -> Advance:
-    """Deal with all occurrences up to `ahead_us` behind now, or with as many as a call takes."""
+    """Process all occurrences up to `ahead_us` in the future, or as many as one call can enqueue."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
     found = tuple(islice((*reckoning.enqueue, *coming), OCCURRENCES_A_CALL + 1))
@@ -171,5 +171,5 @@ def _new(schedule: Schedule, occurrence: Occurrence) -> NewOccurrence:
 
 
 def body_of(schedule: Schedule, task_id: str) -> bytes:
-    """The body of a task that a schedule enqueues."""
+    """Return the body of a task that a schedule enqueues."""
     return encode_body(Body(task_id, schedule.queue, schedule.task, list(schedule.args), dict(schedule.kwargs)))

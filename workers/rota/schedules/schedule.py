@@ -1,7 +1,7 @@
-"""What a schedule says, checked, and the text that Redis keeps of it. Times are whole microseconds of Unix time.
+"""The declaration of a schedule, its checks, and its text in Redis. Times are whole microseconds of Unix time.
 
-The text is a strict JSON object, equal for equal schedules. The name is not in it: it is the field of the hash. What
-has its default value is left out.
+The text is a strict JSON object, and equal for equal schedules. It does not have the name, which is the field of the
+hash. Default values are left out.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
-MOST_NAME_CHARACTERS: Final = 100  # the id of an occurrence is made of the name and the time
+MOST_NAME_CHARACTERS: Final = 100  # an id of an occurrence consists of the name and the time
 MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
@@ -28,7 +28,7 @@ _LATEST_US: Final = int(2 * MAX_SECONDS) * MICROSECONDS
 
 @dataclass(frozen=True, slots=True)
 class CronRule:
-    """At the times of a cron expression, by the clock of a time zone."""
+    """The times of a cron expression, in a time zone."""
 
     expression: str
     timezone: str = "UTC"
@@ -36,8 +36,8 @@ class CronRule:
 
 @dataclass(frozen=True, slots=True)
 class EveryRule:
-    """At the multiples of an interval, counted from the schedule's start, without one from 1970-01-01 00:00 UTC: so
-    all nodes agree, whenever they were started."""
+    """The multiples of an interval, counted from the schedule's start, or else from 1970-01-01 00:00 UTC. So all nodes
+    agree, whenever they were started."""
 
     interval_us: int
 
@@ -47,12 +47,7 @@ Rule = CronRule | EveryRule
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A task that is enqueued again and again, with the same arguments.
-
-    `missed`: what becomes of occurrences whose time passed while nobody was there: the last one is made up for, all
-    are (the last 1,000), or none. `overlap`: an occurrence whose predecessor has not ended is left out ("skip"), or
-    queued behind it. `jitter_us`: each is put off by up to so much. It occurs from `start_us` on, and before `end_us`.
-    """
+    """A task that is enqueued periodically with the same arguments."""
 
     name: str
     task: str
@@ -60,22 +55,22 @@ class Schedule:
     queue: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    missed: Missed = "last"
-    overlap: Overlap = "skip"
-    jitter_us: int = 0
-    start_us: int | None = None
-    end_us: int | None = None
+    missed: Missed = "last"  # what is made up for if no fleet ran: the last occurrence, all (the last 1,000), or none
+    overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the one before has not ended
+    jitter_us: int = 0  # each occurrence is delayed by a random time up to this
+    start_us: int | None = None  # occurrences are at or after this time
+    end_us: int | None = None  # occurrences are before this time
     source: Source = "code"
 
     def __post_init__(self) -> None:
-        """Raises BadSchedule with all that cannot be."""
+        """Check the values. Raises BadSchedule with all faults."""
         if faults := tuple(_faults(self)):
             raise BadSchedule(faults)
 
 
 class BadSchedule(ValueError):
-    """What is said cannot be a schedule. `faults`: what is wrong, each with the word for what it is wrong with; the
-    message is the first."""
+    """Raised for values that are not a valid schedule. `faults` are pairs of the value's name and what is wrong with
+    it. The message is the first fault."""
 
     def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
         super().__init__(faults[0][1])
@@ -83,7 +78,7 @@ class BadSchedule(ValueError):
 
 
 def fault_in_schedule_name(name: str) -> str | None:
-    """Say what is wrong with the name of a schedule, or None."""
+    """Return why the name of a schedule is not valid, or None if it is."""
     return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 
@@ -111,7 +106,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
             None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
         )
         return
-    # Imported only here: it brings what somebody without a cron expression does without.
+    # Imported only here: it loads libraries that a program without cron expressions does not need.
     from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
 
     yield "cron", fault_in_cron(rule.expression)
@@ -119,7 +114,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # Each heartbeat of a node carries what it declares. Whether it is JSON at all is asked where it is given.
+    # Each heartbeat of a node carries its declarations. The check that they are JSON is made where they are given.
     if schedule.source == "client":
         return None
     try:
@@ -177,7 +172,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """Write a schedule. Raises ValueError, TypeError or RecursionError for arguments that are not JSON."""
+    """Write a schedule as JSON. Raises ValueError, TypeError or RecursionError if its arguments are not JSON."""
     values: dict[str, Any] = {name: getattr(schedule, name) for name in _NEEDED}
     values.update(_values_of_rule(schedule.rule))
     given = {name: getattr(schedule, name) for name in _DEFAULTS}
@@ -196,10 +191,10 @@ def _values_of_rule(rule: Rule) -> dict[str, Any]:
 
 
 def decode_schedule(name: str, text: bytes) -> Schedule:
-    """Read what stands under a name. Raises ValueError for whatever `encode_schedule` does not write."""
+    """Read the text of a schedule. Raises ValueError if `encode_schedule` cannot have written it."""
     try:
         values = json.loads(text, parse_constant=refuse_constant)
-        encode_json(values)  # a lone surrogate, say, could be read and never be enqueued
+        encode_json(values)  # for example a lone surrogate could be read but never be enqueued
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deep") from None
     _check_types(values)

@@ -1,4 +1,4 @@
-"""A schedule as it is found in Redis, and as people and programs are shown it."""
+"""A schedule as it was read from Redis, and its status for people and programs."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +16,14 @@ Times = list[datetime]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatus:
-    """A schedule and where it stands. Durations in seconds; what does not apply, or is not known, is None or "".
+    """A schedule and its state. Durations are in seconds. Values that do not apply or are not known are None or "".
 
-    `source`: "code", "file" or "client", where it was said. `last_at`: the last occurrence whose time has come.
-    `next_at`: the next one, and `due_at` when that is to start: jitter puts it off. `paused_at`: since when it is
-    paused. `error`: why what stands in Redis under the name is no schedule.
+    * `source`: where the schedule was declared: "code", "file" or "client".
+    * `last_at`: the last occurrence whose time has come.
+    * `next_at`: the next occurrence.
+    * `due_at`: when the next occurrence is due to start; jitter delays it.
+    * `paused_at`: since when the schedule is paused.
+    * `error`: why the data in Redis under this name is not a schedule.
     """
 
     name: str
@@ -45,12 +48,13 @@ class ScheduleStatus:
 
     @property
     def when(self) -> str:
-        """When it occurs, in words: `0 3 * * * Europe/Zurich`, `every 30 s`."""
+        """The times of its occurrences in words, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
         return f"{self.cron} {self.timezone}".strip() if self.every is None else f"every {self.every:g} s"
 
 
 class FoundSchedule(NamedTuple):
-    """What stands under a name: the record as it was read, what it says, and when that was, by Redis time."""
+    """A schedule that was found under a name: the raw record, the parsed one, the declaration, and the Redis time of
+    the read."""
 
     kept: Kept
     record: Record
@@ -58,12 +62,12 @@ class FoundSchedule(NamedTuple):
     now_us: int
 
     def upcoming(self, count: int) -> Times:
-        """The times of its next occurrences, as if it were not paused."""
+        """Return the times of its next occurrences, as if it were not paused."""
         coming = islice(occurrences(self.schedule, self.now_us), count)
         return [utc_datetime(each.at_us) for each in coming]
 
     def status(self) -> ScheduleStatus:
-        """The same for people and programs."""
+        """Return its status for people and programs."""
         schedule, record, now_us = self.schedule, self.record, self.now_us
         passed = [at_us for at_us in (record.last_us, *record.ahead_us) if 0 < at_us <= now_us]
         following = None if record.paused_us else next_occurrence(schedule, now_us)
@@ -88,8 +92,9 @@ class FoundSchedule(NamedTuple):
 
 
 def rows_of(page: Page) -> list[dict[str, Any]]:
-    """The schedules of a page as JSON has them, for `rota status` and the status page. `state`: waiting, paused, over
-    (it occurs no more) or broken; `next_in_seconds` by Redis time, None of all but the first."""
+    """Return the schedules of a page as JSON rows, for `rota status` and the status page. `state` is waiting, paused,
+    over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and None unless the state
+    is waiting."""
     found = [read_schedule(kept, page.now_us) for kept in page.schedules]
     now = utc_datetime(page.now_us)
     return [_row(each.status() if isinstance(each, FoundSchedule) else each, now) for each in found]
@@ -133,7 +138,7 @@ def _time(unix_us: int | None) -> datetime | None:
 
 
 def read_schedule(kept: Kept, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """What was found, or of what cannot be read why."""
+    """Return the schedule, or a status with the error if it cannot be read."""
     try:
         record = read_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)

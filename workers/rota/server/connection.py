@@ -38,7 +38,7 @@ Wait = Callable[[int, int, float], bool]
 
 # The time for which a command is parked in the server, at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# for a process that otherwise learns at least every PARK_SECONDS whether the server lives
+# For a process that also learns in another way, as often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
 EARLY_SECONDS: Final = 0.005  # a parked command may end sooner than requested by this time
 NUDGE: Final = b"*0\r\n"

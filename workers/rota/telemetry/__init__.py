@@ -1,1 +1,1 @@
-"""What the fleet tells: events, log lines, and numbers in shared memory."""
+"""The telemetry of a fleet: events, log lines, and metrics in shared memory."""

@@ -1,17 +1,17 @@
-"""Structured logging: events with fields, one line each, written so that it can neither block nor tear.
+"""Structured logging: events with fields, one on each line. A write never blocks and never tears a line.
 
-1. Configured once a process, after the fork, on a descriptor of its own.
-2. A line is written whole, in one write of at most 4,096 bytes: longer ones tear on a pipe that many
-   processes share. What is too long is cut in its longest fields and marked `truncated`.
+1. Each process configures its log after the fork, on a descriptor of its own.
+2. A line is written as a whole, in one write of at most 4,096 bytes. Longer writes would tear on a pipe that many
+   processes share. A line that is too long is cut in its longest fields and marked `truncated`.
 3. A line that cannot be written at once (full pipe, full disk, reader gone) is dropped and counted.
-4. A worker may hold lines, to write several at once. They are written before any other line of its main
-   thread, and when it is killed by its master, from its slot.
-5. The logging of the application is left alone: structlog and the standard library's are its own, see
-   `adopt`. So is what it prints, unless `capture_output` is set.
+4. A worker may hold lines to write several at once. They are written before any other line of its main thread. If the
+   master kills the worker, the master writes them from the worker's slot.
+5. The application's logging is left alone: structlog and the standard library's logging belong to it, see `adopt`. So
+   does the text that it prints, unless `capture_output` is set.
 
-Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, 4.7 us, of which 1.5 us are
-the write, or 4.0 us where it is held; without a form 9.1 us. A line below the level 0.1 us, and 0.04 us for each
-field that was gathered for it.
+Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, takes 4.7 us, of which 1.5 us are the
+write; 4.0 us if it is held; 9.1 us without a form. A line below the level takes 0.1 us, and 0.04 us for each field
+collected for it.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor that lines go to. `held`: where lines may wait for others, of the thread that makes this."""
+    """The descriptor that lines go to. `held` is where lines of the thread that creates this may wait for others."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
@@ -62,12 +62,12 @@ class _Sink:
             self._room.register(fd, select.POLLOUT)
 
     def write(self, text: bytes) -> None:
-        """Write a line, or several, behind those that are held."""
+        """Write one or more lines, after the lines that are held."""
         self.write_held()
         self._put(text)
 
     def hold(self, line: bytes) -> None:
-        """Have a line wait for others, until they are as much as one write may have."""
+        """Keep a line, to be written together with others before they exceed the size of one write."""
         if self._held is None:
             self._put(line)
         elif not self._held.add(line):
@@ -75,14 +75,15 @@ class _Sink:
             self._held.add(line)
 
     def write_held(self) -> None:
-        """Write the lines that are held. Other threads, and copies of the process, leave them alone."""
+        """Write the lines that are held. Other threads, and copies of the process, do not touch them."""
         if self._held and get_ident() == self._thread:
             self._put(self._held.text())
             self._held.clear()
 
     def _put(self, text: bytes) -> None:
-        # Where O_NONBLOCK cannot be set, poll() says first whether there is room: a pipe then has 4,096 bytes
-        # free, a socket three quarters of its buffer.
+        # If O_NONBLOCK cannot be set, poll() tells whether there is room: a pipe then has 4,096 bytes free, a socket
+        # three
+        # quarters of its buffer.
         if self._room is not None and not self._room.poll(0):
             self._counts.dropped += text.count(b"\n")
             return
@@ -90,7 +91,7 @@ class _Sink:
             os.write(self._fd, text)
         except BlockingIOError:
             self._counts.dropped += text.count(b"\n")
-        except OSError:  # ENOSPC, EPIPE, EIO: a log must not stop the work
+        except OSError:  # ENOSPC, EPIPE, EIO: a failing log must not stop the work
             self._counts.dropped += text.count(b"\n")
             self._counts.failed += text.count(b"\n")
 
@@ -103,22 +104,22 @@ class _Sink:
 
 
 def _reopen(fd: int) -> int | None:
-    # A new open file description, so that O_NONBLOCK stays ours and is not set for a shell's terminal too.
+    # Make a new open file description, so that O_NONBLOCK is not set for a shell's terminal too.
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         own = os.open(f"/proc/self/fd/{fd}", flags)
-    except OSError:  # a socket, as journald gives; opened by another user; no /proc
+    except OSError:  # a socket, for example from journald; opened by another user; no /proc
         return None
-    # In a file, as of `rota run > log 2>&1`, what a task prints would overwrite our lines: the shell's description has
-    # an offset of its own, which our writes do not move.
+    # In a file, for example after `rota run > log 2>&1`, text that a task prints would overwrite our lines: the shell's
+    # description has an offset of its own, which our writes do not move.
     if stat.S_ISREG(os.fstat(fd).st_mode):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     return own
 
 
 class Logger:
-    """Writes an event of a level with its fields, if the level is logged. `exc_info`: an exception, or True for
-    the one being handled; it becomes the field `exception`."""
+    """Writes events with a level and fields, if the level is logged. `exc_info` is an exception, or True for the one
+    being handled. It becomes the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -131,7 +132,8 @@ class Logger:
         self.close = sink.close
 
     def form(self, level: str, event: str, fields: Fields) -> Form:
-        """Return what makes lines of this level and event, which whoever knows that the level is logged may `write`."""
+        """Return a form for lines of this level and event. Callers `write` its lines after they have checked the
+        level."""
         return Form(self._lines, level, event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
@@ -158,17 +160,18 @@ _logger: Logger | None = None
 
 
 def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = None, **bound: Any) -> None:
-    """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated. `held`: where this
-    thread may have lines wait."""
+    """Set up this process's log on `fd`. May be called again. All lines have the `bound` fields; `held` is where lines
+    of this thread may wait."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
     lines, before = _lines(settings.format, fd, bound), _logger
     _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
-    if before is not None:  # last: whatever failed above leaves the log as it was
+    if before is not None:  # at the end: if anything above fails, the log stays as it was
         before.close()
 
 
 def of_process(role: str, namespace: str, node: str, **place: Any) -> Fields:
-    """Return the fields that stand in every line of this process of the fleet; `place`: which of its role it is."""
+    """Return the fields that all lines of this process of the fleet have; `place` identifies it among those of its
+    role."""
     return {"role": role, **place, "pid": os.getpid(), "node": node, "namespace": namespace}
 
 
@@ -186,7 +189,7 @@ def counts() -> Counts:
 
 
 class LineCounters:
-    """Carries these counts over into the slot of the process."""
+    """Copies the counts of log lines into the slot of the process."""
 
     def __init__(self, recorder: "Recorder") -> None:
         self._dropped = recorder.counter(m.LOG_LINES_DROPPED)
@@ -195,7 +198,7 @@ class LineCounters:
         self._recorded = Counts()
 
     def record(self) -> None:
-        """Count what came since the last time; called now and then."""
+        """Add what was counted since the last call. It is called from time to time."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
             self._failed.add(_counts.failed - self._recorded.failed)
@@ -207,14 +210,15 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     on_terminal = os.isatty(fd)
     if name == "json" or (name == "auto" and not on_terminal):
         return JsonLines(bound, _counts)
-    # Only here: both use structlog, which JSON, the format of production, does without.
+    # Imported only here: both use structlog, which JSON, the format for production, does not need.
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
 
 
 class OnceAMinute:
-    """Says whether something is to be told, by the words that name it. `clock`: monotonic seconds."""
+    """Limits repetitions: a thing, identified by words, is reported at most once a minute. `clock` returns monotonic
+    seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -222,7 +226,7 @@ class OnceAMinute:
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
-        """Whether it was not told within the last minute; it counts as told then."""
+        """Whether the thing was not reported within the last minute. It then counts as reported."""
         if self._clock() - self._since > REPEAT_SECONDS:
             self._told.clear()
             self._since = self._clock()
@@ -235,7 +239,7 @@ _STREAM_LEVELS: Final = {"stdout": "info", "stderr": "warning"}
 
 
 class ForeignHandler(logging.Handler):
-    """Sends records of the standard library's logging to what `logger` returns, with the fields of `of_task`."""
+    """Passes records of the standard library's logging to the `logger`, with the fields that `of_task` returns."""
 
     def __init__(self, logger: Callable[[], Logger], of_task: Callable[[], Fields] = dict) -> None:
         super().__init__()
@@ -243,15 +247,16 @@ class ForeignHandler(logging.Handler):
         self._of_task = of_task
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As any handler does. A soft limit waits meanwhile: raised in here, it could leave the handler's lock taken,
-        and threads of later tasks would wait for it for ever."""
+        """Handle a record as any handler does, with the soft limit deferred. If the limit were raised in here, the
+        handler's lock could stay taken, and threads of later tasks would wait for it forever."""
         with time_limit_deferred:
             return bool(super().handle(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # a wrong number of % arguments is the caller's mistake, not ours to raise
+        # a wrong number of % arguments: a mistake of the caller that must not be raised here
+        except (TypeError, ValueError):
             message = str(record.msg)
         fields = {"exc_info": record.exc_info} if record.exc_info else {}
         level = next((name for name, least in reversed(LEVELS.items()) if record.levelno >= least), "debug")
@@ -279,9 +284,9 @@ def _handle_records(level: str, of_task: Callable[[], Fields]) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Stands for `sys.stdout` or `sys.stderr`: each line that is printed becomes one of the log, which never blocks.
+    """Replaces `sys.stdout` or `sys.stderr`: each printed line becomes a log line, so printing never blocks.
 
-    What has no end of line yet waits for it, for a flush, or until it would fill a line of the log.
+    Text without an end of line is kept until the end arrives, until a flush, or until it would fill a log line.
     """
 
     encoding = "utf-8"
@@ -290,7 +295,7 @@ class PrintedLines(io.TextIOBase):
         self._stream = stream
         self._of_task = of_task
         self._begun = ""
-        self._lock = threading.RLock()  # of threads of tasks; once more by what a handler of a signal prints
+        self._lock = threading.RLock()  # for the threads of tasks; reentrant, because a signal handler may print too
 
     def writable(self) -> bool:
         return True

@@ -1,6 +1,8 @@
-"""Log lines: what those of every format have in common (time, order, exceptions, that they fit into one write); and
-those as JSON, the format of production, in which what does not change from line to line is made once; and forms, for
-lines that are written again and again."""
+"""Log lines. All formats share the time, the order of fields, the form of exceptions, and the limit of one write.
+
+This module also has the JSON format, which is the one for production: the constant parts of a line are made only once.
+A `Form` makes lines that are written again and again.
+"""
 
 import json.encoder
 import sys
@@ -16,8 +18,9 @@ LINE_BYTES: Final = LOG_BYTES
 FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
-_KEPT_CHARACTERS: Final = 64  # a field is not cut shorter than this
-# Where a line with a traceback has to be cut, in characters: of a message in it, and of each field beside it.
+_KEPT_CHARACTERS: Final = 64  # no field is cut shorter than this
+# The limits, in characters, of a line with a traceback that has to be cut: each message in it, and each field beside
+# it.
 _MOST_OF_MESSAGE: Final = 1000
 _MOST_BESIDE: Final = 500
 _CUT_ROUNDS: Final = 32
@@ -33,22 +36,21 @@ LogLines = Callable[[str, str, Fields], bytes]  # of level, event and fields, a 
 
 @dataclass(slots=True)
 class Counts:
-    """Lines of this process that were dropped because they could not be written, or cut to fit. `failed`: those of the
-    dropped whose write failed; the others found no room, as their reader is slow."""
+    """The number of log lines of this process that were not written as they should be."""
 
-    dropped: int = 0
-    failed: int = 0
-    truncated: int = 0
+    dropped: int = 0  # not written at all
+    failed: int = 0  # dropped because the write failed; the others found no room, because their reader is slow
+    truncated: int = 0  # cut to fit
 
 
 class Traceback(str):
-    """The text of a traceback. `shortened`: with all its frames, but only the beginning of long messages."""
+    """The text of a traceback. `shortened` has all its frames, but only the beginning of long messages."""
 
     __slots__ = ("shortened",)
     shortened: str
 
     def __new__(cls, error: BaseException) -> Self:
-        import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
+        import traceback  # noqa: PLC0415 - poller and exporter need it only when something fails
 
         parts = traceback.format_exception(error)
         made = super().__new__(cls, "".join(parts).rstrip())
@@ -57,10 +59,10 @@ class Traceback(str):
 
 
 class Clock:
-    """Now, in UTC to the microsecond, as in `2026-11-21T13:37:00.000001Z`. The text of a second is made once."""
+    """The current UTC time to the microsecond, as `2026-11-21T13:37:00.000001Z`. The text of a second is made once."""
 
     def __init__(self) -> None:
-        self._second = (-1, "")  # one value, so that two threads never see the number of one and the text of another
+        self._second = (-1, "")  # one value, so that no thread sees the number of one second and the text of another
 
     def __call__(self) -> str:
         second, microsecond = divmod(time.time_ns() // 1000, _MICROSECONDS)
@@ -72,7 +74,7 @@ class Clock:
 
 
 def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any], given: Mapping[str, Any]) -> Fields:
-    """Return the fields of a line in their order: time, level, event, the bound, the given ones, the exception."""
+    """Return the fields of a line in order: time, level, event, the bound ones, the given ones, the exception."""
     first = {"timestamp": timestamp, "level": level, "event": event}
     fields = {**first, **bound, **given, **first}
     if _EXC_INFO in fields:
@@ -84,19 +86,20 @@ def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any],
 
 
 def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
-    """Render to at most LINE_BYTES with the newline, cutting the longest fields first."""
+    """Render a line of at most LINE_BYTES with its newline. The longest fields are cut first."""
     line = _encoded(render(fields))
     if len(line) <= LINE_BYTES:
         return line
     counts.truncated += 1
     fields = {**fields, "truncated": True}
-    if isinstance(found := fields.get(EXCEPTION), Traceback):  # its frames say more than the rest of a long message
+    # its frames are worth more than the end of a long message
+    if isinstance(found := fields.get(EXCEPTION), Traceback):
         fields = {key: _beside_a_traceback(value) for key, value in fields.items()} | {EXCEPTION: found.shortened}
     for _ in range(_CUT_ROUNDS):
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
-    if len(line) > LINE_BYTES:  # hundreds of fields: only who and what remain
+    if len(line) > LINE_BYTES:  # there are hundreds of fields: only time, level and event remain
         bare: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
         line = _encoded(render({**bare, "truncated": True}))
     return line[:LINE_BYTES]
@@ -113,7 +116,7 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
     keep = max(_KEPT_CHARACTERS, min(len(text) - excess, len(text) * 3 // 4))
     if keep >= len(text):
         return False
-    # Of a traceback the end says most.
+    # The end of a traceback is worth most.
     fields[longest] = "..." + text[len(text) - keep + 3 :] if longest == EXCEPTION else _cut(text, keep)
     return True
 
@@ -128,7 +131,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return a value as it is cut, and written for people."""
+    """Return a value as text, as it is cut and shown to people."""
     return value if isinstance(value, str) else repr(value)
 
 
@@ -136,11 +139,11 @@ def as_text(value: object) -> str:
 
 
 def _encoder() -> Callable[[object], str]:
-    """Return what makes JSON of a value; of what JSON has no word for, its repr.
+    """Return the function that encodes a value as JSON. A value that JSON does not have is encoded as its repr.
 
-    `JSONEncoder.encode` makes its working half anew at each call, 0.9 of the 3.2 us that the fields of an attempt
-    cost; it is kept here where the C library has it. msgspec would need 0.4 us, but 1.2 MB in each process, and
-    writes other things than these for dates, sets, bytes, enums and NaN.
+    `JSONEncoder.encode` makes its C encoder again at each call, which takes 0.9 of the 3.2 us for the fields of an
+    attempt. It is kept here if the C library has it. msgspec would need 0.4 us, but 1.2 MB in each process, and it
+    encodes dates, sets, bytes, enums and NaN in another way.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -156,7 +159,7 @@ _quoted: Final = json.encoder.encode_basestring
 
 
 class JsonLines:
-    """Makes the lines of a process whose every line has the `bound` fields; counts those it had to cut."""
+    """Makes the lines of a process, which all have the `bound` fields. Counts the lines that it had to cut."""
 
     def __init__(self, bound: Mapping[str, Any], counts: Counts) -> None:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
@@ -174,8 +177,9 @@ class JsonLines:
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
-        """Return what of a line stands between its time and the value of the first field, and what `%` makes the rest
-        of from the values that `fields` has types for; None where a field takes the place of another of the line."""
+        """Return the constant parts of lines with these fields, for `Form`: the part between the time and the value of
+        the first field, and the rest, with `%` places for the values for which `fields` has types. None if a field
+        would replace another one of the line."""
         if not self._own_names.isdisjoint(fields):
             return None
         first, *others = fields.items()
@@ -201,18 +205,19 @@ def _render(fields: Fields) -> str:
 def _json(fields: Fields) -> str:
     try:
         return _encode(fields)
-    except (TypeError, ValueError, RecursionError):  # a key that is no text, or a thing that holds itself
+    except (TypeError, ValueError, RecursionError):  # a key that is not a text, or an object that contains itself
         return _encode({key: value if isinstance(value, str) else repr(value) for key, value in fields.items()})
 
 
-# The same fields again and again
+# Lines with the same fields
 
 
 class Form:
-    """Makes lines of one level and event, whose fields are the same but for the values of some. For these `fields` has
-    a type: `str` for the first of all, `int`, or `float` for seconds to the microsecond, for others.
+    """Makes lines of one level and event that differ only in the values of some fields. `fields` has a type in place of
+    each such value: `str` for the first field, `int` or `float` (seconds to the microsecond) for others.
 
-    As JSON such a line takes a third of the time of another: all that is the same was put together before.
+    Such a line takes a third of the time of any other line as JSON, because its constant parts are put together in
+    advance.
     """
 
     def __init__(self, lines: LogLines, level: str, event: str, fields: Fields) -> None:

@@ -1,4 +1,4 @@
-"""Log lines for people and for logfmt, as structlog renders them."""
+"""Log lines for people (console) and for logfmt, rendered by structlog."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -10,19 +10,19 @@ from rota.telemetry import log_lines as lines
 from rota.telemetry.log_lines import EXCEPTION, Fields
 
 _MASTER: Final = "master"
-_TIME: Final = slice(11, 23)  # of a timestamp, to the millisecond
+_TIME: Final = slice(11, 23)  # the time in a timestamp, to the millisecond
 _EVENT_WIDTH: Final = 14
 _WHO_WIDTH: Final = 9
 _UNIT: Final = "_seconds"
-# What stands first on the console, without its name; then everything else as it comes, with it.
+# The fields that come first on the console, without their names. All others follow in their order, with their names.
 _WITHOUT_NAMES: Final = ("timestamp", "level", "event", "who", "task", "task_id")
-# What is the same in all lines of a fleet, or said by the event, or says nothing when it is this.
+# Fields that are the same in all lines of a fleet, or that the event implies; and values that are not worth showing.
 _LEFT_OUT: Final = frozenset({"pid", "node", "namespace", "outcome", "wait_seconds"})
 _PLAIN: Final = {"kind": "immediate", "attempt": 1, "promotion_lag_seconds": 0.0, "pool": "default", "queue": "default"}
 
 
 def text_lines(name: str, bound: Mapping[str, Any], counts: lines.Counts, *, colors: bool) -> lines.LogLines:
-    """Return what makes lines in that format. Raises ValueError when there is none of the name."""
+    """Return the function that makes lines in the named format. Raises ValueError if there is no such format."""
     render = _renderer(name, colors=colors)
     now = lines.Clock()
 
@@ -32,7 +32,7 @@ def text_lines(name: str, bound: Mapping[str, Any], counts: lines.Counts, *, col
     return line
 
 
-# What is rendered is made fit to look at before, since colors are escapes too.
+# Values are made printable before the rendering, because colors are escape sequences too.
 def _renderer(name: str, *, colors: bool) -> lines.Render:
     match name:
         case "logfmt":
@@ -63,16 +63,17 @@ def _printable(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float) else printable(lines.as_text(value))
 
 
-# The console: one line a task on a terminal of 120 columns
+# The console: one line for each task on a terminal of 120 columns
 
 
 def for_people(fields: Fields) -> Fields:
-    """Return what a person reads of a line first: who, and what is not as always; durations with their unit."""
-    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # the slots that a master names are others'
+    """Return the fields that a person needs of a line: the process first, no usual values, durations with their
+    unit."""
+    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # a master's lines name slots of others
     who = " ".join(str(fields[key]) for key in own if key in fields)
     shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}
     names = [*_WITHOUT_NAMES, *(key for key in fields if key not in (*_WITHOUT_NAMES, *_LEFT_OUT, *own))]
-    if EXCEPTION in fields and "error" in names:  # stands below, as its last line
+    if EXCEPTION in fields and "error" in names:  # it is shown below, as the last line of the traceback
         names.remove("error")
     return dict(_for_people(key, shown[key]) for key in names if key in shown and shown[key] != _PLAIN.get(key))
 

@@ -1,13 +1,14 @@
 """Every metric of Rota: name, type, help, labels, buckets, and the processes that compute it. Names are public.
 
-A process counts with a `recorder.Recorder` over its own slot; the exporter reads all and asks Redis for the queues:
+A process counts with a `recorder.Recorder` in its own slot. The exporter reads all slots and queries Redis for the
+queues:
 
-* WORKER and POLLER write the definitions marked so into their own slot;
-* MASTER writes its own into slot 0, the fleet's gauges among them;
+* WORKER and POLLER write their definitions into their own slot;
+* MASTER writes its definitions, including the fleet's gauges, into slot 0;
 * EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
 
-Series of label values that are fixed in advance are there from the start, at 0. The queues of a pattern come and go
-without end, and series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
+Series whose label values are known in advance exist from the start, with the value 0. Queues of a pattern come and go
+without limit while series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from rota.protocol.entry import Kind
 from rota.protocol.keys import STAR, is_pattern
 
 OTHER: Final = "_other"  # the value of every label of a series that found no room
-# Without those that most queues never have.
+# Without the kinds that most queues never have.
 KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
 RESTART_REASONS: Final = (
@@ -29,7 +30,7 @@ RESTART_REASONS: Final = (
 CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")
-# All begin with the first, so that the next one counts in an `increase()`.
+# All series exist once the first one does, so that the next occurrence counts in an `increase()`.
 OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
@@ -40,8 +41,8 @@ OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
 
 
 class QueueLabels:
-    """The labels of queues, by the names and patterns that tiers have: a name of its own first, then the longest
-    pattern (as `rota.protocol.keys.served_as`, for who asks with each task)."""
+    """The labels of queues, based on the names and patterns in tiers: the queue's own name if it is listed, else the
+    longest pattern that it fits. It works like `rota.protocol.keys.served_as`, but fast enough for each task."""
 
     def __init__(self, served: Iterable[str] = ()) -> None:
         names = frozenset(served)
@@ -49,7 +50,8 @@ class QueueLabels:
         self._beginnings = tuple((pattern.removesuffix(STAR), pattern) for pattern in patterns)
         self._names = names
         self.of: Callable[[str], str] = self._of if patterns else str
-        """Returns the label of a queue: with each task, so without a function of Python's where it is the queue."""
+        """Return the label of a queue. It is called for each task, so without patterns it is `str`, not a Python
+        function."""
 
     def _of(self, queue: str) -> str:
         for beginning, pattern in self._beginnings:
@@ -69,7 +71,7 @@ class Writer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What all metrics have in common. `writers` are the processes that compute it."""
+    """The base of the definitions of metrics. `writers` are the processes that compute the metric."""
 
     name: str
     help: str
@@ -78,12 +80,12 @@ class Definition:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a record of this metric holds."""
+        """The number of numbers in a record of this metric."""
         return 1
 
     @property
     def is_open(self) -> bool:
-        """Whether label sets of this metric may come without end."""
+        """Whether the number of this metric's label sets is unlimited."""
         return not OPEN_LABELS.isdisjoint(self.labels)
 
     @property
@@ -92,7 +94,7 @@ class Definition:
         return self.labels[:2] == ("queue", "task")
 
     def as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels with `_other` for each open one, or for all when none is open."""
+        """Return the labels with `_other` for each open one, or for all if none is open."""
         return tuple(
             OTHER if name in OPEN_LABELS or not self.is_open else value
             for name, value in zip(self.labels, labels, strict=True)
@@ -105,23 +107,24 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class CounterDefinition(Definition):
-    """Only grows, through restarts too. Slots are summed."""
+    """A metric that only increases, also through restarts. Slots are summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaugeDefinition(Definition):
-    """Goes up and down. Counts only while the process that set it lives. Living slots are summed, or the highest of
-    them is shown."""
+    """A metric that increases and decreases. It counts only while the process that set it is alive. Slots of living
+    processes are summed, or the highest value is shown."""
 
     takes_highest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PeakDefinition(Definition):
-    """The highest value that was seen in about the last minute, in any slot; 0 when none was. Shown as a gauge.
+    """The highest value that any slot saw in about the last minute; 0 if there was none. Shown as a gauge.
 
-    Two pairs of numbers, of half a minute each and used in turn: which half minute of CLOCK_BOOTTIME it is, and the
-    highest value in it. So it is right however seldom somebody reads, and also when the process has died.
+    A record has two pairs of numbers for two half minutes, used in turn: the number of the half minute of
+    CLOCK_BOOTTIME, and the highest value in it. So the peak is right however rarely it is read, and also after the
+    process has died.
     """
 
     @property
@@ -131,13 +134,13 @@ class PeakDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class HistogramDefinition(Definition):
-    """Counts observations in `buckets`, upper bounds in ascending order. Slots are summed."""
+    """A metric that counts observations in `buckets`, upper bounds in ascending order. Slots are summed."""
 
     buckets: tuple[float, ...] = LAG_BUCKETS
 
     @property
     def numbers(self) -> int:
-        """One number a bucket, one for what is above the last, and the sum."""
+        """The number of numbers: one for each bucket, one for values above the last, and the sum."""
         return len(self.buckets) + 2
 
 
@@ -168,7 +171,7 @@ def _histogram(
     return HistogramDefinition(name, text, tuple(labels.split()), writers, buckets)
 
 
-# How late. All by Redis time; `due` of an immediate task is its enqueue time.
+# Lags, all by Redis time. The `due` time of an immediate task is its enqueue time.
 
 TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start of a task minus the time it was due.", "queue kind")
 TASK_STARTS = _counter(
@@ -204,7 +207,7 @@ QUEUE_LAG_TARGET = _gauge(
 )
 REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis time minus this machine's wall clock.")
 
-# Queues, as Redis has them at the scrape. Absent while Redis is away.
+# Queues, as Redis has them at the scrape. Absent while Redis is not reachable.
 
 QUEUE_READY = _gauge("rota_queue_ready_tasks", _EXPORTER, "Tasks in both lanes.", "queue")
 QUEUE_SCHEDULED = _gauge("rota_queue_scheduled_tasks", _EXPORTER, "Tasks that wait for their due time.", "queue")
@@ -420,7 +423,7 @@ AUDIT_UNPLACED = _gauge(
     highest=True,
 )
 
-# About itself.
+# The telemetry itself.
 
 BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")

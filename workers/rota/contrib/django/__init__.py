@@ -1,1 +1,1 @@
-"""Rota in Django: an application for INSTALLED_APPS. docs/frameworks.md says what it does."""
+"""Rota in Django: an application for INSTALLED_APPS. See docs/frameworks.md."""

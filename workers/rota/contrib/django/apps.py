@@ -1,4 +1,4 @@
-"""Rota as an application of a Django project: what it does as the project starts, and the setting `ROTA`."""
+"""Rota as an application of a Django project: its start, and the setting `ROTA`."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ def _check_kib(value: Any, name: str) -> int:
 
 class _Setting(NamedTuple):
     check: Callable[[Any, str], object]
-    variable: str = ""  # by which a fleet is told the same
+    variable: str = ""  # the environment variable that passes the setting to a fleet
 
 
 _SETTINGS: Final = {
@@ -56,27 +56,27 @@ _SETTINGS: Final = {
 
 
 def variables_of_project() -> dict[str, str]:
-    """Return the environment variables by which a fleet is told what `ROTA` says."""
+    """Return the environment variables that pass the settings in `ROTA` to a fleet."""
     return {_SETTINGS[name].variable: str(value) for name, value in of_project().items() if _SETTINGS[name].variable}
 
 
 def of_project() -> dict[str, Any]:
-    """What `ROTA` says, {} where it is missing or no dict; known names alone."""
+    """Return the known settings in `ROTA`, or {} if it is missing or not a dict."""
     given = getattr(settings, "ROTA", {})
     return {name: given[name] for name in _SETTINGS if name in given} if isinstance(given, dict) else {}
 
 
 def configure_client() -> None:
-    """Have the default client go by `ROTA`. What is wrong there is raised when a task is enqueued; `check` tells it."""
+    """Make the default client use `ROTA`. A fault in it is raised when a task is enqueued; `check` reports it."""
     given = of_project()
     waits = given.pop("on_commit", True)
-    if _fault_in("timeout_seconds", given.get("timeout_seconds", 1)):  # that would be raised now, before any check
+    if _fault_in("timeout_seconds", given.get("timeout_seconds", 1)):  # it would be raised now, before any check
         del given["timeout_seconds"]
     rota.configure(**given, on_commit=on_commit if waits else None)
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """The system check: every fault of `ROTA`, and whether anything says which server."""
+    """Return the results of the system check: every fault of `ROTA`, and whether a server is configured."""
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
         hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'
@@ -128,7 +128,7 @@ class RotaConfig(AppConfig):
     verbose_name = "Rota"
 
     def ready(self) -> None:
-        """Called once, when the models of all applications are loaded."""
+        """Set Rota up. Django calls this once, when the models of all applications are loaded."""
         register(check_settings, "rota")
         configure_client()
         around_task(with_fresh_connections)
@@ -136,8 +136,8 @@ class RotaConfig(AppConfig):
 
 
 def import_tasks() -> None:
-    """Import `tasks` of every application that has one. What such a module raises is raised."""
+    """Import the module `tasks` of every application that has one. Errors of such a module are raised."""
     for app in apps.get_app_configs():
-        # In ours it is the backend of django.tasks, which not everybody uses.
+        # Our own module `tasks` is the backend of django.tasks, which not every project uses.
         if app.name != RotaConfig.name and app.module and module_has_submodule(app.module, TASKS_MODULE):
             import_module(f"{app.name}.{TASKS_MODULE}")

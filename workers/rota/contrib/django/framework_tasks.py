@@ -1,6 +1,6 @@
-"""The tasks of Django's Tasks framework as a worker runs them, and their results as the framework has them.
+"""The tasks of Django's Tasks framework as a worker runs them, and the framework's results of them.
 
-The framework is part of Django from 6.0 on. Before that it is the package django-tasks.
+The framework is part of Django since version 6.0. Before that it was the package django-tasks.
 """
 
 import builtins
@@ -34,7 +34,7 @@ else:
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
-if TYPE_CHECKING:  # only there can they be told what they take and return
+if TYPE_CHECKING:  # only the stubs have type parameters for parameters and result
     AnyTask: TypeAlias = Task[..., Any]
     AnyResult: TypeAlias = TaskResult[..., Any]
 else:
@@ -66,8 +66,8 @@ _CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
 
 def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
-    """Of a task that has just been enqueued, but for what is known otherwise. Raises TypeError for arguments that JSON
-    has not."""
+    """Return the result of a task that has just been enqueued, changed by `known`. Raises TypeError if an argument is
+    not JSON."""
     values: dict[str, Any] = {
         "status": TaskResultStatus.READY,
         "enqueued_at": timezone.now(),
@@ -82,7 +82,7 @@ def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping
 
 
 def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyResult:
-    """Of the task that runs now, in this process."""
+    """Return the result of the task that runs now, in this process."""
     now = timezone.now()
     return new_result(
         task,
@@ -93,12 +93,13 @@ def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwa
         enqueued_at=None,
         started_at=now,
         last_attempted_at=now,
-        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # their number is that of attempts
+        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # Django takes their number for attempts
     )
 
 
 def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
-    """Of a task of which something is known. `returned`: of one that is done."""
+    """Return the result of a task with this status. `returned` is the value that its function returned, if it is
+    done."""
     result = new_result(
         task,
         status.id,
@@ -117,14 +118,14 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
 
 
 def _last_worker(status: TaskStatus) -> list[str]:
-    # Of an attempt that is no failure; those are among the accounts.
+    # The worker of an attempt that did not fail. Attempts that failed are among the accounts.
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
 def _errors_of(status: TaskStatus) -> list[TaskError]:
     errors = [_error_of(each.error, "") for each in status.attempts]
     last = str((status.epitaph or {}).get("traceback", ""))
-    if errors and last:  # of those before a line is kept
+    if errors and last:  # of earlier attempts only one line is kept
         errors[-1] = _error_of(status.attempts[-1].error, last)
     return errors
 
@@ -140,11 +141,12 @@ def _error_of(line: str, traceback: str) -> TaskError:
 
 
 declared: Final[dict[str, AnyTask]] = {}
-"""Those of this process, by name."""
+"""The tasks that this process has declared, by name."""
 
 
 def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOptions, queue: str) -> RotaTask[..., Any]:
-    """A task of Rota that calls the function, with its context if it takes one, and sends the framework's signals."""
+    """Return a Rota task that calls the function, with its context if it takes one, and sends the framework's
+    signals."""
 
     @functools.wraps(task.func)
     def attempt(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +157,7 @@ def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOption
         _finish(backend, result, TaskResultStatus.SUCCESSFUL)
         return returned
 
-    if task.takes_context:  # what a caller gives is all but that
+    if task.takes_context:  # callers give all parameters except the context
         signature = inspect.signature(task.func)
         taken = list(signature.parameters.values())[1:]
         attempt.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]  # read by inspect

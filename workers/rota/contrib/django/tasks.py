@@ -1,7 +1,7 @@
 """A backend of Django's Tasks framework: `TASKS = {"default": {"BACKEND": "rota.contrib.django.tasks.RotaBackend"}}`.
 
-Each function that is declared for it is a task of Rota too, under its module and qualified name. So workers run those
-that they imported, and no other.
+Each function that is declared for the backend becomes a Rota task under its module and qualified name. Workers run only
+tasks that they imported.
 """
 
 import uuid
@@ -34,18 +34,18 @@ from rota.tasks.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400
-"""For how long what a task returned is kept, unless OPTIONS has another `result_ttl`."""
+"""How long the result of a task is kept, unless OPTIONS has another `result_ttl`."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a result that is there may take to arrive."""
+"""How long the transfer of a stored result may take."""
 
 
 class RotaBackend(BaseTaskBackend):
-    """Enqueues through the default client, on commit unless `ROTA` says otherwise.
+    """Enqueues tasks with the default client, on commit unless `ROTA` states otherwise.
 
-    OPTIONS: what `@rota.task` takes, but for the queue, for all tasks of this backend; and `priority_queues`, as in
-    `{50: "urgent", -50: "bulk"}`: where tasks go that name no queue and whose priority reaches that far. Without it
-    Django refuses priorities.
+    OPTIONS has options of `@rota.task`, except the queue, for all tasks of this backend; and `priority_queues`, for
+    example `{50: "urgent", -50: "bulk"}`, the queues of tasks that name no queue and whose priority is at least as far
+    from 0. Without it Django rejects priorities.
     """
 
     supports_defer = True
@@ -53,7 +53,7 @@ class RotaBackend(BaseTaskBackend):
     supports_get_result = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """Raises ImproperlyConfigured for OPTIONS that are none."""
+        """Raises ImproperlyConfigured if OPTIONS are not valid."""
         super().__init__(alias, params)
         options = dict(self.options)
         self._queues_by_priority = _checked_queues(alias, options.pop(PRIORITY_QUEUES, {}))
@@ -61,17 +61,18 @@ class RotaBackend(BaseTaskBackend):
         self.supports_priority = bool(self._queues_by_priority)
 
     def validate_task(self, task: AnyTask) -> None:
-        """Check a task as it is declared, or enqueued, and have workers know it. Raises InvalidTask or InvalidName."""
+        """Check a task when it is declared or enqueued, and register it for workers. Raises InvalidTask or
+        InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
-        if name not in declared or declared[name].func is not task.func:  # else it is this one `using` something else
+        if name not in declared or declared[name].func is not task.func:  # else it is the same task after `using`
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 
-    def enqueue(  # type: ignore[override]  # the stubs tie the result to the task, as nothing in here can
+    def enqueue(  # type: ignore[override]  # the stubs tie the result to the task, which this code cannot express
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Enqueue one call. Raises as `rota.Task.enqueue`, and InvalidTask."""
+        """Enqueue one call. Raises the errors of `rota.Task.enqueue`, and InvalidTask."""
         self.validate_task(task)
         result = new_result(task, str(uuid.uuid4()), args, kwargs)
         due = None if task.run_after is None else _aware(task.run_after)
@@ -81,9 +82,9 @@ class RotaBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> AnyResult:
-        """Where a task stands. Its arguments are known as long as it has not ended.
+        """Return the status of a task as the framework's result. The arguments are known until the task has ended.
 
-        Raises TaskResultDoesNotExist, or Unavailable when the server cannot be asked.
+        Raises TaskResultDoesNotExist if the task is not known, or Unavailable if the server cannot be reached.
         """
         status = default_client().status(result_id, args=True)
         if status.state is State.UNKNOWN and status.error:
@@ -101,7 +102,7 @@ class RotaBackend(BaseTaskBackend):
 
 
 def queue_for(priority: int, queues: Mapping[int, str]) -> str:
-    """The queue of the limit farthest from 0 that a priority reaches, else the default one."""
+    """Return the queue of the limit farthest from 0 that a priority reaches, else the default queue."""
     reached = [limit for limit in queues if 0 < limit <= priority or priority <= limit < 0]
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 
@@ -109,12 +110,12 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 def _returned(task_id: str) -> Any:
     try:
         return default_client().result(task_id, ANSWER_SECONDS)
-    except ResultNotStored:  # its time ended in between
+    except ResultNotStored:  # it expired in the meantime
         return None
 
 
 def _aware(when: datetime) -> datetime:
-    return timezone.make_aware(when) if timezone.is_naive(when) else when  # naive only where USE_TZ is off
+    return timezone.make_aware(when) if timezone.is_naive(when) else when  # naive only if USE_TZ is off
 
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:

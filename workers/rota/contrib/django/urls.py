@@ -1,6 +1,7 @@
-"""The admin page, for staff: queues and their counts, dead tasks to be revived or purged, and a task by its id.
+"""The admin page for staff: queues with their counts, dead tasks to revive or purge, and the status of a task by its
+id.
 
-Its addresses are `path("admin/rota/", include("rota.contrib.django.urls"))`, before those of the admin.
+Add its URLs with `path("admin/rota/", include("rota.contrib.django.urls"))`, before those of the admin.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ MOST_DEAD: Final = 100
 
 @require_GET
 def fleet(request: HttpRequest) -> HttpResponse:
-    """Queues, those with the most to do first, and the latest dead tasks, of one queue if `queue` names it."""
+    """Show the queues, those with the most tasks first, and the latest dead tasks, only of one queue if `queue` names
+    it."""
     queue = request.GET.get("queue", "")
     try:
         client = default_client()
@@ -40,7 +42,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def steer_dead(request: HttpRequest) -> HttpResponse:
-    """Revive or purge the dead tasks that are chosen, then show the fleet again."""
+    """Revive or purge the selected dead tasks, then show the fleet again."""
     try:
         client = default_client()
         chosen = request.POST.getlist("id")
@@ -55,7 +57,7 @@ def steer_dead(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def task(request: HttpRequest) -> HttpResponse:
-    """Where the task stands whose `id` is asked for."""
+    """Show the status of the task with this `id`."""
     task_id = request.GET.get("id", "").strip()
     try:
         status = default_client().status(task_id, args=True)

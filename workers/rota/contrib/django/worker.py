@@ -1,6 +1,6 @@
-"""What a fleet imports to run the tasks of a Django project: `imports = ["rota.contrib.django.worker"]`.
+"""The module that a fleet imports to run the tasks of a Django project: `imports = ["rota.contrib.django.worker"]`.
 
-The project is the one that DJANGO_SETTINGS_MODULE names.
+DJANGO_SETTINGS_MODULE names the project.
 """
 
 import django
@@ -13,4 +13,4 @@ from rota.contrib.django.apps import RotaConfig
 django.setup()
 if not apps.is_installed(RotaConfig.name):
     raise ImproperlyConfigured(f'no task was imported: add "{RotaConfig.name}" to INSTALLED_APPS')
-connections.close_all()  # what an application opened as it started is not for all workers to share
+connections.close_all()  # workers must not share connections that an application opened at its start

@@ -1,1 +1,1 @@
-"""The folder in which Django looks for commands."""
+"""The folder in which Django finds commands."""
