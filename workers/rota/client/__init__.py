@@ -1,1 +1,1 @@
-"""The application's side: declares tasks, enqueues calls of them, and inspects and awaits tasks."""
+"""The application's side: declares tasks, enqueues calls of them, inspects tasks and waits for them."""

@@ -306,7 +306,7 @@ _MOST_LOOKED_AT: Final = 10_000  # How many tasks of a lane are searched for the
 class WantedClaims:
     """A request for the next `count` claims of each pool, or of one.
 
-    If a queue or a task is named, it also asks why this is not among the claims.
+    If a queue or a task is named, the reply also explains why it is not among the claims.
     """
 
     count: int = DEFAULT_CLAIMS

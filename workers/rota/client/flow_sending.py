@@ -91,10 +91,9 @@ class MembersSending(Generic[H]):
 
 
 class Filling:
-    """The enqueue of items into a group."""
+    """The enqueue of items into a group. `go_on` continues it after a call in doubt was repeated."""
 
     def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
-        # `go_on` continues the enqueue after a call that was in doubt was repeated.
         self.group_id = group_id
         self.cursor = 0  # The number of items that the server has accepted.
         # `is_new`: this enqueue added items, or there are none. `has_ended`: the group takes no more.

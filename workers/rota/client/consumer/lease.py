@@ -47,7 +47,7 @@ _MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The tasks that a consumer takes from these queues."""
+    """The queues from which a consumer takes tasks, and its limits."""
 
     queues: tuple[str, ...]
     limit: int  # The number of tasks that it may hold at a time.
