@@ -250,9 +250,9 @@ def task(
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
     Without `name`, the task has the function's name. docs/tasks.md has each option with its default and an example;
-    durations are in seconds or a timedelta. Arguments are checked against the signature of the decorated object:
-    another decorator below this one that adds arguments must have its own signature, since with a plain `*args,
-    **kwargs` it counts as passing all arguments on.
+    durations are in seconds or a timedelta. Arguments are checked against the signature of the decorated object. If
+    another decorator below this one adds arguments, it must have a signature of its own, since a plain
+    `*args, **kwargs` counts as passing all arguments on.
 
     After `soft_time_limit`, `rota.TimeLimit` is raised inside the function, which may catch it and return early; then
     the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the await is cancelled

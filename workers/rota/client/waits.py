@@ -145,7 +145,7 @@ class OpenWaits:
         self._to_ask.setdefault(wait.question, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """Have the questions asked about a task or a group that has changed.
+        """Schedule the questions about a task or a group that has changed.
 
         `how` is `started`, the state in which the task ended, or `group`. Other programs that use the server may have
         pushed other texts, which are ignored.
@@ -159,7 +159,7 @@ class OpenWaits:
                 self._to_ask[question] = how if how in _ENDED else ""
 
     def ask_all(self) -> None:
-        """Have all questions asked again, and drop the waits that are over."""
+        """Schedule all questions again, and drop the waits that are over."""
         for question, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:

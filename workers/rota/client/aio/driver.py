@@ -55,7 +55,7 @@ class Connections:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connections are useless: their loop is closed, or they belong to the parent of a fork."""
+        """Whether the connections are obsolete: their loop is closed, or they belong to the parent of a fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
     async def settle(self) -> None:

@@ -82,7 +82,7 @@ class Doorbells:
 class Consumer(Iterator[LeasedTask]):
     """An iterator over leased tasks of one or more queues, for a program that runs them itself.
 
-    Made by `Client.consumer`.
+    `Client.consumer` makes it:
 
         with client.consumer("mail") as tasks:
             for task in tasks:
