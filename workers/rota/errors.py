@@ -137,7 +137,7 @@ class Retry(Exception):
 class Dead(Exception):
     """Raised by a task to end without another attempt and be set aside as dead, with the reason `why`."""
 
-    why: str = ""  # as in Retry
+    why: str = ""  # for subclasses that do not call our `__init__`
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)

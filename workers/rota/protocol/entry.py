@@ -54,19 +54,19 @@ _CRASH_KINDS = {kind.value: kind for kind in CrashKind}
 
 
 class Entry(NamedTuple):
-    """A parsed entry. `text` is the form that Redis stores. Settlements send it back unchanged."""
+    """A parsed entry. The module describes its text."""
 
-    text: bytes
+    text: bytes  # the form that Redis stores; settlements send it back unchanged
     id: str
     queue: str
     kind: Kind
-    due_us: int
-    ready_us: int
-    failures: int
-    crashes: int
-    losses: int
-    releases: int
-    flag: str
+    due_us: int  # when the task was due, by Redis time
+    ready_us: int  # when the task came into its lane, by Redis time
+    failures: int  # number of attempts that failed
+    crashes: int  # number of attempts that ended because their worker died
+    losses: int  # number of attempts that ended because their node was lost
+    releases: int  # number of times the task was given back without being run to its end
+    flag: str  # as described above
 
     @property
     def attempt(self) -> int:

@@ -86,7 +86,7 @@ class _Single:
         self._rest = rest
 
     def __get__(self, keys: "Keys", _: object = None) -> str:
-        return keys._key(self._rest)  # noqa: SLF001 - two halves of one thing
+        return keys._key(self._rest)  # noqa: SLF001 - both classes form one unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Keys:
 
 def pattern_of_all(keys: Keys) -> str:
     """Return the SCAN pattern that matches every key of a namespace."""
-    return keys._key("*")  # noqa: SLF001 - as above
+    return keys._key("*")  # noqa: SLF001 - it belongs to this module
 
 
 def pattern_of_lists(keys: Keys) -> str:

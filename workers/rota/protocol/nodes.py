@@ -30,7 +30,7 @@ class NodeReport(NamedTuple):
     desired: int = 0  # number of workers that should serve
     busy: int = 0  # number of tasks that run
     concurrency: int = 0  # number of tasks that can run at once
-    quiet: int = 0  # number of workers that claim nothing because they were paused
+    quiet: int = 0  # number of workers that claim nothing
     done_per_second: float | None = None
     lag_p50_seconds: float | None = None  # of starts
     lag_p99_seconds: float | None = None

@@ -4,17 +4,8 @@ A settlement is an entry with its outcome. Its wire form is four arguments, `ent
 `turn` and `retire` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
 with if the worker is killed before the reply arrives.
 
-An account is kept of each attempt that failed: a JSON object on one line. The last account of a dead task is its
-epitaph. Its fields:
-
-* `reason`: `failed`, `crashed` or `lost`; in an epitaph, the label of `rota_tasks_dead_total`.
-* `error`: a sentence.
-* `traceback`: the end of the traceback.
-* `attempt`: the number of the start, if known.
-* `at`: the time by the wall clock.
-* `owner`, `pid`: the worker that ran the attempt.
-* `elapsed_seconds`: how long the attempt ran.
-* `lag_seconds`: how late the attempt started.
+An account is kept of each attempt that failed: a JSON object on one line, with the fields of `Account`, and `at`, the
+time by the wall clock. The last account of a dead task is its epitaph.
 
 The record of an ended task is `HOW AT OWNER ENTRY ACCOUNT`, followed by the accounts of the earlier attempts, one on
 each line. Here ACCOUNT is ` START RUN PID NAME`; if the result was not kept although it should have been, the reason
@@ -164,14 +155,14 @@ class NotRunnable(StrEnum):
 class Account:
     """An account of a failed attempt."""
 
-    reason: str
-    error: str
-    attempt: int = 0
-    traceback: str = ""
-    owner: str = ""
-    pid: int = 0
-    elapsed_seconds: float = 0.0
-    lag_seconds: float = 0.0
+    reason: str  # `failed`, `crashed` or `lost`; in an epitaph, the label of `rota_tasks_dead_total`
+    error: str  # a sentence
+    attempt: int = 0  # number of the start, 0 if not known
+    traceback: str = ""  # its end
+    owner: str = ""  # the worker that ran the attempt
+    pid: int = 0  # the process of that worker
+    elapsed_seconds: float = 0.0  # how long the attempt ran
+    lag_seconds: float = 0.0  # how late the attempt started
 
     def to_json(self, at: datetime) -> bytes:
         """Write the account on one line. A long error is cut at its end, a long traceback at its beginning."""
@@ -257,10 +248,10 @@ class Ended:
     """The record of a task that has ended."""
 
     how: str  # done, cancelled, expired or purged
-    at_us: int
+    at_us: int  # when it ended, by Redis time
     owner: str  # "" if the task was not claimed
     entry: Entry
-    run: RunAccount
+    run: RunAccount  # the last run
     earlier: tuple[bytes, ...] = ()  # accounts of the attempts before the last, each a JSON object
 
 

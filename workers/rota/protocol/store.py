@@ -88,8 +88,8 @@ class Blame:
     # nothing ran. FIRST_HELD is the first entry in the owner's list, ALL_HELD are all entries in it.
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_epitaph: bytes = b"{}"  # for all entries that it held when a lease ran out
-    crash_limit: int = DEFAULT_CRASH_LIMIT
-    loss_limit: int = DEFAULT_LOSS_LIMIT
+    crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
+    loss_limit: int = DEFAULT_LOSS_LIMIT  # number of losses after which a task is dead
     crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
 
 
@@ -267,7 +267,7 @@ class Store(Looks, Operations, Dependents):
         return self._command("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
-        """Extend the lease of a consumer; returns which of its queues the fleet serves and how."""
+        """Extend the lease of a consumer and record the queues that it serves; returns how the fleet serves these."""
 
         def parse(raw: Raw) -> Attended:
             registered, cancelled, settings = raw

@@ -44,7 +44,7 @@ class TaskPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """One row of the table."""
+    """The facts about one state: a row of the table `STATES`."""
 
     phase: TaskPhase
     meaning: str  # completes "The task ..."

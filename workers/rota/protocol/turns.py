@@ -18,8 +18,8 @@ class RateAsked(NamedTuple):
 
     entry: bytes
     name: str  # starts are counted under this name
-    interval_us: int
-    burst: int
+    interval_us: int  # microseconds from one start to the next
+    burst: int  # number of starts that may come at once after a pause
     latest_us: int | None = None  # latest start by Redis time; None: any time
 
 
@@ -126,16 +126,16 @@ class QueueInOrder(NamedTuple):
     queue: str
     tier: int
     cost: int  # of one entry, in virtual time
-    cap: int
-    interval_us: int
+    cap: int  # most entries that run at once over the fleet; 0: no cap
+    interval_us: int  # microseconds from one start to the next; 0: no rate limit
     entries: int  # before the first claim; `running` and `time` likewise
-    running: int
+    running: int  # entries that run over the fleet
     time: int | None  # its virtual time; None if it was never served
     left: int  # number of entries left after the last claim
     is_open: bool  # whether nothing keeps it closed
     wait_us: int  # time for which its rate limit holds the next entry back; 0 if it does not
-    paused: bool
-    condition: str
+    paused: bool  # whether it was paused by a person
+    condition: str  # name of the condition that decides whether it is open; "": it always is
     closed: bool  # whether its `condition` keeps it closed
     opens_us: int  # the time until which it is closed; 0 if not known
     fault: str  # what is wrong with its condition

@@ -80,15 +80,15 @@ class TaskState:
 
     state: str  # pending, scheduled, ready, running, dead, cancelled, done, expired, purged or unknown
     queue: str = ""
-    due_us: int = 0
-    failures: int = 0
+    due_us: int = 0  # when the task was due
+    failures: int = 0  # of its attempts; `crashes` and `losses` likewise
     crashes: int = 0
     losses: int = 0
-    owner: str = ""
-    body: bytes = b""
+    owner: str = ""  # the worker or consumer that holds it
+    body: bytes = b""  # the body as it was enqueued, while it is kept
     accounts: bytes = b""  # of its attempts, one on each line, the latest last
     result: bytes | None = None  # while it is kept; None if none is
-    progress: bytes = b""
+    progress: bytes = b""  # as `progress_text` wrote it
     ended_us: int = 0  # when a dead task died
     ended: Ended | None = None  # how it ended, while that is remembered
     kind: str = ""  # as in its entry, while it has one
@@ -129,16 +129,16 @@ class QueueState:
     """The numbers of one queue. Ages are in microseconds, 0 if there is no such task."""
 
     queue: str  # fit for display
-    ready: int
-    scheduled: int
-    overdue: int
-    inflight: int
-    dead: int
-    accepted: int
-    oldest_ready_age_us: int
-    oldest_overdue_age_us: int
+    ready: int  # tasks in the lanes of the queue
+    scheduled: int  # tasks that are not due yet
+    overdue: int  # scheduled tasks whose time has come
+    inflight: int  # tasks that are claimed
+    dead: int  # tasks in the dead set
+    accepted: int  # tasks that were ever accepted
+    oldest_ready_age_us: int  # how long the oldest ready task has waited
+    oldest_overdue_age_us: int  # how long the oldest overdue task has been due
     paused: bool
-    served: bool
+    served: bool  # whether a running master serves the queue
     closed_age_us: int = 0  # how long nothing can be claimed, because of a pause or a condition that holds entries back
     closed_by: str = ""  # the condition that keeps it closed, or ""
     condition_error: str = ""  # what is wrong with that condition, or ""
@@ -257,10 +257,10 @@ class PeekedTask:
     name: str
     due_us: int
     since_us: int  # when it came into its lane, or died
-    failures: int
+    failures: int  # of its attempts; `crashes` and `losses` likewise
     crashes: int
     losses: int
-    owner: str
+    owner: str  # the worker or consumer that holds it
     told: bytes  # the epitaph of a dead task, or the progress of a running one
 
 

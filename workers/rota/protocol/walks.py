@@ -90,7 +90,7 @@ class Seen(Protocol):
 
 
 class Sketch:
-    """A set that takes 8 to 16 bytes for each member and has no slow step: a Bloom filter (Bloom 1970).
+    """A set that takes 8 to 16 bytes for each member and does not slow down as it grows: a Bloom filter (Bloom 1970).
 
     It wrongly reports one in 10,000 ids as a member, and other ones in each process: see `hash`.
     """

@@ -205,7 +205,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
 
 def _check_types(values: Any) -> None:
     if not isinstance(values, dict):
-        raise ValueError("not a schedule: no object")  # noqa: TRY004 - of a text, not of an argument
+        raise ValueError("not a schedule: no object")  # noqa: TRY004 - the fault is in a text, not in an argument
     for key, value in values.items():
         if key not in _TYPES:
             raise ValueError(f"not a schedule: nobody knows {key[:50]!r}")

@@ -77,14 +77,14 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    path: str = ""
-    tls: bool = False
+    path: str = ""  # of a Unix socket; "": host and port are used
+    tls: bool = False  # whether to use TLS
     database: int = 0
-    username: str = ""
+    username: str = ""  # "" for the server's default user
     password: str = field(default="", repr=False)
-    sentinels: Sentinels | None = None
+    sentinels: Sentinels | None = None  # to query for host and port
     tls_files: TlsFiles = NO_TLS_FILES
-    logins: Logins | None = None
+    logins: Logins | None = None  # replaces user and password
 
     @property
     def kept_login(self) -> Login | None:

@@ -329,7 +329,7 @@ def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -
         context = tls_context(address.tls_files)
         made = secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
-    except BaseException:  # as in _connect_one
+    except BaseException:  # whatever it was, the socket must not leak
         made.close()
         raise
     return secured

@@ -113,7 +113,7 @@ class UrlEndpoint:
 
     async def settle(self) -> None:
         """Wait for the transports' last callbacks."""
-        import asyncio  # noqa: PLC0415 - likewise
+        import asyncio  # noqa: PLC0415 - only users of asyncio load it
 
         await asyncio.sleep(0)
 

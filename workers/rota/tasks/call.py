@@ -24,7 +24,7 @@ else:
 class CallOptions(TypedDict, total=False):
     """The options of one call. An option that is not given comes from the task's declaration."""
 
-    queue: str | None
+    queue: str | None  # the queue of this task
     delay: Duration | None  # time until the task is due, seconds or timedelta; give `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
     id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
@@ -64,15 +64,15 @@ class Call(Generic[R_co]):
 
 @dataclass(frozen=True)
 class CallChain:
-    """A chain of calls. Each call is enqueued in the transaction that ends the call before it as done."""
+    """A chain of calls. Each call is enqueued in the atomic step that ends the call before it as done."""
 
     calls: tuple[Call[Any], ...]
 
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls and chains that run in any order, and a call that is enqueued once, in the transaction that ends the
-    last."""
+    """Calls and chains that run in any order, and a call that is enqueued once, in the atomic step that ends the
+    last of them."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None

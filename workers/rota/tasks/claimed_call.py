@@ -51,7 +51,7 @@ _UNDECLARED: Final = (
 class CallTerms:
     """The settings that are the same for all calls of a task, unless a call was enqueued with options of its own."""
 
-    options: TaskOptions
+    options: TaskOptions  # the options in force
     limit_ns: int  # time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
     ran_by: bytes  # for the account of the run; empty if the end of the task is not to be remembered

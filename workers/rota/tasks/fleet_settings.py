@@ -64,14 +64,14 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 class ClientSettings(NamedTuple):
     """The settings that a client is made from. None: this source does not set the value."""
 
-    redis_url: str | None = None
+    redis_url: str | None = None  # the server, if the application gives no client of its own
     namespace: str | None = None
-    max_payload_kb: int | None = None
-    durability: str | None = None
-    timeout_seconds: float | None = None
-    redis_tls_ca: str | None = None
-    redis_tls_cert: str | None = None
-    redis_tls_key: str | None = None
+    max_payload_kb: int | None = None  # largest body of a task, in KiB
+    durability: str | None = None  # "none", "wait" or "waitaof"
+    timeout_seconds: float | None = None  # how long a call may take
+    redis_tls_ca: str | None = None  # file with the authorities to trust
+    redis_tls_cert: str | None = None  # file with the client's certificate
+    redis_tls_key: str | None = None  # file with the key of that certificate
     redis: Any = None  # the application's own blocking Redis client
     async_redis: Any = None  # the application's own asyncio Redis client
     redis_credentials: Any = None  # supplies user and password for the URL

@@ -100,10 +100,10 @@ Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 class ScheduleArguments(TypedDict, total=False):
     """The arguments of `@rota.task` that make a task periodic."""
 
-    cron: str
-    timezone: str
-    every: Duration
-    schedules: "Sequence[Periodic]"
+    cron: str  # a cron expression, for example "0 3 * * *"
+    timezone: str  # the time zone of `cron`; default: UTC
+    every: Duration  # an interval
+    schedules: "Sequence[Periodic]"  # several schedules, or schedules with arguments
 
 
 class TaskArguments(ScheduleArguments, total=False):

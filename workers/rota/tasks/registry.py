@@ -103,7 +103,7 @@ class TaskDefinition(Generic[P, R]):
 
     def described(self, place: int | str) -> tuple[str, str]:
         """Return, for messages, the name of the argument at a place (its number or keyword), and its valid values."""
-        from rota.tasks.typed_arguments import described  # noqa: PLC0415 - as above
+        from rota.tasks.typed_arguments import described  # noqa: PLC0415 - needed only for messages
 
         return described(self.function, self._signature, place)
 

@@ -95,7 +95,7 @@ class Annotation(NamedTuple):
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
-        return Union[found, None] if self.may_be_none else found  # noqa: UP007 - of values, which may have no `|`
+        return Union[found, None] if self.may_be_none else found  # noqa: UP007 - `found` may be a value without `|`
 
 
 def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]:
@@ -258,7 +258,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
     if unknown:
         return f"there is no conversion for {unknown}"
     try:
-        from rota.tasks.conversion import Converter  # noqa: PLC0415 - brings msgspec, which most tasks do without
+        from rota.tasks.conversion import Converter  # noqa: PLC0415 - it loads msgspec, which most tasks do not need
 
         return Converter(found)
     except ModuleNotFoundError as error:
@@ -271,7 +271,7 @@ def _with_pydantic(
     name: str, function: Callable[..., Any], parameter: str, annotation: Annotation
 ) -> "PydanticConverter":
     try:
-        from rota.tasks.conversion import PydanticConverter  # noqa: PLC0415 - as above
+        from rota.tasks.conversion import PydanticConverter  # noqa: PLC0415 - it loads msgspec and pydantic
 
         return PydanticConverter(annotation.resolved(function))
     except ModuleNotFoundError as error:
