@@ -1,5 +1,5 @@
-"""The command `rota`: its commands by name, how each way of ending becomes an exit code, and what shells and `man` know
-of the commands, made from them."""
+"""The command `rota`: its commands by name, the exit codes for all errors, and the shell completion and manual page,
+which are generated from the commands."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
-# The module of each command, and what `rota --help` says of it without importing that: `rota` starts at once.
+# The module of each command, and its summary for `rota --help`, which imports none of them: so `rota` starts at once.
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
     "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
@@ -38,10 +38,10 @@ COMMANDS = {
     "man": ("app", "Write the manual page."),
     "audit": ("audit_verb", "Check that every accepted task is accounted for and stands somewhere."),
 }
-INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C ended
 
 
-# What those look for who come from elsewhere, and the command that does it.
+# Commands that users of other systems look for, by the command that replaces them here.
 _ELSEWHERE = {
     "run": "worker workers work start server serve up",
     "status": "ps info inspect stats list",
@@ -61,7 +61,7 @@ _ELSEWHERE = {
     "--help": "help",
     "--version": "version",
 }
-# Likewise options: the command that they are given to, "" for any, the options, and what to write instead.
+# The same for options: the command that they are passed to ("" for any), the options, and what to write instead.
 _OPTIONS_ELSEWHERE = (
     ("run", "-A --app", "Name the modules by themselves, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
@@ -77,11 +77,11 @@ _OPTIONS_ELSEWHERE = (
 )
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_ROTA_COMPLETE"  # as click names it
+_VARIABLE = "_ROTA_COMPLETE"  # the name that click gives it
 
 
 class _Rota(command.RotaGroup):
-    """The group of all commands, which imports the one that is called."""
+    """The group of all commands. It imports the command that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
         return list(COMMANDS)
@@ -111,9 +111,9 @@ def app() -> None:
 
 
 def run_app(arguments: Sequence[str]) -> int:
-    """Run a command line; answers the exit code."""
+    """Run a command line, and return the exit code."""
     state = command.CliState()
-    state.no_color |= "--no-color" in arguments  # also for faults that are found while the arguments are read
+    state.no_color |= "--no-color" in arguments  # even for errors that are found while the arguments are parsed
     state.json = "--json" in arguments
     messages: Sequence[str] = ()
     try:
@@ -129,7 +129,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code, messages = ExitCode.USAGE, [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (output.ReaderGoneError, BrokenPipeError):  # the second one from the flush
+    except (output.ReaderGoneError, BrokenPipeError):  # The second one comes from the flush.
         output.discard(sys.stdout)
         return ExitCode.CLEAN
     except OSError as error:
@@ -150,7 +150,7 @@ def _words_of(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return what to write instead of an option that others have, "" if they have none of that name for the command."""
+    """Return what to write instead of an option of another system, or "" if the option is not known from one."""
     word = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, words, advice in _OPTIONS_ELSEWHERE if of in ("", meant) and word in words.split())
@@ -188,7 +188,7 @@ def _page(root: click.Context) -> Iterator[str]:
 
 
 def _commands(context: click.Context) -> Iterator[click.Context]:
-    """The commands of a group and of the groups in it, each as if it had been called."""
+    """Yield the commands of a group and its subgroups, each with the context of a call."""
     assert isinstance(context.command, click.Group)
     for name in context.command.list_commands(context):
         found = context.command.get_command(context, name)
@@ -209,6 +209,6 @@ def _section(context: click.Context) -> Iterator[str]:
 
 
 def _text(words: str | None) -> str:
-    """As troff takes it: no line may begin with what is a request, and a hyphen is no minus."""
+    """Return a text escaped for troff: no line may begin with a request, and a hyphen is not a minus sign."""
     flat = " ".join((words or "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{flat}" if flat.startswith((".", "'")) else flat

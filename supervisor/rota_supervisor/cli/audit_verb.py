@@ -1,4 +1,4 @@
-"""`rota audit`: is every accepted task accounted for, and does every live one stand where somebody will run it?"""
+"""`rota audit`: check that every accepted task is accounted for, and that every live one is where a worker finds it."""
 
 import dataclasses
 import math
@@ -30,11 +30,10 @@ _LAST_SCAN: Final = b"0"
 
 @dataclass(frozen=True, slots=True)
 class StrayKey:
-    """A list that was meant as a queue of the fleet and is none, so that nobody takes what was pushed to it. `items` is
-    None if the ACL forbids `LLEN` on its key."""
+    """A list that looks like a queue of the fleet but is not one, so that no worker takes its items."""
 
     key: str
-    items: int | None
+    items: int | None  # None if the ACL forbids `LLEN` on the key
     fault: str
 
 
@@ -69,7 +68,8 @@ def audit(heal: bool) -> None:
 
 
 def _unplaced(store: Store, connection: Connection) -> list[str]:
-    """The ids of live tasks that stand nowhere. A call at a time, so that the server serves others between."""
+    """Return the ids of live tasks that are in no lane or set. Each step is one call, so that the server can serve
+    others in between."""
     walk = find_unplaced(store, lambda _: set())
     answer: Any = None
     while True:
@@ -129,10 +129,10 @@ def _items_of(strays: Sequence[StrayKey]) -> int | str:
 
 
 def find_strays(config: Config, connection: Connection, most_scans: float = math.inf) -> list[StrayKey]:
-    """Return the lists whose keys look like lanes of this namespace and are not.
+    """Return the lists whose keys look like lanes of this namespace but are not.
 
-    A client looks for them by SCAN, as no script scans keys; after `most_scans` calls of SCAN_COUNT keys it has
-    looked at enough. Raises ServerError.
+    The client finds them by SCAN, as no script scans keys. It stops after `most_scans` calls of SCAN_COUNT keys. Raises
+    ServerError.
     """
     found: dict[str, StrayKey] = {}
     cursor, scans = b"", 0
@@ -151,12 +151,12 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
 def _length(connection: Connection, key: bytes) -> int | None:
     try:
         return int(connection.execute("LLEN", key))
-    except Refused:  # an ACL may allow only the keys of the namespace
+    except Refused:  # An ACL may permit only the keys of the namespace.
         return None
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:
-    """Say of each what waits there, and how it becomes a queue."""
+    """Warn of each list: how many items it holds, and how it can be made a queue."""
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.say_warning(

@@ -1,4 +1,4 @@
-"""What every command shares: the common options, the configuration, the server, and data for programs or words."""
+"""The shared parts of all commands: common options, configuration, the server, and output as data or as text."""
 
 import contextlib
 import os
@@ -31,16 +31,16 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
 
 
 class UsableConfig(NamedTuple):
-    """What could be read of a configuration, its faults, and if it has any the master that was started with it."""
+    """A configuration as far as it could be read."""
 
     config: Config
     faults: Sequence[str] = ()
-    master: "FoundMaster | None" = None
+    master: "FoundMaster | None" = None  # with faults, the master that was started with the file
 
 
 @dataclass(slots=True)
 class CliState:
-    """The common options, wherever on the command line they stood; and whether this process became a master."""
+    """The common options, given anywhere on the command line, and whether this process became a master."""
 
     config_file: str | None = None
     json: bool = False
@@ -48,7 +48,7 @@ class CliState:
     is_master: bool = False
 
     def hints_of_folder(self) -> list[str]:
-        """Return what to add to a message that nothing was reached: that this folder has no configuration, if so."""
+        """Return hints for a message that nothing was reached: whether this folder lacks a configuration file."""
         if sources_of(self.config_file).file.exists():
             return []
         return [f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"]
@@ -62,15 +62,15 @@ class CliState:
             raise Failure(ExitCode.CONFIG, *_messages(error, sources.file)) from None
 
     def load_with_warnings(self, flags: Flags = NO_FLAGS) -> Loaded:
-        """The same, and say its warnings."""
+        """Load the configuration and print its warnings. Raises Failure 78 with every fault."""
         loaded = self.load(flags)
         for warning in loaded.warnings:
             output.say_warning(warning)
         return loaded
 
     def load_usable(self) -> "UsableConfig":
-        """Return a configuration by which this node can be reached, whatever faults its file has: a fleet must be
-        within reach while somebody mends it.
+        """Return a configuration with which this node can be reached, even if its file has faults: the fleet must be
+        reachable while somebody repairs the file.
 
         If the configuration has faults, its server, namespace and control socket are those of the master that was
         started with it. If no such master runs, the configuration is what could be read.
@@ -79,17 +79,17 @@ class CliState:
         try:
             return UsableConfig(load_config(sources).config)
         except ConfigError as error:
-            from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - of use with faults alone
+            from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - only needed if there are faults
 
             config, found = error.usable, find_master(sources.file, error.usable)
             reached = config if found is None else found.reached_by(config)
             return UsableConfig(reached, _messages(error, sources.file), found)
 
     def load_to_reach(self) -> Config:
-        """Return a configuration by which the fleet's server and namespace can be reached.
+        """Return a configuration with which the fleet's server and namespace can be reached.
 
-        If the configuration has faults, the master that was started with it says both, which a warning reports; the
-        rest is what could be read. Raises Failure 78 with every fault if no such master runs.
+        If the file has faults, both come from the master that was started with it, and a warning reports that; the rest
+        is what could be read. Raises Failure 78 with every fault if no such master runs.
         """
         config, faults, found = self.load_usable()
         if not faults:
@@ -105,8 +105,8 @@ class CliState:
 
     @contextlib.contextmanager
     def redis(self, config: Config | None = None) -> Iterator[tuple[Config, "Store", "Connection"]]:
-        """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
-        from rota.protocol.store import Store  # noqa: PLC0415 - the commands that ask a master do without both
+        """Yield the configuration, the store of its namespace, and a connection. Raises Failure 69 and 78."""
+        from rota.protocol.store import Store  # noqa: PLC0415 - commands to a master do not need these two
         from rota_supervisor.server_check import connected  # noqa: PLC0415
 
         config = config or self.load_to_reach()
@@ -114,14 +114,14 @@ class CliState:
             yield config, Store(config.namespace), connection
 
     def table(self, data: Any, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """The data for programs, a table for people."""
+        """Write the data as JSON for programs, or a table for people."""
         if self.json:
             output.put_json(data)
         else:
             output.put_table(header, rows, no_color=self.no_color)
 
     def fields(self, data: Any, shown: Mapping[str, object]) -> None:
-        """The data for programs, a line for each field shown for people."""
+        """Write the data as JSON for programs, or a line per field for people."""
         if self.json:
             output.put_json(data)
         else:
@@ -129,7 +129,7 @@ class CliState:
                 output.put_field(key, value)
 
     def answer(self, data: Any, words: str) -> None:
-        """The data for programs, words for people."""
+        """Write the data as JSON for programs, or a text for people."""
         if self.json:
             output.put_json(data)
         else:
@@ -137,40 +137,40 @@ class CliState:
 
 
 def current_state() -> CliState:
-    """The state of the running command."""
+    """Return the state of the running command."""
     return click.get_current_context().ensure_object(CliState)
 
 
 def _messages(error: ConfigError, file: Path) -> list[str]:
-    """A line a fault: with the file it stands in, or where else it came from."""
+    """Return one line per fault, with the file or another source that it comes from."""
     lines = []
     for fault in error.faults:
-        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # a variable, a flag
+        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # an environment variable or a flag
         is_of_no_file = is_elsewhere or fault.path == str(file) or not file.exists()
         lines.append(str(fault) if is_of_no_file else f"{file}: {fault}")
     return lines
 
 
 def warn_without_imports(config: Config) -> None:
-    """Say that a fleet which imports nothing can run nothing."""
+    """Warn if the fleet imports no modules, because then it can run no task."""
     if not config.imports:
         output.say_warning(
             'no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`'
         )
 
 
-# What commands check, and how errors end them
+# Checks of commands, and how errors end them
 
 
 def check_usage(*faults: str | None) -> None:
-    """Raise Failure 2 with the faults that were found in what was written on the command line, if there are any."""
+    """Raise Failure 2 with the faults in the command line, if there are any."""
     if found := [fault for fault in faults if fault]:
         raise Failure(ExitCode.USAGE, *found)
 
 
 @contextlib.contextmanager
 def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
-    """End the command with these exit codes and the error's text, if one of these errors is raised in the block."""
+    """End the command with an exit code and the error's text, if one of these errors is raised in the block."""
     try:
         yield
     except tuple(codes) as error:
@@ -179,12 +179,12 @@ def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
 
 
 def check_id(task_id: str) -> None:
-    """Check that it is an id. Raises Failure 2."""
+    """Check that the text is a valid id. Raises Failure 2 if it is not."""
     check_usage(fault_in_name("id", task_id))
 
 
 def require_known(found: "TaskStatus") -> None:
-    """Leave with 1 and the reasons there may be when nothing is known of a task."""
+    """Raise Failure 1, with possible reasons, if nothing is known of a task."""
     if found.state is State.UNKNOWN:
         raise Failure(ExitCode.NO, f'nothing is known of a task "{found.id}": {found.why}')
 
@@ -228,12 +228,12 @@ class RotaCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # so that the message names the help of this command
+            error.ctx = error.ctx or ctx  # so that the message refers to the help of this command
             raise
 
 
 class RotaGroup(click.Group):
-    """A group of such commands, which takes these options too. Alone it shows its help."""
+    """A group of such commands, with the common options. Called without a command, it shows its help."""
 
     command_class = RotaCommand
 
@@ -261,12 +261,12 @@ class RotaGroup(click.Group):
         return suggestion(word, known) or f": {there}"
 
     def advice(self, word: str) -> str:
-        """What to say of a command that others have; "" when they have none of that name."""
+        """Return advice about a command that other systems have, or "" if the name is not known from one."""
         del word
         return ""
 
 
-# How numbers, durations and times are written
+# Numbers, durations and times on the command line
 
 
 class WholeNumber(click.IntRange):
@@ -293,7 +293,7 @@ def _bounds_of(kind: click.IntRange | click.FloatRange) -> str:
     return f", {kind.min:g} or more" if kind.max is None else f" from {kind.min:g} to {kind.max:g}"
 
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -310,7 +310,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of
             self.fail(str(error), param, ctx)
 
 
-class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of click know no argument
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
@@ -325,7 +325,7 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of c
 
 
 DURATION: Final = _Duration()
-"""Seconds, or a number with its unit, as seconds."""
+"""A number of seconds, or a number with its unit; converted to seconds."""
 
 MOMENT: Final = _Moment()
-"""A time of ISO 8601 with its zone, as a datetime."""
+"""A time in ISO 8601 with its time zone; converted to a datetime."""

@@ -1,5 +1,5 @@
 """`rota init` writes the first two files of a fleet, `rota config print` shows the configuration in force, and `rota
-check` says everything that would keep a fleet from running, before it is started."""
+check` reports everything that would keep a fleet from running, before it is started."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +109,7 @@ def check(no_imports: bool) -> None:
 
 
 def _require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure 78 if there is neither a file nor a module: whoever checks that is in another folder than meant."""
+    """Raise Failure 78 if there is neither a file nor a module, because then the command runs in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,
@@ -119,10 +119,10 @@ def _require_something_to_run(loaded: Loaded) -> None:
 
 
 def _check_certificate(config: Config) -> None:
-    """Whether HTTP can be served with it. Raises Failure."""
+    """Check that HTTP can be served with the certificate. Raises Failure if it cannot."""
     if not config.http.tls_cert:
         return
-    import ssl  # noqa: PLC0415 - few serve with TLS
+    import ssl  # noqa: PLC0415 - TLS is rarely used
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.http.tls_cert, config.http.tls_key)
@@ -133,8 +133,8 @@ def _check_certificate(config: Config) -> None:
 
 
 def _checked_server(config: Config, counts: str) -> str:
-    """Return which server it is, and report its warnings. Raises Failure; if the server is not reachable, report
-    before that all else can be used."""
+    """Return the server's version, and print its warnings. Raises Failure. If the server is not reachable, first report
+    that everything else is usable."""
     try:
         checked = check_server(config, begin=False)
     except Failure as failure:
@@ -147,7 +147,7 @@ def _checked_server(config: Config, counts: str) -> str:
 
 
 def _warn_of_series(config: Config, queues: int) -> None:
-    """Say how many of so many queues `/metrics` can show under their own names, for the sake of its bound."""
+    """Warn if `/metrics` cannot show all queues under their own names, because the number of series is limited."""
     bound, workers = config.metrics.max_series, sum(pool_sizes(config).values())
     room = queues_with_room(bound, workers)
     if room < queues:
@@ -159,7 +159,7 @@ def _warn_of_series(config: Config, queues: int) -> None:
 
 
 def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
-    """What the configuration says of tasks and queues that the code does not have, or the other way round."""
+    """Report tasks and queues that the configuration names but the code does not have, or the other way round."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
         output.say_warning(
@@ -176,16 +176,15 @@ def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
 
 
 class Imports(NamedTuple):
-    """What modules define: the queue of each task, and the names of schedules. `misfits`: what is wrong with those of
-    the calls that do not fit their task."""
+    """The definitions in the task modules."""
 
-    tasks: dict[str, str]
-    schedules: list[str]
-    misfits: list[str]
+    tasks: dict[str, str]  # queue by task
+    schedules: list[str]  # names
+    misfits: list[str]  # faults of calls whose arguments do not fit their task
 
 
 def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
-    """Import modules in a child, at most for so long; answers what they define. Raises Failure 78 with the error."""
+    """Import modules in a child process, within `seconds`, and return what they define. Raises Failure 78."""
     if not imports:
         return Imports({}, [], [])
     modules = ", ".join(imports)

@@ -1,4 +1,5 @@
-"""The commands' end of the control socket: the master of a configuration, or of a file that cannot be used now."""
+"""The client of the control socket: finds the master of a configuration, even if the file has faults, and queries
+it."""
 
 import contextlib
 import os
@@ -17,20 +18,21 @@ from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_oth
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS: Final = 10.0
-UNSEEN_LOOK_SECONDS: Final = 0.1  # whether a master still answers whose process cannot be waited for
+UNSEEN_LOOK_SECONDS: Final = 0.1  # interval of checks whether a master replies, if its process is not visible
 _UCRED: Final = struct.Struct("3i")
 
 
 class ControlClient:
-    """A conversation with a live master."""
+    """A connection to a live master."""
 
     def __init__(self, connected: socket.socket, path: Path) -> None:
         self._socket = connected
         self._path = path
-        self.master_pid, _ = _peer_of(connected)  # 0 when it is in a PID namespace that is not seen from this one
+        self.master_pid, _ = _peer_of(connected)  # 0 if it is in a PID namespace that is not visible from this one
 
     def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
+        """Send a request and wait up to `seconds` for the reply. Raises Failure: 69 without a reply, 1 for a
+        refusal."""
         try:
             answer = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
@@ -46,7 +48,7 @@ class ControlClient:
         return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
-        """Wait until the master has ended; False when it has not in time."""
+        """Wait until the master has ended. Returns False if it has not ended in time."""
         if self.master_pid:
             return _has_exited(self.master_pid, seconds)
         deadline = time.monotonic() + seconds
@@ -60,7 +62,7 @@ class ControlClient:
 
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
-    """A conversation with the master of this configuration. Raises Failure 69 when there is none."""
+    """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
     places = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())
     refused: list[Path] = []
     for path in places:
@@ -81,8 +83,8 @@ def master_of(config: Config) -> Iterator[ControlClient]:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """A connection, or None where nobody listens. Raises PermissionError."""
-    if is_of_others(path.parent):  # whoever listens there is not our master
+    """Return a connection, or None if no process listens there. Raises PermissionError."""
+    if is_of_others(path.parent):  # A process that listens there is not our master.
         return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(ANSWER_SECONDS)
@@ -93,14 +95,14 @@ def _connect(path: Path) -> socket.socket | None:
         if isinstance(error, PermissionError):
             raise
         return None
-    if _peer_of(connecting)[1] not in (os.geteuid(), 0) and os.geteuid() != 0:  # it sits where our master would
+    if _peer_of(connecting)[1] not in (os.geteuid(), 0) and os.geteuid() != 0:  # It occupies our master's address.
         connecting.close()
         return None
     return connecting
 
 
 def _peer_of(connected: socket.socket) -> tuple[int, int]:
-    """The process that listens at the other end, and its user."""
+    """Return the pid and the user of the process at the other end."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, user, _ = _UCRED.unpack(raw)
     return pid, user
@@ -118,11 +120,11 @@ def _has_exited(pid: int, seconds: float) -> bool:
         os.close(fd)
 
 
-# The master of a file that has faults
+# The master of a file with faults
 
 
 class FoundMaster(NamedTuple):
-    """A master that runs, and the server and the namespace of its fleet."""
+    """A running master, with the server and the namespace of its fleet."""
 
     path: Path
     pid: int
@@ -131,8 +133,8 @@ class FoundMaster(NamedTuple):
     namespace: str
 
     def reached_by(self, config: Config) -> Config:
-        """Return the configuration with this master's socket, and its fleet's server and namespace. The tiers are empty
-        if none could be read: the fleet need not have a queue `default`."""
+        """Return the configuration with this master's socket and its fleet's server and namespace. If no tiers could be
+        read, they are empty: the fleet need not have a queue `default`."""
         tiers = () if config.tiers == Config().tiers else config.tiers
         control = Control(socket=str(self.path))
         server = {"redis_url": self.redis_url, "redis_credentials": self.redis_credentials}
@@ -140,10 +142,11 @@ class FoundMaster(NamedTuple):
 
 
 def find_master(file: Path, usable: Config) -> FoundMaster | None:
-    """Return the one master of this node that was started with a configuration file; None if there is none, or several.
+    """Return the one master of this node that was started with a configuration file, or None if there is none or
+    several.
 
-    `usable`: what could be read of the configuration. A master of another server or namespace than it names is not
-    meant, so that no command reaches a fleet that nobody named.
+    `usable` is what could be read of the configuration. A master with another server or namespace than it names does
+    not count, so that no command reaches a fleet that the user did not name.
     """
     found = [each for path in _sockets(usable) if (each := _asked(path, file)) is not None]
     meant = [each for each in found if _may_be_meant(each, usable)]
@@ -158,7 +161,7 @@ def _sockets(usable: Config) -> list[Path]:
 
 
 def _asked(path: Path, file: Path) -> FoundMaster | None:
-    """Return the master at a socket, None if nobody answers there or if its fleet was started with another file."""
+    """Return the master at a socket, or None if no master replies or if its fleet was started with another file."""
     with contextlib.suppress(PermissionError, Failure):
         connected = _connect(path)
         if connected is None:

@@ -1,4 +1,4 @@
-"""`rota cron`: the schedules of the fleet, wherever they were declared."""
+"""`rota cron`: the schedules of the fleet, wherever they are declared."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo

@@ -1,4 +1,4 @@
-"""`rota dead`: the tasks set aside after their last attempt."""
+"""`rota dead`: the tasks that were set aside after their last attempt."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
 SHOWN_REASON = 60
-NO_QUEUE = "unknown"  # where the protocol sets aside what no queue could be read from
+NO_QUEUE = "unknown"  # used by the protocol if no queue could be read from the item
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which dead tasks a command is about; empty fields take all."""
+    """The dead tasks that a command concerns. Empty fields match all."""
 
     ids: tuple[str, ...] = ()
     queue: str = ""
@@ -43,7 +43,7 @@ class Wanted:
         )
 
     def find(self, store: Store, connection: Connection) -> Iterator[DeadTask]:
-        """Those that are there, latest first."""
+        """Yield the matching tasks, latest first."""
         offset = 0
         while True:
             page = connection.run(store.dead_page(offset, BATCH))
@@ -81,7 +81,7 @@ def _values_of(dead: DeadTask) -> dict[str, Any]:
 
 
 def _filters(function: Any) -> Any:
-    """Add the options that choose dead tasks, named as the fields of `Wanted`."""
+    """Add the options that select dead tasks, named like the fields of `Wanted`."""
     function = click.option("--reason", default="", help="Only those whose reason contains this.")(function)
     function = click.option("--task", default="", help="Only those of this task.")(function)
     return click.option("--queue", default="", help="Only those of this queue.")(function)
@@ -168,7 +168,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 
 
 def _wanted(wanted: Wanted, everything: bool) -> Wanted:
-    """Check that it says which tasks are meant. Raises Failure 2."""
+    """Check that the command line selects tasks. Raises Failure 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
         raise Failure(ExitCode.USAGE, "give ids, or --all with options that choose, not both")
     if not wanted.ids and not everything:
@@ -177,8 +177,8 @@ def _wanted(wanted: Wanted, everything: bool) -> Wanted:
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
-    """Ids and queues, without the bodies: a million of them must fit."""
-    # Chosen in whole before the first is touched, since the pages move while tasks leave them.
+    """Return ids and queues, without the bodies, so that a million of them fit in memory."""
+    # All are chosen before the first is changed, because pages shift while tasks leave them.
     return [(task.id, task.queue) for task in wanted.find(store, connection)]
 
 
@@ -188,7 +188,7 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raises Failure 1 for ids that no dead task has, and for what names no queue to go back to."""
+    """Raise Failure 1 for ids that no dead task has, and for items without a queue to return to."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [f'no dead task has the id "{task_id}"' for task_id in wanted.ids if task_id not in found]
     if garbage:

@@ -1,4 +1,4 @@
-"""`rota demo`: run a fleet, harm it, and prove that nothing was lost."""
+"""`rota demo`: run a fleet, kill a worker, and prove that no task was lost."""
 
 import contextlib
 import importlib.util
@@ -51,7 +51,7 @@ The fleet stays up. Ctrl-C ends it.
 @click.option("--keep", is_flag=True, help="Stay up after the summary, until Ctrl-C.")
 def demo(*, seconds: float, keep: bool) -> int:
     """Run a fleet of four with a server of its own, kill a worker, resize the pool, and check that nothing is lost."""
-    if not seconds < float("inf"):  # nan is neither below the least nor above the most
+    if not seconds < float("inf"):  # NaN passes the range check.
         raise click.BadParameter("--seconds takes a number")
     screen = Screen(command.current_state())
     with _folder() as folder:
@@ -74,13 +74,16 @@ def demo(*, seconds: float, keep: bool) -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder, which stays if the demo fails: the journals and the log are the evidence. INT, TERM and HUP
-    raise KeyboardInterrupt, but for a HUP that nohup ignores; INT is not left ignored, as shells do for `&`."""
+    """Yield a temporary folder. It is kept if the demo fails, because the journals and the log are the evidence.
+
+    INT, TERM and HUP raise KeyboardInterrupt, except a HUP that nohup ignores. INT is handled even if a shell ignores
+    it, as it does for `&`.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="rota-demo-"))
-    os.environ[FOLDER_VARIABLE] = str(folder)  # for the tasks
+    os.environ[FOLDER_VARIABLE] = str(folder)  # read by the tasks
     try:
         yield folder
     except Exception:
@@ -101,8 +104,8 @@ def _addresses() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
-    """Run the fleet, in a session of its own and no longer than this process; gives it, and a list that has a check
-    once the fleet has left. Raises Failure."""
+    """Run the fleet, in a session of its own and no longer than this process. Yields the fleet, and a list that
+    receives a check when the fleet has exited. Raises Failure."""
     ending: list[Check] = []
     with rota.Client(settings["redis_url"], NAMESPACE) as client:
         fleet = FleetOfTest(client, folder, settings)
@@ -140,27 +143,27 @@ def _wait_for_an_interrupt(fleet: FleetOfTest) -> None:
 
 
 class Screen:
-    """The lines that the demo writes, and in a terminal that can be drawn on `rota top` of its fleet."""
+    """The output of the demo: lines, and in a suitable terminal `rota top` of its fleet."""
 
     def __init__(self, state: command.CliState) -> None:
         self._state = state
         self._started_at = time.monotonic()
         self._top: subprocess.Popen[bytes] | None = None
-        self._held: list[str] = []  # the lines that came while the picture is shown
+        self._held: list[str] = []  # lines that were written while the picture is shown
 
     def write(self, line: str) -> None:
-        """Write a line, once the picture is gone. With --json the document alone is written to standard output."""
+        """Write a line, or hold it until the picture is gone. With --json, stdout contains only the document."""
         if self._top is not None:
             self._held.append(line)
         else:
             click.echo(line, err=self._state.json, color=False if self._state.no_color else None)
 
     def say(self, what: str) -> None:
-        """Write what happens, with the seconds since the start."""
+        """Write an event, with the seconds since the start."""
         self.write(f"{time.monotonic() - self._started_at:5.1f} s  {printable(what)}")
 
     def watch(self) -> None:
-        """Raise KeyboardInterrupt if somebody has left the picture, Failure if it failed."""
+        """Raise KeyboardInterrupt if the user has quit the picture, and Failure if the picture failed."""
         code = None if self._top is None else self._top.poll()
         if code == 0:
             raise KeyboardInterrupt
@@ -169,7 +172,7 @@ class Screen:
 
     @contextlib.contextmanager
     def picture(self, folder: Path) -> Iterator[None]:
-        """Show the fleet as `rota top` does for the length of the block, if there is a terminal for that."""
+        """Show the fleet as `rota top` does for the duration of the block, if the terminal permits it."""
         if not self._can_draw():
             yield
             return
@@ -192,13 +195,13 @@ class Screen:
         return has_textual and not is_dumb and sys.stdin.isatty() and sys.stdout.isatty()
 
     def show(self, checks: Sequence[Check]) -> None:
-        """Write what was proved, a line for each."""
+        """Write the results of the checks, one per line."""
         for check in checks:
             word = click.style("ok    ", fg="green") if check.ok else click.style("FAILED", fg="red", bold=True)
             self.write(f"  {word}  {check.name:<20} {printable(check.seen)}")
 
     def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
-        """Write the result, with --json as a document of all. Raises Failure that names what did not hold."""
+        """Write the result, with --json as one document. Raises Failure that names the checks that failed."""
         count = len(play.accepted)
         failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
         if self._state.json:

@@ -1,4 +1,4 @@
-"""`rota group`: groups of tasks, how far they are, and their end."""
+"""`rota group`: groups of tasks, their progress, and their end."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -19,7 +19,7 @@ from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
-# What `close` says of a group that stood so before.
+# The text of `close` for a group that was in this state.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
     GroupStanding.CLOSED: "was closed already",
@@ -32,7 +32,7 @@ def group() -> None:
     """List and show groups, close and cancel them."""
 
 
-# Looking
+# List and show
 
 
 @group.command("ls")
@@ -79,13 +79,13 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """The same. Raises Failure 1 when nothing is known of it."""
+    """Return the group. Raises Failure 1 if nothing is known of it."""
     if found.state is GroupStanding.UNKNOWN:
         raise Failure(ExitCode.NO, f'nothing is known of a group "{found.id}": it ended a minute ago, or never was')
     return found
 
 
-# Ending
+# Cancel and close
 
 
 @group.command()
@@ -116,7 +116,7 @@ def close(group_id: str) -> None:
 
 
 def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:
-    """How it is with a group. Raises Failure 1 when it has ended or is not known."""
+    """Return the state of a group. Raises Failure 1 if it has ended or is not known."""
     found = _known(follow(connection.run, looking_at_group(store, group_id)))
     if found.state is GroupStanding.ENDED:
         raise Failure(ExitCode.NO, f"group {group_id} has ended already: see `rota group show {group_id}`")

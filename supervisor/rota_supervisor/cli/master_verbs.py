@@ -1,4 +1,4 @@
-"""This node's master, reached by its control socket: the verbs `rota scale`, `rota reload` and the others."""
+"""The commands to this node's master over its control socket: `rota scale`, `rota reload` and others."""
 
 import contextlib
 import re
@@ -12,19 +12,19 @@ from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
-STOP_MARGIN_SECONDS = 15.0  # beyond the drain: killing what is left, telling Redis, ending pollers and exporter
+STOP_MARGIN_SECONDS = 15.0  # after the drain, for killing workers, reporting to Redis, and ending other processes
 RELOAD_MARGIN_SECONDS = 15.0
-_BOOTS: Final = 3  # of the code, and of its first workers, who get a second try
-_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
+_BOOTS: Final = 3  # one of the code, and two of its first workers, which get a second try
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 
 
-# The verbs
+# The commands
 
 
 @contextlib.contextmanager
 def _reach() -> Iterator[tuple[Config, ControlClient]]:
-    """The master of the configuration. While its file has faults, only the master that was started with it is reached:
-    the namespace that could be read may be another fleet's."""
+    """Yield the configuration and a connection to its master. If the file has faults, only the master that was started
+    with it is reached, because the namespace that could be read may be another fleet's."""
     state = command.current_state()
     config, faults, found = state.load_usable()
     if faults and found is None:
@@ -38,13 +38,13 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
 
 
 def ask(verb: str, **fields: Any) -> dict[str, Any]:
-    """Ask the master; answers what it said."""
+    """Send a request to the master, and return its reply."""
     with _reach() as (_, master):
         answer: dict[str, Any] = master.ask(verb, **fields)[verb]
     return answer
 
 
-@click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # negative numbers
+@click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # for negative numbers
 @click.argument("words", metavar="[POOL] N|+N|-N", nargs=-1)
 def scale(words: tuple[str, ...]) -> None:
     """Give a pool another number of workers: 8 in all, +2 more, -2 fewer. It holds until the file says another one."""
@@ -56,7 +56,7 @@ def scale(words: tuple[str, ...]) -> None:
 
 
 def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
-    """What was said of which pool. Raises click.UsageError."""
+    """Return the pool, if one was named, and the number. Raises click.UsageError."""
     for word in words:
         if word.startswith("-") and not _NUMBER.fullmatch(word):
             raise click.NoSuchOption(word)
@@ -99,7 +99,7 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.say(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
-        for line in outcome.get("differences", ()):  # a master from before an upgrade names none
+        for line in outcome.get("differences", ()):  # A master from before an upgrade reports none.
             output.say(line)
 
 

@@ -1,5 +1,5 @@
-"""What a node's exporter answers: `rota health`, the fleet's own answer to a probe, for containers without curl; and
-`rota top`, the fleet in a terminal, once a second, or once as text or JSON."""
+"""The commands to a node's exporter: `rota health`, a health probe for containers without curl, and `rota top`, which
+shows the fleet in a terminal, refreshed each second, or once as text or JSON."""
 
 import json
 import os
@@ -31,11 +31,11 @@ _NO_HTTP: Final = (
 )
 _ASKS: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
 _REFUSES: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
-_COLUMNS: Final = 160  # of text that no terminal shows
+_COLUMNS: Final = 160  # width of text that is not written to a terminal
 
 LIVE = "/livez"
 READY = "/readyz"
-HEADLINE_SECONDS: Final = 1.0  # what a probe may lose to a page that is slow to answer
+HEADLINE_SECONDS: Final = 1.0  # how long a probe may wait for a slow page
 
 
 @click.command(cls=command.RotaCommand)
@@ -78,7 +78,7 @@ def _token_in(file: Path) -> str:
 
 
 def status_of(node: NodeHttp) -> dict[str, Any]:
-    """Return what the node's `/status.json` says. Raises NodeSilent."""
+    """Return the content of the node's `/status.json`. Raises NodeSilent."""
     answer = node.get(STATUS)
     if answer.status == HTTPStatus.UNAUTHORIZED:
         raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
@@ -93,24 +93,24 @@ def status_of(node: NodeHttp) -> dict[str, Any]:
 
 
 def _plain(status: dict[str, Any]) -> str:
-    from rota_supervisor.top.fleet_view import plain  # noqa: PLC0415 - a probe does without the tables
+    from rota_supervisor.top.fleet_view import plain  # noqa: PLC0415 - a probe does not need the tables
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _COLUMNS
     return plain(status, width)
 
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
-    """Watch until somebody leaves, and return the exit code. Raises Failure: 78 without Textual, 2 where there is no
-    terminal; and NodeSilent if nobody answers at the start."""
+    """Show the picture until the user quits, and return the exit code. Raises Failure: 78 without Textual, 2 without a
+    terminal; and NodeSilent if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
     try:
-        from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and takes long to import
+        from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and its import is slow
     except ModuleNotFoundError:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
     fleet = status_of(node)["fleet"]
     if state.no_color:
-        os.environ["NO_COLOR"] = "1"  # for Textual
+        os.environ["NO_COLOR"] = "1"  # read by Textual
     with rota.Client(config.redis_url, fleet, **access_options(config)) as client:
         view = Top(partial(status_of, node), client)
         view.run()
@@ -127,7 +127,7 @@ def health(path: str) -> None:
     still be in trouble: with --ready the first headline of the status page follows the "ok".
     """
     state = command.current_state()
-    config = state.load_usable().config  # a fault in the file does not make the fleet unhealthy
+    config = state.load_usable().config  # A fault in the file does not make the fleet unhealthy.
     is_well, answer = _ask_http(config, path) if config.http.listen else judge(_status(config), path)
     if state.json:
         output.put_json({"healthy": is_well, "answer": answer})
@@ -138,8 +138,7 @@ def health(path: str) -> None:
 
 
 def _ask_http(config: Config, path: str) -> tuple[bool, str]:
-    """Ask where the fleet's HTTP is, as this machine reaches it; the master knows where, if the file holds port 0 or a
-    fault."""
+    """Query the fleet's HTTP server. The master reports its address, if the file has port 0 or a fault."""
     node = node_of(config)
     with command.failing({NodeSilent: ExitCode.UNREACHABLE}):
         answer = node.get(path)
@@ -150,8 +149,8 @@ def _ask_http(config: Config, path: str) -> tuple[bool, str]:
 
 
 def _headline(node: NodeHttp) -> str:
-    """Return the first headline of the status page; "" if all is well, or if the page does not answer in time or needs
-    a token that is not known here."""
+    """Return the first headline of the status page, or "" if all is well, if the page does not reply in time, or if it
+    needs a token that is not available here."""
     try:
         answer = node.get("/status.json", seconds=HEADLINE_SECONDS)
     except NodeSilent:
@@ -163,15 +162,15 @@ def _headline(node: NodeHttp) -> str:
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
-    """Return how to ask this node's exporter, with this token or that of the file. Raises Failure 69 when the file does
-    not say where and no master does."""
+    """Return the address of this node's exporter, with this token or the one of the file. Raises Failure 69 if neither
+    the file nor a master states the address."""
     http = config.http
     return node_at(_place_of(config), token or token_of(http.token_file), http.tls_cert)
 
 
 def _place_of(config: Config) -> str:
-    """Return where the exporter listens. The master knows, if the port was picked: for 0, or as the default was taken.
-    Raises Failure 69."""
+    """Return the listen address of the exporter. The master reports it if the port was chosen at the start, because it
+    is 0 or the default was taken. Raises Failure 69."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"
@@ -182,14 +181,14 @@ def _place_of(config: Config) -> str:
     except Failure:
         if not is_known:
             raise
-        return listen  # of a master of another user, or of `rota exporter`
+        return listen  # The master belongs to another user, or this is `rota exporter`.
 
 
 def token_of(file: str) -> str:
-    """Return the bearer token that a file of the configuration holds, "" if there is none or it cannot be read."""
+    """Return the bearer token in a file of the configuration, or "" if there is none or it cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
-    except (OSError, ValueError):  # of another user, perhaps: health needs none, and who needs one is told so
+    except (OSError, ValueError):  # It may belong to another user. Health needs no token; other paths report the lack.
         return ""
 
 
@@ -200,5 +199,5 @@ def _status(config: Config) -> dict[str, Any]:
 
 
 def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
-    """Return whether a fleet of this status is well, and why not. A master that answered is alive."""
+    """Return whether a fleet with this status is well, and the reason if not. A master that replied is alive."""
     return (True, "ok") if path == LIVE else (status["ready"]["ok"], in_one_line(status["ready"]))

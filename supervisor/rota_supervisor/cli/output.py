@@ -1,5 +1,5 @@
-"""How commands speak: data on standard output, everything else on standard error. All of it is made fit for a terminal
-here, whoever wrote the names and errors in it."""
+"""The output of commands: data on standard output, everything else on standard error. All output is made safe for a
+terminal here, because names and errors may come from anywhere."""
 
 import codecs
 import errno
@@ -18,35 +18,35 @@ from rota_supervisor.exits import ExitCode, Failure
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
-# What writing to a full or broken device raises; nothing else of a command does, without the name of a file.
+# The errors of writing to a full or broken device. No other error of a command has these codes and no file name.
 _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 class ReaderGoneError(Exception):
-    """The reader of our output, `head`, has what it wanted. No OSError, which click would make a failure of."""
+    """The reader of our output has exited, for example `head`. It is not an OSError, which click would report."""
 
 
 def colored(stream: TextIO, no_color: bool) -> bool:
-    """Whether to write colors to a stream: a terminal, and nobody said no."""
+    """Whether to write colors to a stream: if it is a terminal and colors are not disabled."""
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
 
 def has_room(stream: TextIO) -> bool:
-    """Whether a line can be written at once. A master that has ended must not hang in a pipe that nobody reads."""
+    """Whether a line can be written at once. A master that has ended must not block on a pipe that nobody reads."""
     room = select.poll()
     room.register(stream.fileno(), select.POLLOUT)
     return bool(room.poll(0))
 
 
 def is_reader_gone(stream: TextIO) -> bool:
-    """Whether what is written there is read by nobody any more, as when a pager was left."""
+    """Whether the reader of a stream has exited, for example a pager."""
     reader = select.poll()
-    reader.register(stream.fileno(), 0)  # errors are always told
+    reader.register(stream.fileno(), 0)  # poll always reports errors
     return bool(reader.poll(0))
 
 
 def say_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
-    """Say what is wrong: each in a line of its own, or all as one document, the last line on standard error."""
+    """Write the errors to standard error, one per line, or all as one JSON document, which is its last line."""
     if as_json and messages:
         _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
         return
@@ -55,17 +55,17 @@ def say_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_
 
 
 def say_warning(message: str) -> None:
-    """Say what a person should know."""
+    """Write a warning to standard error."""
     say(message, "warning: ")
 
 
 def say(message: str, kind: str = "") -> None:
-    """Say how it goes, to people."""
+    """Write a message for people to standard error."""
     _write(sys.stderr, f"rota: {kind}{printable(message)}")
 
 
 def put(text: str) -> None:
-    """Write data, of one line or several."""
+    """Write data, in one line or several."""
     _write(sys.stdout, printable_lines(text))
 
 
@@ -76,7 +76,7 @@ def put_json(value: Any) -> None:
 
 
 def put_field(key: str, value: object) -> None:
-    """Write one field of a thing shown; further lines of a long text are set in."""
+    """Write one field of an object. Further lines of a long text are indented."""
     label = f"{key}:"
     for line in str(value).split("\n"):
         put(f"{label:<18} {line}".rstrip())
@@ -84,7 +84,7 @@ def put_field(key: str, value: object) -> None:
 
 
 def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_color: bool = False) -> None:
-    """Write rows under a header in columns; numbers stand to the right."""
+    """Write rows under a header, in columns. Numbers are aligned to the right."""
     rows = list(rows)
     lines = [""] * (len(rows) + 1)
     for place, name in enumerate(header):
@@ -107,32 +107,32 @@ def _write(stream: TextIO, text: str) -> None:
     except OSError as error:
         if stream is not sys.stderr or not is_of_output(error):
             raise
-        discard(stream)  # the message cannot be shown, and the exit code reports the result
+        discard(stream)  # The message cannot be shown; the exit code reports the result.
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether an error is of writing the output."""
+    """Whether an error was raised while writing output."""
     return error.errno in _OF_DEVICES and error.filename is None
 
 
 def discard(stream: TextIO) -> None:
-    """Have nothing more be written to a stream, what it holds included: Python would try again at the exit."""
+    """Discard all further output to a stream, including its buffer, which Python would otherwise write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def counted(count: int, what: str) -> str:
-    """A number and its noun: `1 task`, `3 tasks`."""
+    """Return a number and its noun: `1 task`, `3 tasks`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text for a cell of a table, of at most so many characters."""
+    """Return a text for a table cell, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def confirm(action: str, *, yes: bool) -> None:
-    """Ask before an action that destroys, for example `purge 3 tasks`; go on after `--yes` or a yes. Raises Failure 1
-    after a no, 2 when there is nobody to ask."""
+    """Request confirmation of a destructive action, for example `purge 3 tasks`, and return after `--yes` or a yes.
+    Raises Failure 1 after a no, and 2 if there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

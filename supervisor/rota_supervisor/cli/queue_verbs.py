@@ -1,4 +1,4 @@
-"""`rota queue`: look at queues, explain which tasks are claimed next, pause, resume and purge."""
+"""`rota queue`: list queues, explain which tasks are claimed next, pause, resume and purge."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_reading import Largest
 from rota_supervisor.facts import facts_of
 
-MOST_SCANS: Final = 200  # of 1000 keys each: tens of milliseconds
+MOST_SCANS: Final = 200  # of 1000 keys each, which takes tens of milliseconds
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
@@ -139,11 +139,11 @@ def purge(name: str, yes: bool) -> None:
     state.answer({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-# Names that nobody knows, as they are misspelt more often than new
+# Unknown names, which are misspelt more often than new
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
-    """Say which of these queues no tier of the configuration has, no fleet serves, and no task was ever put into."""
+    """Warn of queues that are in no tier of the configuration, that no fleet serves, and that never had a task."""
     tiers = served_queues(config)
     unsure = [name for name in names if not is_pattern(name) and served_as(name, tiers) is None]
     if not unsure:
@@ -206,7 +206,7 @@ def _check_wanted(queue: str | None, task_id: str) -> None:
 
 
 def _put_explanation(found: Explanation, *, no_color: bool) -> None:
-    """The answer to what was asked, then the claims and the queues of each pool."""
+    """Write the explanation of the query, then the claims and the queues of each pool."""
     if found.about:
         output.put(f"{found.about}\n")
     if not found.pools and not found.about:
@@ -225,7 +225,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
 
 
 def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
-    """Return the pools to show: none if a queue was named that no pool serves."""
+    """Return the pools to show: none if the named queue is served by no pool."""
     is_served = any(pool.of_queue(found.queue).outlook is not Outlook.UNSERVED for pool in found.pools)
     return found.pools if is_served or not found.queue else ()
 

@@ -1,5 +1,5 @@
-"""The processes that stay: `rota run` checks what can be checked, then becomes the master; `rota exporter` serves the
-metrics and the status page of a fleet that runs elsewhere."""
+"""The long-running commands: `rota run` makes all checks, then becomes the master; `rota exporter` serves the metrics
+and the status page of a fleet that runs elsewhere."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_to_ourselves, show_title
 
-_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
+_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 
 
 @click.command(cls=command.RotaCommand)
@@ -39,25 +39,25 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = command.current_state()
     sources = sources_of(state.config_file, flags := _flags_of(**of_configuration))
-    loaded = state.load(flags)  # its warnings are logged
+    loaded = state.load(flags)  # Its warnings are logged later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    show_title("master", config.namespace)  # before the environment is changed: the title finds its room by it
+    show_title("master", config.namespace)  # before any change of the environment, which limits the title's length
     _settle_environment(no_color=state.no_color, reload=reload)
-    from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - the other commands do without
+    from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
 
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _with_a_zygote_begun()
-    # The zygote loads its modules meanwhile; the master loads its own only now.
+    # The zygote loads its modules in parallel, so the master loads its own only now.
     from rota_supervisor.control.socket_server import own_places  # noqa: PLC0415
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
     from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
-    # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
+    # If the file were missing, the fleet would continue with the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     with (
-        contextlib.closing(spawner),  # a start that is refused leaves nobody
+        contextlib.closing(spawner),  # ends the child if the start is refused
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
         own_places(config) as place,
@@ -79,7 +79,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _with_a_zygote_begun() -> Spawner:
-    """What begins the children, the first one already: it takes as long to load its modules as the master its own."""
+    """Return a spawner that has started the zygote, which takes as long to load its modules as the master does."""
     keep_to_ourselves()
     spawner = Spawner()
     spawner.begin_ahead(Role.ZYGOTE)
@@ -87,7 +87,7 @@ def _with_a_zygote_begun() -> Spawner:
 
 
 def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) -> Flags:
-    """The flags as values. Raises click.BadParameter."""
+    """Return the values of the flags. Raises click.BadParameter."""
     in_all: int | None = None
     by_pool: list[tuple[str, int]] = []
     for text in workers:
@@ -111,14 +111,15 @@ def _current_folder() -> str:
 
 
 def _settle_environment(*, no_color: bool, reload: bool) -> None:
-    """What all processes of the fleet inherit. Raises click.UsageError when files cannot be watched."""
+    """Set the environment that all processes of the fleet inherit. Raises click.UsageError if files cannot be
+    watched."""
     if no_color:
-        os.environ["NO_COLOR"] = "1"  # for the log, which each process writes by itself
+        os.environ["NO_COLOR"] = "1"  # for the log, which each process writes itself
     if not reload:
         return
     if importlib.util.find_spec("watchfiles") is None:
         raise click.UsageError("--reload needs the library watchfiles: install rota[reload]")
-    # Python takes compiled code for that of a source of the same size saved within the same second.
+    # Python would use stale compiled code if a source of the same size is saved twice within a second.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
@@ -131,7 +132,7 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
         raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
         raise Failure(ExitCode.CONFIG, "--embedded knows no users: leave redis_credentials out")
-    # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
+    # Imported here, because finding the wheel takes importlib.metadata, 1.9 MB that the master would keep needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
     with embedded_server(config.redis_url, beside) as folder:
@@ -146,7 +147,7 @@ def exporter() -> int:
     At http.listen, from what Redis knows: queues, nodes, dead tasks. What masters count themselves, as lag, their own
     exporters serve.
     """
-    # Only here: a process that becomes a master would keep them for nothing.
+    # Imported here, because a process that becomes a master would keep them needlessly.
     from rota_supervisor.exporter.access import Door  # noqa: PLC0415
     from rota_supervisor.exporter.service import serve_alone  # noqa: PLC0415
     from rota_supervisor.master.core.process_settings import exporter_settings  # noqa: PLC0415

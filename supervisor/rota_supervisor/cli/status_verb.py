@@ -1,9 +1,9 @@
-"""`rota status`: the fleet in words, then its pools, its processes, all consumers and the next schedules in tables of
-at most 100 columns.
+"""`rota status`: the state of the fleet as text, then tables of at most 100 columns for its pools, its processes, all
+consumers and the next schedules.
 
-How much memory each process takes is measured here: looking at 500 processes would hold up the master's loop. A page
-that several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add
-up to what they take. Private is what would be free again without the process, shared is all else.
+The memory of each process is measured here, because measuring 500 processes would hold up the master's loop. RSS counts
+a page that several processes share fully in each of them; PSS counts it by share, so that the PSS of all children add
+up to their total use. Private memory would become free without the process; shared memory is the rest.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_di
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
 _LABEL: Final = 13
-_GAP: Final = 2  # between two columns of a table
-_LEAST: Final = 8  # a name is cut no shorter
+_GAP: Final = 2  # characters between two columns of a table
+_LEAST: Final = 8  # the shortest length to which a name is cut
 _MOST_NAME: Final = 18
 _MOST_OWNER: Final = 60
 _MOST_SOURCE: Final = 26
@@ -66,8 +66,8 @@ def status() -> None:
 
 
 def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """The consumers of the whole fleet, what waits in classic queues, and the next schedules; None when the server does
-    not tell."""
+    """Return the consumers of the whole fleet, what waits in classic queues, and the next schedules; each is None if
+    the server does not reply."""
     namespace = found["fleet"]
     try:
         with state.redis(state.load_usable().config) as (_, _, connection):
@@ -81,7 +81,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
-    """Write what the master said of itself."""
+    """Write the master's report on itself."""
     for label, text in _facts(found):
         lines = textwrap.wrap(printable(text), COLUMNS - _LABEL, break_on_hyphens=False) or [""]
         output.put(f"{label:<{_LABEL}}{lines[0]}")
@@ -150,18 +150,18 @@ def _pools(rows: Sequence[Row]) -> Table:
 
 
 def _ready(pool: Row) -> int:
-    """Return how many workers are there and do not leave, those that are quiet among them."""
+    """Return how many workers are up and not leaving, including quiet ones."""
     return sum(pool["workers"].get(state, 0) for state in ("running", "quiet"))
 
 
 def _busy(pool: Row) -> object:
-    """How many tasks run; of how many at most, where a worker runs several."""
+    """Return how many tasks run, with the maximum if workers run several each."""
     busy, concurrency = pool["busy"], pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"
 
 
 def _processes(rows: Sequence[Row]) -> Table:
-    """The master's children; of those that run several tasks a row for each."""
+    """Return the table of the master's children, with a row per task for those that run several."""
     has_memory = any(row.get("private_mb") is not None for row in rows)
     memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
     header = ["SLOT", "PROCESS", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
@@ -185,7 +185,7 @@ def _processes(rows: Sequence[Row]) -> Table:
 
 
 def _consumers(rows: Sequence[Row]) -> Table:
-    """Programs of their own that take tasks of this fleet, wherever they run."""
+    """Return the table of external programs that take tasks of this fleet, wherever they run."""
     header = ["CONSUMER", "HELD", "LEASE LEFT", "QUEUES"]
     cells: list[list[object]] = [
         [_cut(row["owner"], _MOST_OWNER), row["held"], in_words(row["lease_left_seconds"]), row["queues"]]
@@ -195,7 +195,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 
 def _adopts(rows: Sequence[Row]) -> Table:
-    """Classic queues whose items become tasks of this fleet."""
+    """Return the table of classic queues whose items become tasks of this fleet."""
     header = ["ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE"]
     cells: list[list[object]] = []
     for row in rows:
@@ -208,7 +208,7 @@ def _adopts(rows: Sequence[Row]) -> Table:
 
 
 def _schedules(rows: Sequence[Row]) -> Table:
-    """What is enqueued periodically, the next first: `rota cron ls` shows all."""
+    """Return the table of the next schedules, in order; `rota cron ls` shows all."""
     header = ["SCHEDULE", "WHEN", "NEXT IN", "TASK"]
     cells: list[list[object]] = [
         [_cut(row["name"], _MOST_OWNER // 2), _cut(row["when"], _MOST_OWNER // 2), _next_in(row), row["task"]]
@@ -222,7 +222,7 @@ def _next_in(row: Row) -> str:
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:
-    """The rows with one column cut so that lines fit."""
+    """Return the rows with one column cut so that lines fit."""
     widths = [max(len(name), *(len(str(row[at])) for row in rows)) for at, name in enumerate(header)]
     room = max(_LEAST, COLUMNS - sum(widths) + widths[column] - _GAP * (len(widths) - 1))
     for row in rows:
@@ -234,12 +234,12 @@ def _cut(text: str, most: int) -> str:
     return output.cut(printable(text), most)
 
 
-# Classic queues that are adopted from
+# Classic queues
 
 
 def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
-    """The master's rows of sources with `type`, `waiting` and `next_due_at` (Unix seconds, None when nothing waits for
-    its time); `error` where the server does not tell. Raises ServerError."""
+    """Return the master's rows of classic queues, with `type`, `waiting` and `next_due_at` added (Unix seconds, None if
+    no item waits for its time), or `error` if the server refuses. Raises ServerError."""
     return [{**source, **_source_found(source["key"], connection)} for source in sources]
 
 
@@ -255,7 +255,7 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
             found["waiting"] = connection.execute("LLEN", key)
         else:
             found["error"] = "neither a list nor a sorted set"
-    except (Refused, IndexError) as error:  # the last: somebody took the only member in between
+    except (Refused, IndexError) as error:  # IndexError: the only member was taken in between.
         found["error"] = str(error)
     return found
 
@@ -264,13 +264,13 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
 
 
 def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
-    """The master's rows of processes with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes`: None for one
-    without a process, of another user, or in a PID namespace that has other numbers than this one."""
+    """Return the master's rows of processes, with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes` added.
+    They are None without a process, for another user's, or in a PID namespace with other numbers than this one."""
     return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
 
 
 def in_megabytes(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The same with `rss_mb` and so on, for people."""
+    """Return these rows with megabytes for people, for example `rss_mb`."""
     sizes = {f"{name}_mb": f"{name}_bytes" for name in _MEMORY}
     return [{**row, **{key: _megabytes(row[size]) for key, size in sizes.items()}} for row in rows]
 

@@ -1,8 +1,8 @@
-"""`rota task`: enqueue a task by name, look at one or at many, cancel one; and `rota events`: what became of each task,
-one line a change, kept or as it happens.
+"""`rota task`: enqueue a task by name, show one or list many, cancel one; and `rota events`: the changes of each task,
+one line per change, as stored or live.
 
-Redis holds neither the process nor the start of a task that runs: a worker marks a start in its own slot, which costs
-the server nothing. The master of its node knows both, or that node's HTTP.
+Redis does not know which process runs a task or when the task started: a worker records that in its own slot, which
+costs the server nothing. The master of that node knows both, and so does the node's HTTP server.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ TASK_ID = click.argument("task_id", metavar="ID")
 
 
 _NOW: Final = "now"
-_LOOK_SECONDS: Final = 1.0  # how long it may take to see that nobody reads any more
+_LOOK_SECONDS: Final = 1.0  # how long it may take to notice that the reader has exited
 _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 
 
@@ -113,7 +113,8 @@ def enqueue(
 
 
 def _refuse_options_among(words: tuple[str, ...]) -> None:
-    """A word such as -5 is an argument; one with two hyphens is an option that there is not. Raises Failure 2."""
+    """Reject options that do not exist. A word such as -5 is an argument, one with two hyphens is not. Raises Failure
+    2."""
     known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
     if word := next((word for word in words if word.startswith("--")), ""):
         near = suggestion(word.partition("=")[0], known) or ":"
@@ -123,7 +124,7 @@ def _refuse_options_among(words: tuple[str, ...]) -> None:
 
 
 def _check_times(options: Mapping[str, Any]) -> None:
-    """Check what the client checks too, in the words of the command line. Raises Failure 2."""
+    """Check the times as the client does, with messages for the command line. Raises Failure 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("give --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
@@ -147,13 +148,13 @@ def _argument(text: str) -> Any:
 
 
 def _import_tasks(loaded: Loaded, name: str) -> None:
-    """Import the tasks, as a worker would, and make sure that this one is among them."""
-    from rota.tasks.registry import default_registry  # noqa: PLC0415 - the modules of a person are imported only here
-    from rota_supervisor.task_modules import import_all, make_importable  # noqa: PLC0415 - as above
+    """Import the tasks, as a worker would, and check that this one is among them."""
+    from rota.tasks.registry import default_registry  # noqa: PLC0415 - the user's modules are imported only here
+    from rota_supervisor.task_modules import import_all, make_importable  # noqa: PLC0415 - as in the line above
 
     imports = loaded.config.imports
     make_importable([str(Path.cwd())])
-    with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
+    with contextlib.redirect_stdout(sys.stderr):  # The output of modules at import is not data.
         failure = import_all(imports)
     if failure is not None:
         raise Failure(ExitCode.CONFIG, failure.told())
@@ -175,7 +176,7 @@ def _not_imported(name: str, near: str, loaded: Loaded) -> str:
 
 
 def _client(config: Config) -> "Client":
-    from rota.client.blocking.client import Client  # noqa: PLC0415 - it takes its time to import
+    from rota.client.blocking.client import Client  # noqa: PLC0415 - its import is slow
 
     limit = config.limits.max_payload_kb
     durability, files = config.durability, access_options(config)
@@ -229,7 +230,7 @@ def cancel(task_id: str, kill_after: float | None) -> None:
 
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
-    """Wait for the task and write its result; raises Failure when it came to another end, or to none in time."""
+    """Wait for the task and write its result. Raises Failure if the task did not succeed, or not in time."""
     output.say(f"waiting for {handle.id}")
     told: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
     with command.failing({**_NOT_REACHED, **_NO_RESULT}):
@@ -275,7 +276,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """The header and the rows: age is the time since a task came into its lane, or died."""
+    """Return the header and the rows. The age is the time since a task entered its lane, or died."""
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 
@@ -309,7 +310,7 @@ def _none_in_words(wanted: WantedTasks) -> str:
 
 
 def rest_in_words(found: TasksFound, limit: int) -> str:
-    """What was not shown, "" when all was."""
+    """Return a text about the tasks that were not shown, or "" if all were."""
     if not found.more:
         return ""
     if len(found.tasks) < limit:
@@ -340,11 +341,11 @@ def show(*, task_id: str, with_args: bool) -> None:
     state.fields(task_facts(found) | seconds, {**fields, **age, **timeline})
 
 
-# Where and since when it runs
+# Where a task runs, and since when
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt under way: the task, its worker's process, and for how many seconds it has run."""
+    """A running attempt: the task, the pid of its worker, and for how many seconds it has run."""
 
     task_id: str
     pid: int
@@ -352,12 +353,12 @@ class RunningAttempt(NamedTuple):
 
     @property
     def started_at(self) -> datetime:
-        """When it started, by the clock of this machine."""
+        """The time when it started, by the clock of this machine."""
         return datetime.now(UTC) - timedelta(seconds=self.seconds)
 
 
 def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> RunningAttempt | None:
-    """Return the run of a task in progress; None if neither the master here nor the task's node shows it."""
+    """Return the run of a task, or None if neither the master here nor the task's node shows it."""
     url = next((node.report.url for node in nodes if node.name == found.node), None)
     with contextlib.suppress(NodeSilent, ValueError):
         runs = _of_this_node(found.node, config) or (_of_another(url, config) if url else ())
@@ -366,11 +367,11 @@ def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> Runn
 
 
 def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
-    """Return what runs on the node of this machine's master, nothing if that is another node."""
+    """Return the attempts on the node of this machine's master, or [] if that is another node."""
     try:
         with master_of(config) as master:
             status: Mapping[str, Any] = master.ask("status")["status"]
-    except Failure:  # no master is here
+    except Failure:  # There is no master here.
         return []
     is_meant = (status["node"], status["fleet"]) == (node, config.namespace)
     return [
@@ -382,7 +383,7 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
-    """Yield what runs on the node at that URL. Raises NodeSilent, and ValueError for an answer that is no status."""
+    """Yield the attempts on the node at that URL. Raises NodeSilent, and ValueError if the reply is not a status."""
     answer = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
     if answer.status != HTTPStatus.OK:
         return
@@ -434,7 +435,7 @@ def _kept(reader: "TaskEvents") -> Iterator["TaskEvent"]:
 
 
 def _followed(reader: "TaskEvents") -> Iterator["TaskEvent"]:
-    """Until nobody reads any more; an outage is said once."""
+    """Yield events until the reader of the output exits. An outage is reported once."""
     is_away = False
     while not output.is_reader_gone(sys.stdout):
         try:

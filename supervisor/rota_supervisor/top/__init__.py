@@ -1,5 +1,5 @@
-"""`rota top`: a fleet in a terminal, once a second, from what `/status.json` of its nodes says.
+"""`rota top`: a fleet in a terminal, refreshed each second, from the `/status.json` of its nodes.
 
-`tables` and `fleet_view` say what is shown, as pure functions over that answer; `top_app` draws it with Textual, which
-is imported there and in `screens` alone.
+`tables` and `fleet_view` decide what is shown, as pure functions over that reply. `top_app` draws it with Textual,
+which only `top_app` and `screens` import.
 """

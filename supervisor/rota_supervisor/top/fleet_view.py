@@ -1,5 +1,5 @@
-"""What `rota top` shows of a fleet, made from what `/status.json` answers: the lines at the top, the tables, and both
-as text for `--once`. Pure."""
+"""The content of `rota top`, made from the reply of `/status.json`: the lines at the top, the tables, and both as text
+for `--once`. Pure."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,13 +31,13 @@ from rota_supervisor.top.tables import (
 
 _LATELY_SECONDS: Final = 10.0
 
-# Read without color too: what is wrong has a mark before it.
+# For readers without color, a mark precedes everything that is wrong.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
 _NARROW: Final = 78
 
 
 def queues(status: Row) -> Table:
-    """The queues, by tier."""
+    """Return the table of queues, by tier."""
     tiers = {name: tier["number"] for tier in status.get("tiers") or () for name in tier["queues"]}
     step = step_of(status)
     rows = [{"tier": tiers.get(row["name"]), **row, "step_seconds": step} for row in status["queues"]]
@@ -46,12 +46,12 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return how long a step of all histories is, in seconds."""
+    """Return the length of a step of all histories, in seconds."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
 def marks_of(queue: Row) -> Iterator[Cell]:
-    """What is to be said of a queue, the worst first."""
+    """Yield the remarks about a queue, the worst first."""
     state = queue["state"]
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
@@ -92,7 +92,7 @@ def _done_rate(queue: Row) -> Cell:
 
 
 def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
-    """Return how many a second were `started` or `done` lately; None when nobody knows."""
+    """Return how many tasks a second were `started` or `done` recently, or None if that is not known."""
     if not history or not history[what]:
         return None
     steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
@@ -132,7 +132,7 @@ _QUEUES: Final = (
 
 
 def workers(status: Row) -> Table:
-    """The workers, a row for each task of one that runs several, and the other processes behind them."""
+    """Return the table of workers, with a row per task for those that run several, followed by the other processes."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
     return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
@@ -178,7 +178,7 @@ _WORKERS: Final = (
 
 
 def pools(status: Row) -> Table:
-    """The pools of this node; of one whose starts are held back, why."""
+    """Return the table of this node's pools, with the reason if starts are held back."""
     held = {row["pool"]: row for row in status["held"] if row["role"] == Role.WORKER}
     rows = [{**row, "held": held.get(row["name"])} for row in status["pools"]]
     others = [row for row in status["held"] if row["role"] != Role.WORKER]
@@ -194,7 +194,7 @@ def _held_because(pool: Row) -> Cell:
     return text_cell(f"{failures} failures, next try in {seconds}: {held['last_error']}", level="bad")
 
 
-_NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # of another process than a worker
+_NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # for processes that are not workers
 _POOLS: Final = (
     Column("POOL", lambda row: text_cell(row["name"], 24), right=False),
     Column("STATE", lambda row: text_cell(row["state"], level="bad" if row["held"] else ""), right=False),
@@ -205,7 +205,7 @@ _POOLS: Final = (
 
 
 def nodes(status: Row) -> Table:
-    """All nodes of the fleet, by their heartbeats."""
+    """Return the table of all nodes of the fleet, by their heartbeats."""
     return table_of("nodes", _NODES, status.get("nodes") or (), "node")
 
 
@@ -234,7 +234,7 @@ _NODES: Final = (
 
 
 def events(status: Row) -> Table:
-    """What happened, the newest first."""
+    """Return the table of events, the newest first."""
     return table_of("events", _EVENTS, reversed(status.get("events") or ()), "n")
 
 
@@ -257,7 +257,7 @@ _EVENTS: Final = (
 
 
 def tasks(found: Iterable[QueuedTask]) -> Table:
-    """Tasks where they stand: those that run first, then as they come."""
+    """Return the table of a queue's tasks by state, running ones first, then in the given order."""
     order = (State.RUNNING, State.DEAD, State.READY, State.SCHEDULED)
     shown = sorted(found, key=lambda task: order.index(task.state))
     rows = [{"id": task.id, "state": str(task.state), "task": task} for task in shown]
@@ -290,7 +290,7 @@ TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": 
 
 
 def title(status: Row) -> list[Cell]:
-    """Which fleet, which node, and how many of its workers run something."""
+    """Return the fleet, the node, and how many of its workers run tasks."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     places = sum(row.get("concurrency") or 1 for row in workers)
@@ -301,17 +301,17 @@ def title(status: Row) -> list[Cell]:
 
 
 def headlines(status: Row, width: int, most: int) -> list[Cell]:
-    """What is wrong, the worst first: so many of it at most, each in two lines of `width` at most."""
+    """Return the problems, the worst first: at most `most`, each in at most two lines of `width`."""
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # words do not fill a line
+    room = 2 * width - 8  # wrapped words do not fill a line
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 
 
 def charts(status: Row, width: int) -> list[list[Cell]]:
-    """Throughput and lag over the last minutes, as two lines; as one of each where there is no room beside them."""
+    """Return throughput and lag over the last minutes, in two lines, or in one line each if the width is small."""
     overall, step = status.get("overall"), step_of(status)
     if not overall:
         return []
@@ -324,7 +324,7 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
-    """The same of one queue, with its objective: how often the lag was over it is said in words."""
+    """Return the same for one queue, with its objective and how often the lag exceeded it."""
     history, objective = queue.get("history"), queue["lag_objective_seconds"]
     if not history:
         return []
@@ -353,7 +353,7 @@ def _chart(name: str, values: Sequence[float | None], now: str, bars: int) -> li
 
 
 def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
-    """All of it, line by line."""
+    """Yield the whole content, line by line."""
     yield title(status)
     yield from ([line] for line in headlines(status, width, most_headlines))
     yield from charts(status, width)
@@ -364,7 +364,7 @@ _MOST_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
-    """Return all that is known, as text of lines of about `width` columns."""
+    """Return all content as text, in lines of about `width` columns."""
     said = ("".join(cell.text for cell in line) for line in lines(status, width, _MOST_HEADLINES))
     head = [line for each in said for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]

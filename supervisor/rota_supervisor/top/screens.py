@@ -1,4 +1,4 @@
-"""The tables of `rota top` in Textual, and the screens over them: the tasks of a queue, one thing, a question."""
+"""The tables of `rota top` in Textual, and its screens: the tasks of a queue, details of one object, a confirmation."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final
@@ -25,12 +25,12 @@ _STYLES: Final = {
 
 
 def drawn(cell: Cell) -> Text:
-    """Return a cell as Textual shows it: never as markup."""
+    """Return a cell as Textual shows it, never as markup."""
     return Text(cell.text, _STYLES[cell.level], no_wrap=True, overflow="ellipsis")
 
 
 class FleetTable(DataTable[Text]):
-    """A table of what `make` makes of what was read, as wide as there is room; the cursor stays with what it was on."""
+    """A table that `make` produces from the status, as wide as the terminal. The cursor stays on its row's object."""
 
     def __init__(self, name: str, make: Callable[[Any], Table], classes: str = "") -> None:
         super().__init__(id=name, classes=classes, cursor_type="row", cell_padding=1)
@@ -42,7 +42,7 @@ class FleetTable(DataTable[Text]):
         self.is_reversed = False
 
     def put(self, seen: Any) -> None:
-        """Show what was read."""
+        """Show a new status."""
         self._seen = seen
         self.draw()
 
@@ -50,7 +50,7 @@ class FleetTable(DataTable[Text]):
         self.draw()
 
     def draw(self) -> None:
-        """Show it as it is to be filtered and sorted by now."""
+        """Show the status with the current filter and order."""
         if self._seen is None or not self.size.width:
             return
         key, scrolled = self.current_key(), self.scroll_y
@@ -64,7 +64,7 @@ class FleetTable(DataTable[Text]):
         self._back_to(key, scrolled)
 
     def _put_columns(self, shown: Table) -> None:
-        """Columns get their widths here: those that Textual finds out come a moment later, which flickers."""
+        """Set the columns with their widths. Textual would determine widths a moment later, which flickers."""
         self.clear(columns=True)
         for head, right, width in zip(shown.heads, shown.right, shown.widths, strict=True):
             mark = ("▼" if self.is_reversed else "▲") if head == self.sort_head else ""
@@ -90,7 +90,7 @@ class FleetTable(DataTable[Text]):
         return line.key if line else None
 
     def sort_by_next(self) -> None:
-        """Sort by the column behind the one by which it is sorted; after the last by none."""
+        """Sort by the column after the current one, or by none after the last."""
         heads = ("", *(self.table.heads if self.table else ()))
         at = heads.index(self.sort_head) if self.sort_head in heads else 0
         self.sort_head = heads[(at + 1) % len(heads)]
@@ -102,13 +102,13 @@ def _justified(cell: Cell, right: bool) -> Text:
     return text
 
 
-MOST_TASKS: Final = 50  # of each place
+MOST_TASKS: Final = 50  # for each state
 _LABEL: Final = 20
 _BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
 
 
 class Confirm(ModalScreen[bool]):
-    """A question: `y` is yes, any other key no."""
+    """A confirmation: `y` means yes, any other key means no."""
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Words(Screen[None]):
-    """Lines about one thing."""
+    """Lines about one object."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
@@ -140,7 +140,7 @@ class Words(Screen[None]):
 
 
 def fields(values: Row, prefix: str = "") -> list[str]:
-    """Return a line for each value that is there, under its name; lists are left out."""
+    """Return a line for each value that exists, under its name; lists are omitted."""
     lines: list[str] = []
     for key, value in values.items():
         name = f"{prefix}{key.replace('_', ' ')}"
@@ -158,7 +158,7 @@ def _field(label: str, value: object) -> Iterable[str]:
 
 
 class Tasks(Screen[None]):
-    """The first tasks of a queue in each of the places where they may stand, and how the queue went lately."""
+    """The first tasks of a queue in each state, and the queue's recent history."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "account")]
 
@@ -180,14 +180,14 @@ class Tasks(Screen[None]):
         self.look()
 
     def show(self, queue: Row, step_seconds: float) -> None:
-        """Show how the queue went until now."""
+        """Show the queue's history up to now."""
         chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
         self.look()
 
     def look(self) -> None:
-        """Ask for the tasks, unless that goes on."""
+        """Request the tasks, unless a request is under way."""
         if not self._is_looking:
             self._is_looking = True
             self._peek()

@@ -1,4 +1,4 @@
-"""Tables of `rota top`: rows of cells, sorted and filtered, with as many columns as there is room for. Pure."""
+"""Tables of `rota top`: rows of cells, sorted and filtered, with as many columns as fit. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,41 +10,40 @@ from rota.durations import in_words
 NONE: Final = "-"
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 16
-_LEAST: Final = 8  # letters of a name
-_GAP: Final = 2  # columns of the terminal beside each cell
+_LEAST: Final = 8  # characters of a name
+_GAP: Final = 2  # columns of the terminal next to each cell
 
 Row = Mapping[str, Any]
 
 
 class Cell(NamedTuple):
-    """What stands there, on one line; `level`: bad, warn, soft or "" says how it looks. `value` is what it is sorted
-    by, None for what is not known."""
+    """The content of a cell, on one line."""
 
     text: str
-    value: Any = None
-    level: str = ""
+    value: Any = None  # the sort key, None if it is not known
+    level: str = ""  # the style: bad, warn, soft or ""
 
 
 class TextLine(NamedTuple):
-    """A row of a table. `key`: what it is about, `row`: what the cells were made of."""
+    """A row of a table."""
 
-    key: str
+    key: str  # identifies the object of the row
     cells: tuple[Cell, ...]
-    row: Row
+    row: Row  # the data from which the cells were made
 
 
 class Column(NamedTuple):
-    """`rank`: where there is no room for all columns those of the highest rank are left out first, 0 never."""
+    """A column of a table."""
 
     head: str
     cell: Callable[[Row], Cell]
-    rank: int = 0
+    rank: int = 0  # if not all columns fit, those with the highest rank are omitted first; 0 is never omitted
     right: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their heads. `widths`: how wide each column is."""
+    """Rows under their headers. `widths` holds the width of each column."""
 
     name: str
     columns: tuple[Column, ...]
@@ -57,11 +56,11 @@ class Table:
 
     @property
     def right(self) -> tuple[bool, ...]:
-        """Whether the cells of each column stand to the right."""
+        """Whether the cells of each column are aligned to the right."""
         return tuple(column.right for column in self.columns)
 
     def fitted(self, width: int, kept: str = "") -> "Table":
-        """Return it with as many of its columns as `width` has room for; the column `kept` is not left out."""
+        """Return the table with as many columns as fit into `width`. The column `kept` is not omitted."""
         shown = _fitting(self, width, kept)
         cut = _cut(self, shown, width)
         lines = (
@@ -75,13 +74,13 @@ class Table:
         )
 
     def filtered(self, wanted: str) -> "Table":
-        """Return it with the rows alone in which the text occurs."""
+        """Return the table with only the rows in which the text occurs."""
         wanted = wanted.casefold()
         lines = (line for line in self.lines if any(wanted in cell.text.casefold() for cell in line.cells))
         return replace(self, lines=tuple(lines))
 
     def sorted(self, head: str, *, reverse: bool) -> "Table":
-        """Return it by one column, what is not known at the end; as it is where that column is not shown."""
+        """Return the table sorted by one column, unknown values last; unchanged if that column is not shown."""
         if head not in self.heads:
             return self
         at = self.heads.index(head)
@@ -91,7 +90,7 @@ class Table:
 
 
 def spark(values: Iterable[float | None], width: int = _SPARK_WIDTH, top: float | None = None) -> str:
-    """Return the last values as bars of one line, `top` as the highest: theirs, without one. None is a gap."""
+    """Return the last values as bars in one line. The highest bar is `top`, or else the maximum. None is a gap."""
     shown = list(values)[-width:]
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(_bar(value, highest) for value in shown).rjust(width)
@@ -117,7 +116,7 @@ def count_cell(value: float | None, level: str = "") -> Cell:
 
 
 def rate_cell(value: float | None) -> Cell:
-    return Cell(NONE) if value is None else Cell(f"{value:,.1f}" if value < 100 else f"{value:,.0f}", value)  # noqa: PLR2004 - where a tenth says nothing more
+    return Cell(NONE) if value is None else Cell(f"{value:,.1f}" if value < 100 else f"{value:,.0f}", value)  # noqa: PLR2004 - above this a tenth is irrelevant
 
 
 def time_cell(value: float | None, level: str = "") -> Cell:
@@ -132,13 +131,13 @@ def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
-    """Return how wide it is; 0 for one that can be left out, and says nothing."""
+    """Return the width of a column; 0 if it may be omitted and has no content."""
     is_needed = not column.rank or any(cell.text not in ("", NONE) for cell in cells)
     return max(len(column.head), *(len(cell.text) for cell in cells), 0) if is_needed else 0
 
 
 def _fitting(table: Table, width: int, kept: str) -> list[int]:
-    """Return the places of the columns that are shown."""
+    """Return the indexes of the columns that are shown."""
     shown = [at for at, needed in enumerate(table.widths) if needed]
     ranks = [0 if column.head == kept else column.rank for column in table.columns]
     while sum(table.widths[at] + _GAP for at in shown) > width:
@@ -150,7 +149,7 @@ def _fitting(table: Table, width: int, kept: str) -> list[int]:
 
 
 def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
-    """Return to how many letters which column of words is cut, where the last ones are still too wide."""
+    """Return the width to which each text column is cut, if the remaining columns are still too wide."""
     over = sum(table.widths[at] + _GAP for at in shown) - width
     words = [at for at in shown if not table.columns[at].right]
     if over <= 0 or not words:

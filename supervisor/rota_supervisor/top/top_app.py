@@ -1,4 +1,4 @@
-"""The picture of `rota top`, drawn by Textual: the lines at the top, and the tables that have room below them."""
+"""The picture of `rota top`, drawn by Textual: the lines at the top, and below them the tables that fit."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ from rota_supervisor.top.tables import Cell, Row
 
 LOOK_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
-_TOGETHER: Final = ("queues", "workers", "events")  # in a terminal of the usual height
+_TOGETHER: Final = ("queues", "workers", "events")  # shown together in a terminal of the usual height
 _MOST_WRONG: Final = 3
 _KEYS: Final = {
     "tab, 1 to 5": "the next table, or that one",
@@ -38,17 +38,17 @@ _KEYS: Final = {
     "v": "revive the dead tasks of the queue, or the one that is chosen",
     "q, ctrl-c": "quit",
 }
-_TALL: Final = 40  # lines of the terminal from which more than one thing that is wrong is shown
+_TALL: Final = 40  # terminal height from which more than one problem is shown
 
 
 class Top(App[None]):
-    """The view of a fleet. `read` returns the answer of /status.json or raises NodeSilent, and is called in a thread;
-    `client` steers the fleet, and shows its tasks."""
+    """The view of a fleet. `read` returns the reply of /status.json or raises NodeSilent, and is called in a thread.
+    `client` controls the fleet, and lists its tasks."""
 
     CSS_PATH = Path(__file__).with_name("top.tcss")
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012 - as Textual has it
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (_TALL, "-tall")]  # noqa: RUF012 - as Textual has it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012 - declared like this by Textual
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (_TALL, "-tall")]  # noqa: RUF012 - declared like this by Textual
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),
@@ -88,20 +88,20 @@ class Top(App[None]):
         self._look()
 
     def listen_for_signals(self) -> None:
-        """Leave at TERM, with the terminal as it was."""
+        """Exit at TERM, after restoring the terminal."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.leave)
 
     def leave(self) -> None:
-        """Leave."""
+        """Exit."""
         self.exit()
 
     async def action_quit(self) -> None:
         self.leave()
 
-    # What is shown
+    # The content
 
     def _look(self) -> None:
-        if not self._is_looking:  # a node that is slow is not asked again meanwhile
+        if not self._is_looking:  # Do not query a slow node again while a query is under way.
             self._is_looking = True
             self._ask_node()
 
@@ -198,7 +198,7 @@ class Top(App[None]):
         event.input.remove_class("-open")
         self._table.focus()
 
-    # Drill down, and steering
+    # Details and control
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         line = self._table.current()
@@ -210,7 +210,7 @@ class Top(App[None]):
             self.push_screen(Words(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
 
     def _hints(self, row: Row) -> list[str]:
-        """Return what can be done to know more of a process."""
+        """Return hints on how to learn more about a process."""
         if self._status is None or "phase" not in row:
             return []
         masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]
@@ -261,7 +261,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def steer(self, do: Callable[[], str]) -> None:
-        """Do it in a thread, and say what came of it."""
+        """Run an action in a thread, and show its result."""
         try:
             said, severity = do(), "information"
         except rota.RotaError as error:
