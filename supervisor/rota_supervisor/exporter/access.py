@@ -1,12 +1,14 @@
-"""Who may look, and how: the bearer token, the host names and the certificate of `[http]`.
+"""Access control with the bearer token, the host names and the certificate of `[http]`.
 
-1. With a token, requests are admitted that bear it. A web page of somebody else cannot know it.
-2. Without one, only this machine may look, and by a name that is ours: a page whose own name was made to lead here (DNS
-   rebinding) sends that name as its `Host`. Addresses in numbers cannot be made to lead elsewhere, so each is admitted.
-3. Without one, other machines may read the metrics alone, by any name: scrapers use names that only operators know.
+1. With a token, only requests with that token are admitted. A foreign web page cannot know it.
+2. Without a token, other paths than the metrics are only for this machine, and only under one of its own names. A
+   foreign page whose name was made to resolve to this machine (DNS rebinding) sends its own name as `Host`. Numeric
+   addresses cannot be redirected in this way, so each is admitted.
+3. Without a token, other machines may read only the metrics, under any name: scrapers use names that only operators
+   know.
 
-Token and certificate are read from their files, and again when these change: certificates are renewed while a fleet
-runs.
+The token and the certificate are read from their files, and read again when these change, because certificates are
+renewed while a fleet runs.
 """
 
 import os
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 METRICS: Final = "/metrics"
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
-_MOST_SHOWN: Final = 80  # characters of a host
+_MOST_SHOWN: Final = 80  # characters of a host name
 _NO_TOKEN: Final = text_answer(
     "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
     ("WWW-Authenticate", "Bearer"),
@@ -43,7 +45,7 @@ _rarely: Final = OnceAMinute()
 
 
 class Door:
-    """What `[http]` says of it. Raises OSError, as `ssl.SSLError`, where its files cannot be used."""
+    """The access rules of `[http]`. Raises OSError, for example `ssl.SSLError`, if its files cannot be used."""
 
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = Token(settings.token_file) if settings.token_file else None
@@ -51,8 +53,10 @@ class Door:
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
     def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> Answer | None:
-        """Return why a request is not answered, or None if it is. `is_public`: the path is a file of the status page,
-        which needs no token."""
+        """Return the refusal of a request, or None if it is admitted.
+
+        `is_public`: the path is a file of the status page, which needs no token.
+        """
         if self._token is not None:
             return None if is_public or self._token.admits(request.headers) else _NO_TOKEN
         if not request.is_local:
@@ -61,19 +65,22 @@ class Door:
         return None if self._hosts.include(host) else _strange_host(host)
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
-        """Put TLS on a connection that was accepted, if there is a certificate."""
+        """Return an accepted connection, under TLS if there is a certificate."""
         return accepted if self._tls is None else self._tls.wrap(accepted)
 
 
 class Hosts:
-    """The names by which this node may be asked. Pure."""
+    """The names under which clients may reach this node."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {_LOCALHOST, *(name.lower().rstrip(".") for name in names if name)}
 
     def include(self, host: str) -> bool:
-        """Whether a `Host` header names this node: by one of the names, any name below `localhost`, or any address in
-        numbers, with or without a port. "" does too: every browser sends the header."""
+        """Whether a `Host` header names this node, with or without a port.
+
+        Valid names are those of this node, `localhost` with its subdomains, and numeric addresses. An empty header is
+        valid as well: every browser sends one.
+        """
         name = _without_port(host).lower().rstrip(".")
         return not host or name in self._names or name.endswith(f".{_LOCALHOST}") or _is_address(name)
 
@@ -87,7 +94,7 @@ def _without_port(host: str) -> str:
 def _is_address(name: str) -> bool:
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in name else socket.AF_INET, name)
-    except (OSError, ValueError):  # ValueError: it has a NUL, or is no text of ASCII
+    except (OSError, ValueError):  # ValueError: the name has a NUL, or is not ASCII text.
         return False
     return True
 
@@ -106,17 +113,17 @@ class _Files:
         self._seen: tuple[tuple[int, int], ...] = ()
 
     def have_changed(self) -> bool:
-        """Whether they are others than at the last look. Raises OSError."""
+        """Whether the files have changed since the last check. Raises OSError."""
         found = tuple((stat.st_mtime_ns, stat.st_ino) for stat in map(os.stat, self._paths))
         has_changed, self._seen = found != self._seen, found
         return has_changed
 
 
 class Token:
-    """The token in a file. One that cannot be read any more stays as it was."""
+    """The token in a file. If the file becomes unreadable, the last token stays valid."""
 
     def __init__(self, file: str) -> None:
-        from hmac import compare_digest  # noqa: PLC0415 - 1 MB, for those who have a token
+        from hmac import compare_digest  # noqa: PLC0415 - 1 MB, which only fleets with a token need
 
         self._are_equal = compare_digest
         self._file = file
@@ -125,7 +132,7 @@ class Token:
         self._look()
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request with these headers, whose names are in lower case, bears it."""
+        """Whether a request with these headers contains the token. The names of headers are in lower case."""
         try:
             self._look()
         except OSError as error:
@@ -139,7 +146,7 @@ class Token:
 
 
 class Tls:
-    """The certificate, with its chain, and the key."""
+    """The certificate with its chain, and the key."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._of_files = certificate, key
@@ -148,17 +155,17 @@ class Tls:
         self._context = self._load()
 
     def wrap(self, plain: socket.socket) -> socket.socket:
-        """As the door's. The handshake comes with what is read first."""
+        """Return a connection under TLS. The handshake happens at the first read."""
         try:
             if self._files.have_changed():
                 self._context = self._load()
-        except OSError as error:  # half of a new pair is there: the next connection finds both
+        except OSError as error:  # One file of a new pair may be missing still: the next connection finds both.
             _tell(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def _load(self) -> "ssl.SSLContext":
-        import ssl  # noqa: PLC0415 - 3 MB, for those who have TLS
+        import ssl  # noqa: PLC0415 - 3 MB, which only fleets with TLS need
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._of_files)

@@ -1,6 +1,6 @@
-"""The endpoints: what is answered at once, pages that take longer, and the files of the status page.
+"""The endpoints: responses that are ready at once, pages that take longer, and the files of the status page.
 
-They only read, except for the actions.
+All of them only read, except for the actions.
 """
 
 import gzip
@@ -31,16 +31,18 @@ _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 and saves a third
-_GZIP: Final = 31  # wbits
-_MOST_DIGITS: Final = 16  # of the number of an event
+_FASTEST: Final = 1  # the compression level: 15 ms for 20,000 series; the default level takes 60 and saves a third
+_GZIP: Final = 31  # the `wbits` of zlib for the gzip format
+_MOST_DIGITS: Final = 16  # digits of an event's number
 
 
 class Site:
-    """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page. `at_once` and `page` are
-    called in two threads: the one asks `probe`, the other `observer` and `redis` (None when this node is not to ask
-    it). `door` says which requests may be answered; health is for everybody. `between` is to be called between pages,
-    every second or so."""
+    """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page.
+
+    `at_once` and `page` are called in two threads. The first uses `probe`, the second `observer` and `redis`, which is
+    None if this node does not read the queues. `door` decides which requests are admitted; health is for all clients.
+    `between` is to be called between pages, about every second.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Site:
         }
 
     def at_once(self, request: HttpRequest) -> Answer | None:
-        """Return health, a file of the status page, or a refusal; None for a page."""
+        """Return health, a file of the status page, or a refusal. Returns None for a page."""
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
@@ -85,8 +87,10 @@ class Site:
         return _guarded(self._assets.answer, request) if path in self._assets else None
 
     def scrape_kind(self, request: HttpRequest) -> str:
-        """Return what tells a scrape of everything from one in another format; "" for another page. Who asks for the
-        same at the same time may be given the same answer."""
+        """Return a key of the scrape's format, or "" for a request that is not a scrape of all metrics.
+
+        Clients whose scrapes have the same key at the same time may share one response.
+        """
         if request.path != METRICS or request.query not in ("", "created"):
             return ""
         content_type = choose_encoder(request.headers.get("accept", ""))[1]
@@ -98,7 +102,7 @@ class Site:
 
     def _status(self, request: HttpRequest) -> Answer:
         seen = self._observer.observe()
-        found = None if seen.reading is None else self._read_nodes()  # who waited in vain once waits no longer
+        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, do not wait again.
         return json_answer(node_status(self._settings, seen, found, _events_after(request)))
 
     def _ask(self, request: HttpRequest) -> Answer:
@@ -106,16 +110,18 @@ class Site:
 
     @cached_property
     def _of_people(self) -> Mapping[str, Endpoint]:
-        """What people ask goes over its own connection: while Redis is slow, a look at all queues takes seconds."""
-        # It brings the side of the client that looks at tasks along, for those who do.
+        """The endpoints for people, with their own connection: a reading of all queues may take seconds."""
+        # This module imports the part of the client that inspects tasks, so it is imported only when needed.
         from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 
         redis = None if self._redis is None else RedisThread(connector(self._settings.server))
         return requests_of_people(self._settings, redis)
 
     def _scrape(self, request: HttpRequest) -> Answer:
-        """`/metrics`, in the format that the client asks for; `?name[]=NAME` for some names, `?created` for when series
-        began."""
+        """Return `/metrics` in the format that the client accepts.
+
+        `?name[]=NAME` selects some names, and `?created` adds the time at which each series began.
+        """
         query = parse_qs(request.query, keep_blank_values=True)
         accept, names = request.headers.get("accept", ""), frozenset(query.get("name[]", ()))
         content_type, body = self._observer.scrape(ScrapeOptions(accept, names, "created" in query))
@@ -129,7 +135,7 @@ class Site:
 def _guarded(make: Endpoint, request: HttpRequest) -> Answer:
     try:
         return make(request)
-    except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
+    except Exception:  # noqa: BLE001 - a failed request must not affect the next one
         log.logger().error(log_events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
         return _FAILED
 
@@ -139,7 +145,7 @@ def _takes_gzip(request: HttpRequest) -> bool:
 
 
 def _events_after(asked: HttpRequest) -> int:
-    """The number of the last event that whoever asks has; 0 when it says none."""
+    """Return the number of the last event that the client has, or 0 if the request contains none."""
     [number] = parse_qs(asked.query).get("events_after", ["0"])[:1]
     return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
 
@@ -153,7 +159,7 @@ def _health(found: Health, request: HttpRequest) -> Answer:
 
 _FOLDER: Final = Path(__file__).with_name("site")
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# Only what we serve runs, looks and is asked, in nobody's frame: the page shows names that producers chose.
+# Only our own files may be loaded and called, and no other page may frame this one: it shows names chosen by producers.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -162,12 +168,12 @@ POLICY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file, plain and compressed, with the headers of both."""
+    """A file of the status page, plain and compressed."""
 
     plain: bytes
     compressed: bytes
-    headers: tuple[tuple[str, str], ...]
-    tag: str
+    headers: tuple[tuple[str, str], ...]  # the headers of both forms
+    tag: str  # the ETag
 
     def answer(self, request: HttpRequest) -> Answer:
         if self.tag in request.headers.get("if-none-match", ""):
@@ -178,7 +184,7 @@ class Asset:
 
 
 class Assets:
-    """The files by the paths at which they are served."""
+    """The files of the status page, by path."""
 
     def __init__(self) -> None:
         self._files = {f"/{'' if file.name == 'index.html' else file.name}": file for file in _FOLDER.iterdir()}
@@ -187,7 +193,7 @@ class Assets:
         return path in self._files
 
     def answer(self, request: HttpRequest) -> Answer:
-        """Return the file at the path of a request, which is one of these."""
+        """Return the file for a request to one of the paths."""
         return self._read[request.path].answer(request)
 
     @cached_property
@@ -197,11 +203,11 @@ class Assets:
 
 def _asset(file: Path) -> Asset:
     plain = file.read_bytes()
-    tag = f'"{len(plain):x}-{zlib.crc32(plain):08x}"'  # hashlib would bring OpenSSL along
+    tag = f'"{len(plain):x}-{zlib.crc32(plain):08x}"'  # hashlib would load OpenSSL
     headers = (
         ("Content-Type", f"{_KINDS[file.suffix]}; charset=utf-8"),
         ("Content-Security-Policy", POLICY),
-        ("Cache-Control", "no-cache"),  # kept, and asked about each time: an upgrade shows at once
+        ("Cache-Control", "no-cache"),  # Browsers keep the file and revalidate it, so an upgrade shows at once.
         ("ETag", tag),
         ("Referrer-Policy", "no-referrer"),
         ("Vary", "Accept-Encoding"),

@@ -1,7 +1,7 @@
-"""What the exporter is told at its start: the part of the configuration it needs, frozen.
+"""The settings of the exporter: the part of the configuration that it needs, frozen.
 
-The master writes it into the child's first message (`dataclasses.asdict` is its JSON shape); nothing else
-in the exporter reads the configuration file or the environment.
+The master writes them into the child's first message, as the JSON of `dataclasses.asdict`. No other part of the
+exporter reads the configuration file or the environment.
 """
 
 from collections.abc import Mapping
@@ -14,51 +14,44 @@ from rota_supervisor.fleet_snapshot import Patience
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A configured queue. `tier`: its number, 1 for the highest. `lag_target`: the share of starts that must meet the
-    objective."""
+    """A configured queue."""
 
     name: str
-    tier: int
+    tier: int  # the number of its tier, 1 for the highest
     weight: float
     lag_objective_seconds: float
-    lag_target: float
+    lag_target: float  # the share of starts that must meet the objective
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterSettings:
-    """`queues`: those of all tiers, highest first, patterns among them. `beat_seconds`: the longest silence of a child
-    outside a task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
-    `top_queues`: how many queues of patterns are shown by name. `forgotten_seconds`: after how long what is closed
-    counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike.
-    `allowed_hosts`: names by which it may be asked, beside those of every machine.
-    `token_file`, `tls_cert`, `tls_key`: "" for none. `control_socket`: where the master is asked.
-    `alone`: there is no master: the fleet runs elsewhere."""
+    """The settings of the exporter."""
 
     server: ServerSettings
-    queues: tuple[QueueSettings, ...]
-    beat_seconds: float
-    tick_seconds: float
-    max_series: int
-    top_queues: int
-    forgotten_seconds: float
-    ask_redis: bool
-    allowed_hosts: tuple[str, ...]
-    token_file: str
+    queues: tuple[QueueSettings, ...]  # those of all tiers, highest first, including patterns
+    beat_seconds: float  # the longest silence of a child outside a task
+    tick_seconds: float  # the interval between two heartbeats of the master
+    max_series: int  # the bound on series from the slots
+    top_queues: int  # the number of queues of patterns that are shown by name
+    forgotten_seconds: float  # the time after which a closed queue counts as forgotten
+    ask_redis: bool  # whether to show the queues' gauges, which are the same on every node of a fleet
+    allowed_hosts: tuple[str, ...]  # host names that clients may use, besides those of every machine
+    token_file: str  # "" for none, as for the next two
     tls_cert: str
     tls_key: str
-    actions: bool
+    actions: bool  # whether the status page may change the fleet
     log: LogSettings
-    control_socket: str = ""
-    alone: bool = False
+    control_socket: str = ""  # the path of the master's control socket
+    alone: bool = False  # whether there is no master here, because the fleet runs elsewhere
 
     @property
     def patience(self) -> Patience | None:
-        """For how long the processes of the fleet may be silent; None where it runs elsewhere."""
+        """The longest silence of the processes of the fleet, or None if the fleet runs elsewhere."""
         return None if self.alone else Patience(self.tick_seconds, self.beat_seconds)
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:
-    """Read what `dataclasses.asdict` and JSON made of settings. Raises KeyError or TypeError for another shape."""
+    """Return the settings from their JSON form. Raises KeyError or TypeError for another shape."""
     return ExporterSettings(
         **{
             **raw,

@@ -1,5 +1,5 @@
-"""Samples as families of prometheus_client, which writes them in the format that the scrape accepts: the plain one, or
-OpenMetrics, which has created timestamps and exemplars (the task whose start a bucket of lag counted)."""
+"""The exposition of samples as families of prometheus_client. It writes them in the format that the scrape accepts: the
+plain one, or OpenMetrics, which has created timestamps and exemplars (a task whose start a bucket of lag counts)."""
 
 import time
 from bisect import bisect_left
@@ -19,35 +19,36 @@ from rota_supervisor.exporter.series import Labels, Numbers, Samples
 from rota_supervisor.fleet_snapshot import Member, MemberTask
 
 _FLEET: Final = "fleet"
-_END: Final = b"# EOF\n"  # of OpenMetrics
+_END: Final = b"# EOF\n"  # the end of OpenMetrics
 
 
 class ScrapeOptions(NamedTuple):
-    """What a scrape asks for. `accept`: that header. `names` of samples, empty for all; `created`: when each
-    series began, which is a line for each, and a series of its own to a Prometheus that is not set up to read it."""
+    """The options of a scrape."""
 
-    accept: str = ""
-    names: frozenset[str] = frozenset()
+    accept: str = ""  # the Accept header
+    names: frozenset[str] = frozenset()  # the names of the samples to return, or empty for all
+    # Whether to add when each series began. That is a line for each, and a separate series for a Prometheus that is not
+    # configured to read it.
     created: bool = False
 
 
 class Origins(NamedTuple):
-    """Where numbers come from. `created_at`: in Unix seconds, None when nobody knows. `exemplars`: of a histogram's
-    label set, by the place of the bucket."""
+    """The sources of additional data about series."""
 
-    created_at: Callable[[Definition, Labels], float | None]
+    created_at: Callable[[Definition, Labels], float | None]  # when a series began, in Unix seconds, or None if unknown
+    # The exemplars of each histogram series, by the index of the bucket
     exemplars: Mapping[tuple[str, Labels], Mapping[int, prometheus.Exemplar]]
 
 
 class Exposition(NamedTuple):
-    """What a scrape is answered."""
+    """The response to a scrape."""
 
     content_type: str
     body: bytes
 
 
 class _Families(NamedTuple):
-    """What an encoder takes for a registry."""
+    """A collection of families with the interface of a registry, for the encoders."""
 
     families: Iterable[prometheus.Metric]
 
@@ -56,8 +57,11 @@ class _Families(NamedTuple):
 
 
 def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins, began: float) -> Exposition:
-    """Return all metrics that have samples. Every series has the label `fleet`: without it two fleets that one job
-    scrapes would be one. The last one says how long it all took since `began`, of the monotonic clock."""
+    """Return all metrics that have samples.
+
+    Every series has the label `fleet`, so that two fleets in one scrape job stay distinct. The last metric is the time
+    that the collection took since `began`, by the monotonic clock.
+    """
     encode, content_type = choose_encoder(wanted.accept)
     body = encode(_Families(_families(samples, printable(fleet), wanted, origins)))
     took = Samples()
@@ -67,7 +71,7 @@ def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Ori
 
 
 def _families(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins) -> Iterator[prometheus.Metric]:
-    """Yield one family a metric that has samples, and of whose names one is asked for."""
+    """Yield one family for each metric that has samples and is among the wanted names."""
     for definition in m.ALL:
         series = sorted(samples.series(definition))
         if series and (not wanted.names or not wanted.names.isdisjoint(_names(definition))):
@@ -120,7 +124,7 @@ def _buckets(
     ]
 
 
-_MOST_CHARACTERS: Final = 100  # all labels of an exemplar together have 128, names and all
+_MOST_CHARACTERS: Final = 100  # the labels of an exemplar have at most 128 together, including their names
 
 
 class Exemplars:
@@ -128,12 +132,14 @@ class Exemplars:
 
     def __init__(self, label_of: Callable[[str], str]) -> None:
         self._label_of = label_of
-        self._taken: set[bytes] = set()  # entries of tasks that still run
+        self._taken: set[bytes] = set()  # the entries of tasks that still run
         self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
 
     def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:
-        """Look at what runs. `clock_offset_seconds`: Redis time minus our wall clock. `known`: the label sets of lag
-        that are shown."""
+        """Take exemplars from the running tasks.
+
+        `clock_offset_seconds`: Redis time minus the local wall clock. `known`: the label sets of lag that are shown.
+        """
         shown, taken = frozenset(known), set()
         for running in (task for member in fleet for task in member.tasks):
             entry = running.task.entry
@@ -142,12 +148,12 @@ class Exemplars:
         self._taken = taken
 
     def _take(self, running: MemberTask, clock_offset_seconds: float, shown: frozenset[Labels]) -> bool:
-        """Return whether it became an exemplar."""
+        """Take an exemplar from a task. Returns whether it was taken."""
         at = time.time() - running.age_seconds
         try:
             entry = parse_entry(running.task.entry)
             lag = max(0.0, at + clock_offset_seconds - entry.due_us / MICROSECONDS)
-        except (ValueError, LookupError, ArithmeticError):  # a task may write anything there
+        except (ValueError, LookupError, ArithmeticError):  # A task may write anything into its slot.
             return False
         labels = self._label_of(entry.queue), entry.kind.label
         if labels not in shown or not is_name(entry.id) or len(entry.id) > _MOST_CHARACTERS:

@@ -1,7 +1,7 @@
-"""What is wrong with a fleet, in one line of words each, the worst first: the first thing that people read.
+"""The headlines: one line of text for each thing that is wrong with a fleet, the worst first. People read them first.
 
-A pure function over what `/status.json` answers. Each rule below names one cause. They are in the order in which
-causes come before their consequences: the first line is the one whose repair mends the most.
+They are a pure function of the contents of `/status.json`. Each rule below describes one cause. The rules are ordered
+with causes before their consequences, so repairing the first line usually helps most.
 """
 
 from collections import Counter
@@ -19,20 +19,20 @@ from rota_supervisor.notice import EVICTS_KEYS, Json, is_slow, sentence, slow_wo
 GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
-LOOP_DEATHS: Final = 3  # so many in RECENT_SECONDS are no accident
-HUNG_SECONDS: Final = 900.0  # when nobody knows how long such tasks take
-HUNG_FACTOR: Final = 10  # times its usual run time
+LOOP_DEATHS: Final = 3  # this number in RECENT_SECONDS is not a coincidence
+HUNG_SECONDS: Final = 900.0  # the limit for tasks whose usual run time is unknown
+HUNG_FACTOR: Final = 10  # the limit as a multiple of the usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
-LONG_HUNG_FACTOR: Final = 2  # for tasks of minutes, and so much longer
+LONG_HUNG_FACTOR: Final = 2  # the multiple for tasks that take minutes, plus LONG_HUNG_SECONDS
 LONG_HUNG_SECONDS: Final = 600.0
 LONG_LOOP_SECONDS: Final = 600.0
 LONG_LOOP_DEATHS: Final = 6
-SHORT_SECONDS: Final = 30.0  # a worker that is replaced is missing for less
+SHORT_SECONDS: Final = 30.0  # replacing a worker takes less
 Rule = Callable[[Row], Iterator[Headline]]
 
 
 def headlines(status: Row) -> list[Json]:
-    """Return what is wrong, the worst first, at most MOST; or one line that all is well."""
+    """Return at most MOST headlines, the worst first, or one line that all is well."""
     found = [headline for condition in CONDITIONS for headline in condition.rule(status)]
     found.sort(key=lambda headline: (BAD, WARN).index(headline.level))
     return [headline._asdict() for headline in found[:MOST] or [_all_is_well(status)]]
@@ -40,7 +40,8 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    if status["queue_states_age_seconds"] is None:  # because of [metrics] cluster; otherwise another headline is shown
+    # The age is None if `[metrics] cluster` turns the reading off; otherwise another headline explains it.
+    if status["queue_states_age_seconds"] is None:
         return Headline(GOOD, f"all is well here: {size}; what waits is not known, as this node does not ask", "fleet")
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
@@ -68,8 +69,10 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
 
 
 def _not_serving(status: Row) -> Iterator[Headline]:
-    """Processes that should serve and do not; while the master starts or leaves it says so itself. A quiet node has a
-    headline of its own."""
+    """Report processes that should serve and do not. The master reports its own start and stop.
+
+    A quiet node has a headline of its own.
+    """
     if status.get("quiet_seconds"):
         return
     if seen := _fails("master_serves", status):
@@ -107,7 +110,7 @@ def _refused_reload(status: Row) -> Iterator[Headline]:
 
 
 def _quiet(status: Row) -> Iterator[Headline]:
-    """A person had the node start nothing. It is the cause if tasks are late."""
+    """Report a node that a person made quiet. That is the cause if tasks are late."""
     if seconds := status.get("quiet_seconds"):
         level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
         yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts nothing", "fleet")
@@ -141,7 +144,7 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 
 
 def _deaths(status: Row) -> Iterator[Headline]:
-    """Deaths that nobody asked for; the task that most of them ran is named."""
+    """Report unexpected deaths, with the task that ran in most of them."""
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent, seconds = _within(RECENT_SECONDS, deaths, status), RECENT_SECONDS
     if len(recent) < LOOP_DEATHS and len(long := _within(LONG_LOOP_SECONDS, deaths, status)) >= LONG_LOOP_DEATHS:
@@ -172,7 +175,7 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 
 
 def _too_long(task: Row) -> str:
-    """Return what makes it too long; "" when it is not."""
+    """Return why a task takes too long, or "" if it does not."""
     age, limit, usual = task["task_age_seconds"], task.get("limit_seconds"), task.get("usual_seconds")
     has_limit = "it has no limit" if limit is None else f"its limit is {in_words(limit)}"
     if limit is not None and age > limit:
@@ -185,13 +188,13 @@ def _too_long(task: Row) -> str:
 
 # Redis
 
-OLD_SECONDS: Final = 3.0  # what Redis told is as old as this only while it is slow
+OLD_SECONDS: Final = 3.0  # the data from Redis is only this old while Redis is slow
 VERY_SLOW_SECONDS: Final = 0.1
 SKEW_SECONDS: Final = 1.0
 
 
 def _redis_away(status: Row) -> Iterator[Headline]:
-    """Redis does not answer the master, or answers that it does nothing for now, as with a full disk."""
+    """Report that Redis does not reply to the master, or refuses all calls, for example because its disk is full."""
     if not _reaches(status):
         changes = (event for event in reversed(status.get("events") or ()) if event["event"] in _OF_REDIS)
         lost = next((event for event in changes if event["event"] == "redis.lost"), None)
@@ -214,7 +217,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
-    """Nobody told what waits in the queues, so nobody knows whether any is late."""
+    """Report that the state of the queues is unknown, so that late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         told = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
         yield Headline(WARN, f"unknown: {told}, so what waits there is not known", "redis")
@@ -245,7 +248,7 @@ def _orphans(status: Row) -> Iterator[Headline]:
 
 
 def _stray_lists(status: Row) -> Iterator[Headline]:
-    """Lists that were meant as queues of the fleet, so that no worker takes what was pushed there."""
+    """Report lists that look like queues of the fleet, but from which no worker takes tasks."""
     for stray in status.get("stray_lists") or ():
         yield Headline(
             WARN, f'no worker takes from the list "{stray["key"]}": {stray["fault"]}; see rota audit', "redis"
@@ -263,16 +266,16 @@ def _reaches(status: Row) -> bool:
     return all(row["ok"] for row in status["ready"]["checks"] if row["name"] == "redis")
 
 
-# What rules ask
+# Helpers of the rules
 
 
 def _fails(check: str, status: Row) -> str:
-    """Return what this check of `/readyz` saw, if it was not as it should be; else ""."""
+    """Return what a failed check of `/readyz` reports, or "" if the check passed."""
     return next((row["seen"] for row in status["ready"]["checks"] if row["name"] == check and not row["ok"]), "")
 
 
 def _events(status: Row) -> list[Row]:
-    """What happened, the newest first."""
+    """Return the events, the newest first."""
     return list(reversed(status.get("events") or ()))
 
 
@@ -284,10 +287,10 @@ def _age(event: Row, status: Row) -> str:
 
 
 class FleetCondition(NamedTuple):
-    """One thing that may be wrong: the rule that says so, and the alerts that fire while it holds."""
+    """A condition of the fleet that people should know about."""
 
-    rule: Rule
-    alerts: tuple[str, ...] = ()
+    rule: Rule  # yields its headlines
+    alerts: tuple[str, ...] = ()  # the alerts that fire while it holds
 
 
 # Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
@@ -323,4 +326,4 @@ CONDITIONS: Final = (
     FleetCondition(_clock_skew, ("RotaClockSkew",)),
     FleetCondition(queues.dead, ("RotaDeadLetters",)),
 )
-NO_PAGE: Final = ("RotaAbsent",)  # no node is there to say anything
+NO_PAGE: Final = ("RotaAbsent",)  # this alert fires if no node is left to show a page

@@ -1,9 +1,9 @@
-"""What became of the last minutes, step by step: how many tasks were started and done and how late; and what went wrong
-that a single look does not show: counters that grew, pools that lack workers, queues that were late.
+"""The history of the last minutes, in steps: the tasks that were started and done and their lag; and problems that a
+single reading does not show, such as counters that grew, pools that lack workers, and queues that were late.
 
-Histograms and counters only grow, so what stood there at the end of a step is taken off what stands there at the end of
-the next. A queue in which nothing happened takes no room in a step: with 50 busy queues all steps take 2.5 MB. Of the
-counters of troubles only what grew is remembered: a fleet in which all is well costs nothing here."""
+Histograms and counters only grow, so the values at the end of a step are subtracted from those at the end of the next.
+A queue in which nothing happened takes no memory in a step; with 50 busy queues all steps take 2.5 MB. For the counters
+of problems, only growth is remembered, so a healthy fleet needs no memory for them."""
 
 import math
 import time
@@ -28,40 +28,39 @@ STEP_SECONDS: Final = 5.0
 STEPS: Final = 60
 _DONE: Final = "done"
 _FAILED: Final = frozenset({"retry", "dead"})  # a task that is cancelled, released or expired has not failed
-_DIGITS: Final = 6  # of a lag in seconds
+_DIGITS: Final = 6  # the precision of a lag in seconds
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
-LATE_SECONDS: Final = 300.0  # for which a queue counts as one that was late
-LATE_NOW_SECONDS: Final = 10.0  # after the last late start was seen; every step of 5 s there is a look
+LATE_SECONDS: Final = 300.0  # the time for which a queue counts as having been late
+LATE_NOW_SECONDS: Final = 10.0  # the time after the last late start; there is a reading in every step of 5 s
 _MISSED: Final = "missed"
 _THROTTLED: Final = "throttled"
 _AT_WORK: Final = ("running", "quiet")
-_FLEETWIDE: Final = ""  # the label of a counter that has none
+_FLEETWIDE: Final = ""  # the label for a counter without labels
 _COUNTED: Final = (m.ADOPT_ERRORS, m.SCHEDULE_OCCURRENCES, m.SERIES_DROPPED, m.LOG_LINES_DROPPED, m.LOG_LINES_FAILED)
 
 
 class Starts(NamedTuple):
-    """Starts by the buckets of TASK_LAG and the sum of their lags, those that missed their objective, and how many
-    attempts were done and how many failed."""
+    """The starts and attempts of a queue, or of all queues."""
 
-    lags: Numbers = (0.0,) * TASK_LAG.numbers
-    late: float = 0
-    done: float = 0
-    failed: float = 0
+    lags: Numbers = (0.0,) * TASK_LAG.numbers  # the starts in each bucket of TASK_LAG, and the sum of their lags
+    late: float = 0  # the number of starts that missed their objective
+    done: float = 0  # the number of attempts that were done
+    failed: float = 0  # the number of attempts that failed
 
     @property
     def number(self) -> float:
-        """How many there were."""
+        """The number of starts."""
         return sum(self.lags[:-1])
 
     def lag(self, share: float) -> float | None:
-        """Return the lag, in seconds, that this share of them did not exceed; None without any."""
+        """Return the lag in seconds that this share of the starts did not exceed, or None without starts."""
         found = quantile(TASK_LAG, self.lags, share)
         return None if found is None else round(found, _DIGITS)
 
     @property
     def share_late(self) -> float | None:
-        """The share of them that missed their objective; None without any."""
+        """The share of starts that missed their objective, or None without starts."""
         return round(self.late / self.number, _DIGITS) if self.number else None
 
     def plus(self, other: "Starts") -> "Starts":
@@ -76,12 +75,12 @@ ByQueue = Mapping[str, Starts]
 
 
 class Totals(NamedTuple):
-    """What was counted by queue."""
+    """The starts and attempts by queue."""
 
     queues: ByQueue
 
     def minus(self, before: "Totals") -> "Totals":
-        """What was added since, in the queues in which anything was."""
+        """Return the growth since `before`, for the queues that have any."""
         return Totals(
             {
                 queue: starts.minus(before.queues.get(queue, _NOTHING))
@@ -96,7 +95,7 @@ class Totals(NamedTuple):
 
     @property
     def overall(self) -> Starts:
-        """All queues added up."""
+        """The sum over all queues."""
         if not self.queues:
             return _NOTHING
         lags, *counts = zip(*self.queues.values(), strict=True)
@@ -104,7 +103,7 @@ class Totals(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """What happened in one step, as charts show it."""
+    """One step, as charts show it."""
 
     started: int = 0
     done: int = 0
@@ -120,10 +119,10 @@ _NO_POINT: Final = ChartPoint()
 
 
 class HistoryStep(NamedTuple):
-    """What was added in a step; and what charts show of it, by queue, and by None for all, worked out once."""
+    """The growth in one step."""
 
     added: Totals
-    points: Mapping[str | None, ChartPoint]
+    points: Mapping[str | None, ChartPoint]  # the points of charts by queue, and under None for all, computed once
 
     @classmethod
     def of(cls, added: Totals) -> "HistoryStep":
@@ -133,7 +132,7 @@ class HistoryStep(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """The starts of one queue over the last `window_seconds`. Quantiles are None without starts."""
+    """The lag of one queue over a time window. Quantiles are None without starts."""
 
     window_seconds: float
     starts: int
@@ -141,18 +140,17 @@ class Lag(NamedTuple):
     p99_seconds: float | None
 
 
-@dataclass(frozen=True)  # without slots, for the cached properties
+@dataclass(frozen=True)  # It has no slots, because of the cached properties.
 class Recent:
-    """The last minutes, looked back at from `samples` at `now` (monotonic). `steps`: the whole ones, oldest first; the
-    last ended at `noted_at`, when `noted` stood there. `began`: when the first did, and `before`: what stood there."""
+    """The last minutes. Times are monotonic."""
 
-    samples: Samples
-    now: float
-    began: float
-    before: Totals
-    noted_at: float
-    noted: Totals
-    steps: tuple[HistoryStep, ...]
+    samples: Samples  # the current values
+    now: float  # when they were read
+    began: float  # when the first step began
+    before: Totals  # the values at that time
+    noted_at: float  # when the last whole step ended
+    noted: Totals  # the values at that time
+    steps: tuple[HistoryStep, ...]  # the whole steps, oldest first
 
     @cached_property
     def totals(self) -> Totals:
@@ -160,25 +158,25 @@ class Recent:
 
     @cached_property
     def window(self) -> Totals:
-        """What was added since `began`."""
+        """The growth since `began`."""
         return self.totals.minus(self.before)
 
     @cached_property
     def overall(self) -> Starts:
-        """What was added since `began`, in all queues together."""
+        """The growth since `began`, summed over all queues."""
         return self.window.overall
 
     def starts(self, queue: str) -> Starts:
-        """Return what was added in one queue."""
+        """Return the growth of one queue since `began`."""
         return self.window.queues.get(queue, _NOTHING)
 
     def lag(self, starts: Starts) -> Lag:
-        """Return the lag of these, which are of the whole window."""
+        """Return the lag of starts, which must be those of the whole window."""
         return Lag(self.now - self.began, int(starts.number), starts.lag(0.5), starts.lag(0.99))
 
     @cached_property
     def rates(self) -> tuple[float, float]:
-        """How many tasks a second are done and started now: over the last step, and what came since."""
+        """The current rates of done and started tasks per second, over the last step and the time since."""
         added, seconds = self.totals.minus(self.noted), self.now - self.noted_at
         if self.steps:
             added, seconds = added.plus(self.steps[-1].added), seconds + STEP_SECONDS
@@ -186,14 +184,14 @@ class Recent:
         return (starts.done / seconds, starts.number / seconds) if seconds > 0 else (0.0, 0.0)
 
     def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
-        """Return what happened in each step in one queue, or in all."""
+        """Return the points of one queue, or of all queues, for each step."""
         points = [step.points.get(queue, _NO_POINT) for step in self.steps]
         columns = zip(*points, strict=True) if points else [()] * len(ChartPoint._fields)
         return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
 
 class History:
-    """Remembers STEPS steps of STEP_SECONDS. Times are monotonic."""
+    """The memory of STEPS steps of STEP_SECONDS. Times are monotonic."""
 
     def __init__(self) -> None:
         self._began = self._noted_at = 0.0
@@ -202,11 +200,11 @@ class History:
         self._steps: deque[HistoryStep] = deque()
 
     def is_due(self, now: float) -> bool:
-        """Whether a step is over."""
+        """Whether a step has ended."""
         return self._noted is None or now - self._noted_at >= STEP_SECONDS
 
     def note(self, samples: Samples, now: float) -> None:
-        """End a step with these; the first call begins the first one. What comes too late ends the next one early."""
+        """End a step with these values; the first call begins the first step. A late call shortens the next step."""
         totals, noted = _totals(samples), self._noted
         if noted is None:
             self._began, self._before, self._noted_at = now, totals, now
@@ -219,14 +217,14 @@ class History:
             self._began += STEP_SECONDS
 
     def recent(self, samples: Samples, now: float) -> Recent:
-        """Look back from these, which were read at `now`."""
+        """Return the last minutes up to these values, which were read at `now`."""
         if self._noted is None:
             return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
         return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
 
 
 def _totals(samples: Samples) -> Totals:
-    """What stands there, by queue over all kinds and tasks."""
+    """Return the values by queue, summed over kinds and tasks."""
     lags: dict[str, Numbers] = {}
     late: defaultdict[str, float] = defaultdict(float)
     done: defaultdict[str, float] = defaultdict(float)
@@ -248,14 +246,17 @@ def _totals(samples: Samples) -> Totals:
 
 
 def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
-    """Return the value that `share` (0 to 1) of the observations do not exceed, interpolated inside its bucket as
-    Prometheus's `histogram_quantile` does. None without observations; the highest bound when it lies above that."""
+    """Return the value that `share` (0 to 1) of the observations do not exceed.
+
+    It is interpolated inside its bucket, as Prometheus's `histogram_quantile` does. Returns None without observations,
+    and the highest bound if the value lies above it.
+    """
     counts = numbers[:-1]
     wanted = share * sum(counts)
     if not wanted:
         return None
     below = lower = 0.0
-    for bound, count in zip(definition.buckets, counts, strict=False):  # the last count has no upper bound
+    for bound, count in zip(definition.buckets, counts, strict=False):  # The last count has no upper bound.
         if count and below + count >= wanted:
             return lower + (bound - lower) * (wanted - below) / count
         below += count
@@ -264,25 +265,23 @@ def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) ->
 
 
 class LateStarts(NamedTuple):
-    """Starts of a queue over its objective in LATE_SECONDS: how many, the highest lag, and by when they were seen (Unix
-    time). The lag is exact, and never that of a throttled task."""
+    """The starts of a queue that missed its objective in the last LATE_SECONDS. Throttled tasks do not count."""
 
     number: int = 0
-    worst_seconds: float = 0.0
-    until: float | None = None
+    worst_seconds: float = 0.0  # the highest lag, exactly
+    until: float | None = None  # when the last of them was seen, in Unix time
 
 
 @dataclass(frozen=True, slots=True)
 class RecentTroubles:
-    """`grown`: by the name of each counter, what it grew by for each value of its first label. `late`: by queue.
-    `short_seconds`: by pool, for how long it has had fewer workers at work than it should."""
+    """The problems of the last minutes."""
 
-    grown: dict[str, Counter[str]] = field(default_factory=dict)
-    late: dict[str, LateStarts] = field(default_factory=dict)
-    short_seconds: dict[str, float] = field(default_factory=dict)
+    grown: dict[str, Counter[str]] = field(default_factory=dict)  # by counter and its first label, how much it grew
+    late: dict[str, LateStarts] = field(default_factory=dict)  # by queue
+    short_seconds: dict[str, float] = field(default_factory=dict)  # by pool, how long it has lacked workers
 
     def of(self, counter: CounterDefinition) -> dict[str, int]:
-        """Return what this counter grew by, for each value of its first label."""
+        """Return how much a counter grew, for each value of its first label."""
         return {label: math.ceil(count) for label, count in self.grown.get(counter.name, {}).items()}
 
     def total(self, counter: CounterDefinition) -> int:
@@ -290,16 +289,16 @@ class RecentTroubles:
 
 
 class _Growth(NamedTuple):
-    """What a counter grew by, seen at `at` (Unix time)."""
+    """The growth of a counter."""
 
-    at: float
+    at: float  # when it was seen, in Unix time
     name: str
     label: str
     amount: float
 
 
 class TroubleWatch:
-    """Remembers what grew. Not safe for two threads at once."""
+    """The memory of growing counters. Not safe for two threads at once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], float] | None = None
@@ -308,9 +307,9 @@ class TroubleWatch:
         self._short_since: dict[str, float] = {}
 
     def note(self, samples: Samples) -> None:
-        """Take note of what grew since the last call; the gauges of the master have to be among the samples."""
+        """Note what has grown since the last call. The samples must include the gauges of the master."""
         now, counts = time.time(), _counts(samples)
-        if self._counts is None:  # a fleet that has just begun counted from 0; another one was looked at before
+        if self._counts is None:  # A fleet that has just started counts from 0. In an older one, earlier growth is old.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts
         for key, count in counts.items():
@@ -323,7 +322,7 @@ class TroubleWatch:
         self._forget(now)
 
     def recent(self) -> RecentTroubles:
-        """Return what went wrong lately."""
+        """Return the recent problems."""
         now = time.time()
         self._forget(now)
         grown: dict[str, Counter[str]] = {definition.name: Counter() for definition in _COUNTED}
@@ -375,7 +374,7 @@ def _counted(samples: Samples) -> Iterator[tuple[str, str, float]]:
 
 
 def _short_pools(samples: Samples) -> Iterator[str]:
-    """Yield the pools that have fewer workers at work than they should."""
+    """Yield the pools with fewer workers at work than desired."""
     for (pool,), (desired,) in samples.series(m.WORKERS_DESIRED):
         at_work = sum(samples.value(m.WORKERS, pool, state) or 0.0 for state in _AT_WORK)
         if at_work < desired:

@@ -1,8 +1,7 @@
-"""A client's connection: its one request and our answer, as bytes and over the socket. Nothing here waits.
+"""The connection of a client: its one request and our response, as bytes and over the socket. Nothing here blocks.
 
-h11 parses the request and writes the head of the answer. Of what follows it a body is read where an
-endpoint takes one, and no more.
-Each part has a time by which it is over, however busily the client sends or reads a byte now and then.
+h11 parses the request and writes the head of the response. A body is read only for the endpoints that take one. Each
+phase has a deadline, even for a client that slowly keeps sending or reading.
 """
 
 import json
@@ -20,33 +19,32 @@ from urllib.parse import unquote
 import h11
 
 MAX_HEAD_BYTES: Final = 1 << 14
-MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this bound a head of short lines takes 10 ms
+MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this limit a head of short lines would take 10 ms
 REQUEST_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 10.0  # as long as Prometheus waits for a scrape by default
+ANSWER_SECONDS: Final = 10.0  # the default time limit of a scrape in Prometheus
 LEAVE_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 1 << 13
 _TAKE_A_BODY: Final = (b"/actions",)
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
-_MAPPED: Final = "::ffff:"  # what an address of IPv4 begins with where a socket of IPv6 was asked
+_MAPPED: Final = "::ffff:"  # the prefix of an IPv4 address on an IPv6 socket
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a client asks for. Names of headers are in lower case. `body`: where the path takes one. `is_local`: the
-    connection came over the loopback interface, so its other end is on this machine."""
+    """The request of a client."""
 
     method: str
     path: str
     query: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-    is_local: bool = True
+    headers: Mapping[str, str]  # names are in lower case
+    body: bytes = b""  # only for paths that take one
+    is_local: bool = True  # whether the connection came over the loopback interface, so from this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client gets."""
+    """The response to a client."""
 
     status: HTTPStatus
     headers: tuple[tuple[str, str], ...]
@@ -57,14 +55,17 @@ Endpoint = Callable[[HttpRequest], Answer]
 
 
 def text_answer(text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPStatus.OK, kind: str = _PLAIN) -> Answer:
-    """An answer of text, which is true only now."""
+    """Return a text response, which clients must not cache."""
     ours = (("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
     return Answer(status, (*ours, *headers), text.encode())
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    """An answer of JSON, all ASCII: nothing in it moves a cursor. On one line: set out for people, the history of many
-    queues would be three times as long, each two seconds."""
+    """Return a JSON response. It is pure ASCII, so nothing in it can control a terminal.
+
+    The JSON is on one line. With indentation the history of many queues would be three times as long, and the page
+    fetches it every two seconds.
+    """
     return text_answer(f"{_json(value)}\n", status=status, kind="application/json")
 
 
@@ -72,8 +73,10 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _json(value: object, depth: int = 2) -> str:
-    """Return the text of a value, made in parts: a call of the encoder keeps the interpreter to itself, and health is
-    answered meanwhile by another thread."""
+    """Return the JSON of a value, encoded in parts.
+
+    One call of the encoder keeps the interpreter's lock, while another thread has to reply to health probes.
+    """
     if isinstance(value, dict) and depth:
         return f"{{{','.join(f'{_encode(key)}:{_json(each, depth - 1)}' for key, each in value.items())}}}"
     if isinstance(value, list) and depth:
@@ -82,18 +85,18 @@ def _json(value: object, depth: int = 2) -> str:
 
 
 class HttpExchange:
-    """What has come from one client, and what it is sent, as bytes. `is_local`: as in its request."""
+    """The bytes received from one client, and those sent to it. `is_local`: as in its request."""
 
     def __init__(self, *, is_local: bool = True) -> None:
         self._is_local = is_local
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
-        self._taken_bytes = 0  # until the head is whole
+        self._taken_bytes = 0  # the number of received bytes until the head is complete
         self._head: h11.Request | None = None
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | Answer | None:
-        """Return the request, once it is whole, or its refusal. `data` is not empty; take no more after either."""
+        """Return the request once it is complete, or its refusal, after which no more is taken. `data` is not empty."""
         if self._head is None:
             self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
@@ -110,7 +113,7 @@ class HttpExchange:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
-                # h11 bounds a head that is not whole yet: the piece that completes it may be as long again.
+                # h11 limits only incomplete heads: the piece that completes a head may be as long again.
                 if self._taken_bytes - len(self._protocol.trailing_data[0]) > MAX_HEAD_BYTES:
                     return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 if event.target not in _TAKE_A_BODY:
@@ -130,7 +133,7 @@ class HttpExchange:
         return HttpRequest(head.method.decode(), unquote(path), query, headers, self._body, self._is_local)
 
     def give(self, answer: Answer) -> tuple[bytes, bytes]:
-        """Return what is sent: the head, and the body, which many clients may share."""
+        """Return the bytes to send: the head, and the body, which many clients may share."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
@@ -156,43 +159,46 @@ def _refusal(status: HTTPStatus) -> Answer:
 
 
 class ClientTurn(Enum):
-    """What is next."""
+    """The phase of a connection."""
 
-    ASKING = auto()  # it sends its request
-    WAITING = auto()  # its answer is being made
-    TAKING = auto()  # its answer is being sent
-    LEAVING = auto()  # it has its answer, and closes; what it still sends is thrown away
+    ASKING = auto()  # the client sends its request
+    WAITING = auto()  # the response is being made
+    TAKING = auto()  # the response is being sent
+    LEAVING = auto()  # the response was sent, and anything that the client still sends is dropped
     GONE = auto()
 
 
 class HttpClient:
-    """One connection, maybe under TLS, from its acceptance to its end. What talks to the client raises OSError when it
-    has gone, and BlockingIOError, or what TLS has for that, when it is not ready. `watched`: the events of epoll
-    that it is watched for. `until` and all times are monotonic."""
+    """One connection, with or without TLS, from its acceptance to its end.
+
+    The methods that use the socket raise OSError if the client has gone, and BlockingIOError, or the corresponding
+    errors of TLS, if the socket is not ready. `watched`: the epoll events that are watched. `until`: the deadline. All
+    times are monotonic.
+    """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
         self._connection = connection
         self._exchange = HttpExchange(is_local=_is_local(connection))
         self._unsent: list[memoryview] = []
-        self.body = b""  # what it is sent
+        self.body = b""  # the body that is being sent
         self.is_scraping = False
         self.turn = ClientTurn.ASKING
         self.watched: int = select.EPOLLIN
         self.until = now + REQUEST_SECONDS
 
     def fileno(self) -> int:
-        """Return its descriptor, -1 once it is closed."""
+        """Return the descriptor, or -1 once it is closed."""
         return self._connection.fileno()
 
     def receive(self) -> bytes:
-        """Return what it has sent."""
+        """Return the bytes that the client has sent."""
         if data := self._connection.recv(_CHUNK_BYTES):
             return data
         raise ConnectionResetError
 
     def hear(self) -> HttpRequest | Answer | None:
-        """Return its request, once that is whole, or the refusal of it."""
+        """Return the request once it is complete, or its refusal."""
         return self._exchange.take(self.receive())
 
     def wait(self, *, is_scraping: bool) -> None:
@@ -213,7 +219,7 @@ class HttpClient:
                 return
             del self._unsent[0]
         self.body = b""
-        # A close while something of it is unread would take the answer back from a client that has yet to read it.
+        # A close with unread data would reset the connection, and the client might lose the response.
         _end_sending(self._connection)
         self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
 
@@ -224,7 +230,7 @@ class HttpClient:
 
 
 def _is_local(connection: socket.socket) -> bool:
-    """Whether the address that the client reached is one of the loopback interface."""
+    """Whether the client connected to an address of the loopback interface."""
     if connection.family == socket.AF_UNIX:
         return True
     address = str(connection.getsockname()[0]).removeprefix(_MAPPED)
@@ -233,6 +239,6 @@ def _is_local(connection: socket.socket) -> bool:
 
 def _end_sending(connection: socket.socket) -> None:
     if unwrap := getattr(connection, "unwrap", None):
-        with suppress(OSError):  # that TLS ends is said, and nobody waits for an answer to it
+        with suppress(OSError):  # This sends the end of TLS, and does not wait for a reply.
             unwrap()
     connection.shutdown(socket.SHUT_WR)

@@ -1,9 +1,10 @@
-"""Serves HTTP over the listening socket that the master bound and every exporter inherits.
+"""The HTTP server on the listening socket that the master bound and every exporter inherits.
 
-1. One loop talks to all clients and waits for none of them: who is slow takes nobody's place.
-2. What can be answered at once, as health can, is. The rest is made by the renderer, in a thread of its own.
-   Scrapes are never refused: of each format one is made at a time, for all who ask for it meanwhile.
-3. Who takes too long is hung up on; when too many are there, who has been there for longest.
+1. One loop serves all clients and waits for none of them, so a slow client delays no other.
+2. Responses that are ready at once, such as health, are sent at once. The others are made by the renderer in a thread
+   of its own. Scrapes are never refused: only one of each format is made at a time, for all clients that request it
+   meanwhile.
+3. A client that takes too long is disconnected. If there are too many clients, the oldest one is.
 """
 
 import math
@@ -26,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # being made or sent: each is up to some megabytes
+MAX_PAGES: Final = 16  # pages being made or sent, of up to some megabytes each
 BETWEEN_SECONDS: Final = 1.0
 _ACCEPTS_A_TURN: Final = 64
 _EVENTS: Final = {
@@ -35,9 +36,9 @@ _EVENTS: Final = {
     ClientTurn.TAKING: select.EPOLLOUT,
     ClientTurn.LEAVING: select.EPOLLIN,
 }
-# Errors of TLS, by name as ssl is imported only with TLS, and the event that each waits for.
+# The errors of TLS and the event that each waits for. They are named, as ssl is imported only for TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
-# A client that is WAITING for its answer is not dropped: the delay is ours.
+# A client that is WAITING for its response is not dropped, because the delay is ours.
 _DROPPED_FIRST: Final = (ClientTurn.LEAVING, ClientTurn.ASKING, ClientTurn.TAKING)
 _BUSY: Final = text_answer(
     "too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
@@ -46,25 +47,28 @@ _BUSY: Final = text_answer(
 
 @dataclass(eq=False, slots=True)
 class PageOrder:
-    """A page that is to be made, and who gets it. `scrape_kind`: "" but for a scrape, whose answer all share who ask
-    before it is begun."""
+    """A page that is to be made, and its clients."""
 
     request: HttpRequest
     clients: list[HttpClient]
+    # For a scrape, the key of its format, else "". All clients that request it before it is begun share the response.
     scrape_kind: str = ""
     has_begun: bool = False
 
 
 class Renderer:
-    """Makes the answers that take long (a scrape takes 100 ms, and 500 more while Redis is silent), one after the
-    other: scrapes and other pages by turns, so that neither waits for many of the other. Calls `make` for each request,
-    and `between` before each and every second or so, always in its thread."""
+    """The thread that makes the responses that take long, one after the other.
+
+    A scrape takes 100 ms, and 500 more while Redis does not reply. Scrapes and other pages take turns, so that neither
+    waits for many of the other. The thread calls `make` for each request, and `between` before each and about every
+    second.
+    """
 
     def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], object]) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when an answer is there
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a response is ready
         self._make = make
         self._between = between
-        self._orders: queue.SimpleQueue[None] = queue.SimpleQueue()  # one thing for each order in these two
+        self._orders: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each order in the next two
         self._scrapes: deque[PageOrder] = deque()
         self._pages: deque[PageOrder] = deque()
         self._made: deque[tuple[PageOrder, Answer]] = deque()
@@ -76,7 +80,7 @@ class Renderer:
         self._orders.put(None)
 
     def made(self) -> Iterator[tuple[PageOrder, Answer]]:
-        """Yield the answers made since the last call. Raises what ended the thread, which only a bug of ours can."""
+        """Yield the responses made since the last call. Raises the error that ended the thread, which is a bug."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         while self._made:
@@ -89,7 +93,7 @@ class Renderer:
         try:
             while True:
                 self._serve(turns)
-        except BaseException as failure:  # noqa: BLE001 - raised in the loop of the process, which it ends
+        except BaseException as failure:  # noqa: BLE001 - it is raised in the main loop, and ends the process
             self._failure = failure
             os.eventfd_write(self.fd, 1)
 
@@ -105,8 +109,10 @@ class Renderer:
 
 
 class Server:
-    """Serves `site` on `listener`, and watches `others`, descriptors that mean something to its caller. `wrap` puts TLS
-    on a connection, or does not."""
+    """The server of `site` on `listener`. It also watches `others`, descriptors with a meaning for the caller.
+
+    `wrap` puts TLS on a connection if there is a certificate.
+    """
 
     def __init__(
         self,
@@ -121,9 +127,9 @@ class Server:
         self._site = site
         self._others = set(others)
         self._renderer = Renderer(site.page, site.between)
-        self._scrapes: dict[str, PageOrder] = {}  # the last of each kind
-        self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order in which they came
-        # No more than a quarter of the descriptors: to look at a process takes some too.
+        self._scrapes: dict[str, PageOrder] = {}  # the last order of each kind
+        self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order of their arrival
+        # Use at most a quarter of the descriptors, because inspecting a process takes some too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._epoll = select.epoll()
         for fd in (listener.fileno(), self._renderer.fd, *self._others):
@@ -134,11 +140,11 @@ class Server:
         return bool(self._clients)
 
     def stop_listening(self) -> None:
-        """Leave clients who come now to the next exporter."""
+        """Leave new clients to the next exporter."""
         self._epoll.unregister(self._listener)
 
     def turn(self, seconds: float) -> set[int]:
-        """Serve whoever is ready, or will be within this time; return which `others` are readable."""
+        """Serve the clients that are ready within this time. Returns which of `others` are readable."""
         soonest = min((client.until for client in self._clients.values()), default=math.inf)
         ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
         now = time.monotonic()
@@ -155,14 +161,14 @@ class Server:
     def _give(self, order: PageOrder, answer: Answer, now: float) -> None:
         for client in order.clients:
             self._move(client, now, answer)
-        if order.scrape_kind and self._pages_held() > MAX_PAGES:  # it was not refused; who is slow makes room for it
+        if order.scrape_kind and self._pages_held() > MAX_PAGES:  # A scrape is never refused, so make room for it.
             self._drop_oldest((ClientTurn.TAKING,))
 
     def _accept(self, now: float) -> None:
         for _ in range(_ACCEPTS_A_TURN):
             try:
                 client = HttpClient(self._wrap(self._listener.accept()[0]), now)
-            except OSError:  # nobody is there, or has left again
+            except OSError:  # No client is there, or it has left again.
                 return
             self._clients[client.fileno()] = client
             self._epoll.register(client, client.watched)
@@ -171,23 +177,23 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: Answer | None = None) -> None:
-        """Go on with the client, if it is still there: with its answer, once that is made."""
+        """Serve a client that is still connected: send it the response if one was made, or go on with its phase."""
         if client.turn is ClientTurn.GONE:
             return
         wanted = None
         try:
             self._go_on(client, now) if made is None else client.answer(made, now)
-        except BlockingIOError:  # it is not ready; it will be
+        except BlockingIOError:  # The socket is not ready yet.
             pass
         except OSError as error:
             wanted = _TLS_WANTS.get(type(error).__name__)
-            if wanted is None:  # it has left
+            if wanted is None:  # The client has left.
                 self._drop(client)
                 return
         self._watch(client, _EVENTS[client.turn] if wanted is None else wanted)
 
     def _watch(self, client: HttpClient, wanted: int) -> None:
-        if client.watched != wanted:  # each call of the kernel waits for the renderer
+        if client.watched != wanted:  # Avoid system calls: each one may wait for the renderer's lock.
             self._epoll.modify(client, wanted)
             client.watched = wanted
 
@@ -199,7 +205,7 @@ class Server:
                 client.send(now)
             case ClientTurn.LEAVING:
                 client.receive()
-            case _:  # nothing else is reported of who waits
+            case _:  # Only the end of the connection is reported for a client that waits.
                 raise ConnectionResetError
 
     def _hear(self, client: HttpClient, now: float) -> None:
@@ -210,7 +216,7 @@ class Server:
             client.answer(heard, now)
 
     def _answer_now(self, client: HttpClient, request: HttpRequest) -> Answer | None:
-        """Return the answer that can be given at once; None when the renderer is to make it."""
+        """Return the response if it is ready at once, or None if the renderer is to make it."""
         answer = self._site.at_once(request)
         if answer is not None:
             return answer
@@ -232,12 +238,12 @@ class Server:
         return self._pages_held() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientTurn.TAKING,))
 
     def _pages_held(self) -> int:
-        """Return how many pages are waited for or held: what is sent to many is one."""
+        """Return how many pages are requested or being sent. A body that is sent to many clients counts once."""
         waiting = sum(client.turn is ClientTurn.WAITING and not client.is_scraping for client in self._clients.values())
         return waiting + len({id(client.body) for client in self._clients.values() if client.turn is ClientTurn.TAKING})
 
     def _drop_oldest(self, turns: Iterable[ClientTurn]) -> bool:
-        """Hang up on who has been there for longest, of the first of these turns that anybody is at."""
+        """Disconnect the oldest client in the first of these phases that has any. Returns whether there was one."""
         for turn in turns:
             for client in self._clients.values():
                 if client.turn is turn:

@@ -1,8 +1,8 @@
-"""What `/status.json` answers: the state of this node and the fleet as one plain dictionary, with a row for each
+"""The contents of `/status.json`: the state of this node and of the fleet as one plain dictionary, with a row for each
 process, queue and node.
 
 `docs/status.md` explains each key. This node is shown by its slots, others by their last heartbeat. A node that falls
-silent is shown as lost for some minutes, unless it was leaving, or had not begun to serve."""
+silent is shown as lost for some minutes, unless it was leaving or had not begun to serve."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,15 +49,17 @@ from rota_supervisor.fleet_snapshot import (
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import FLEET_STATES, Json
 
-_MOST_DIGITS: Final = 16  # of a time in an entry; a task may write anything there
-_LEAST_RUNS: Final = 10  # so that it is known what is usual
+_MOST_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
+_LEAST_RUNS: Final = 10  # the least number of runs that show what is usual
 
 
 def node_status(
     settings: ExporterSettings, seen: Observation, found: Iterable[Node] | None = None, events_after: int = 0
 ) -> Json:
-    """Return all that people ask first. `found`: the nodes, None when they are not known. `events_after`: the number of
-    the last event that is left out."""
+    """Return the status of the node and the fleet.
+
+    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to leave out.
+    """
     seen_here = snapshot(seen.fleet, seen.notice, seen.at, settings.patience)
     answer = {
         **seen_here.to_json(),
@@ -76,13 +78,13 @@ def node_status(
     add_to_tasks(answer["processes"], seen_here.processes, settings, seen)
     for pool in answer["pools"]:
         pool["short_seconds"] = round(seen.troubles.short_seconds.get(pool["name"], 0.0), 1)
-    # Headlines are judged by all that happened, whatever of it is asked for.
+    # Headlines are based on all events, including those that are left out.
     events = [event for event in answer["events"] if event["n"] > events_after]
     return {"headlines": headlines(answer), **answer, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return what Redis alone knows: None for what it has not answered."""
+    """Return what only Redis knows, with None for what it has not returned."""
     reading = seen.reading
     return {
         "redis_asked": settings.ask_redis,
@@ -95,7 +97,7 @@ def _redis(settings: ExporterSettings, seen: Observation) -> Json:
 
 
 def _counted(seen: Observation) -> Json:
-    """Return what this node's processes counted, and what its pollers found in Redis."""
+    """Return the counts of this node's processes, and what its pollers found in Redis."""
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
@@ -108,7 +110,7 @@ def _counted(seen: Observation) -> Json:
 
 
 def _recent(seen: Observation) -> Json:
-    """The last minutes of this node, over all queues."""
+    """Return the last minutes of this node, over all queues."""
     recent = seen.recent
     done, started = recent.rates
     ends_at = round(seen.at.wall - (recent.now - recent.noted_at), 3)
@@ -121,7 +123,7 @@ def _recent(seen: Observation) -> Json:
 
 
 def _troubles(recent: RecentTroubles) -> Json:
-    """What went wrong in the last quarter of an hour."""
+    """Return the problems of the last quarter of an hour."""
     return {
         "adopt_errors": recent.of(m.ADOPT_ERRORS),
         "missed_occurrences": recent.of(m.SCHEDULE_OCCURRENCES),
@@ -137,7 +139,7 @@ def _total(seen: Observation, counter: CounterDefinition) -> int:
 
 def _group(found: GroupState) -> Json:
     row = found._asdict()
-    del row["ended_us"], row["followed_by"]  # of those that have ended
+    del row["ended_us"], row["followed_by"]  # These are for groups that have ended.
     opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
     return {**row, "state": row.pop("phase"), "opened_at": opened_at}
 
@@ -150,7 +152,7 @@ _MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
 
 
 def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Callable[[], list[Node] | None]:
-    """Return what asks for the nodes; None is returned without an answer, and where Redis is not to be asked."""
+    """Return a function that reads the nodes, and returns None without a reply or if Redis is not to be read."""
     if redis is None:
         return lambda: None
     look = Store(settings.server.namespace).nodes()
@@ -158,7 +160,7 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
 
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
-    """Return a row a node, this one first, if it is one."""
+    """Return a row for each node, first this one, if it is a node."""
     this = seen.notice.node
     own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
     return [*([own] if this else []), *_others(this, nodes or ())]
@@ -174,7 +176,7 @@ def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:
 
 
 def own_report(seen: Observation) -> NodeReport:
-    """Return how this node is."""
+    """Return the report of this node."""
     workers = [member for member in seen.fleet if member.role is Role.WORKER]
     loads = [WorkerLoad(len(each.tasks), each.places, each.phase is Phase.QUIET) for each in workers]
     report = node_report(seen.notice, state_of(seen.fleet), loads)
@@ -184,7 +186,7 @@ def own_report(seen: Observation) -> NodeReport:
 def add_to_tasks(
     rows: Iterable[Json], processes: Iterable[ProcessSnapshot], settings: ExporterSettings, seen: Observation
 ) -> None:
-    """Add to the tasks in these rows of processes what history and Redis's clock say of them."""
+    """Add the lag and the usual run time to the tasks in the rows of processes."""
     known = TaskHistory(settings, seen)
     for row, process in zip(rows, processes, strict=True):
         running = process.member.tasks if process.member else ()
@@ -193,19 +195,19 @@ def add_to_tasks(
 
 
 class TaskHistory:
-    """How late tasks that run began, and for how long such tasks usually run."""
+    """The lag of running tasks, and the usual run times of such tasks."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
         self._seen = seen
 
     def of(self, running: MemberTask) -> Json:
-        """Return what is known of a task that runs."""
+        """Return the lag and the usual run time of a running task."""
         task = running.task
         return {"lag_seconds": self._lag(running), "usual_seconds": self._usual(task.queue, task.name)}
 
     def _lag(self, running: MemberTask) -> float | None:
-        """By Redis's clock; None while nobody knows that."""
+        """Return the lag by Redis's clock, or None if that is not known."""
         reading, due = self._seen.reading, running.task.due
         if reading is None or not due.isdecimal() or len(due) > _MOST_DIGITS:
             return None
@@ -213,7 +215,7 @@ class TaskHistory:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return how long nearly all runs of such a task took; after too few of them, of all tasks of its queue."""
+        """Return the longest usual run time of a task, or that of its queue's tasks if the task has run too rarely."""
         label = self._labels.of(queue)
         of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
         return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
@@ -231,16 +233,15 @@ def _longest(numbers: Numbers | None) -> float | None:
 
 
 def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]:
-    """Return the queues of each tier by its number, the highest first."""
+    """Return the queues of each tier by its number, highest tier first."""
     return {number: tuple(tier) for number, tier in groupby(settings.queues, key=attrgetter("tier"))}
 
 
 class TierSums(NamedTuple):
-    """What the shares of all queues of a tier are taken of, added up once. `weights`: None where patterns are in the
-    tier: how many of their queues have something to run is not known."""
+    """The sums over all queues of a tier, to which the shares of the queues refer."""
 
     starts: float
-    weights: float | None
+    weights: float | None  # None if the tier has patterns: the number of their queues with tasks is not known
 
     @classmethod
     def of(cls, tier: tuple[QueueSettings, ...], recent: Recent) -> "TierSums":
@@ -250,9 +251,9 @@ class TierSums(NamedTuple):
 
 
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
-    """Return a row for each configured queue, then one for each other queue in use, as Redis has them.
+    """Return a row for each configured queue, and then for each other queue in use.
 
-    `_other` is the row of the smaller queues of patterns, and of what workers counted without room in their slots.
+    The row `_other` is for the smaller queues of patterns, and for counts that had no room in the slots.
     """
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
@@ -277,7 +278,7 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
 
 
 def _is_in_use(state: QueueState) -> bool:
-    """Whether somebody serves a queue, or something is in it: a queue that was purged is known to Redis for minutes."""
+    """Whether a queue is served or not empty. Redis remembers a purged queue for some minutes."""
     return state.served or state.paused or state.dead > 0 or size_of(state) > 0
 
 
@@ -289,7 +290,10 @@ def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
 
 
 def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
-    """`pattern`: what it is counted as, where that is another name: what happened to its tasks stands there."""
+    """Return the settings and the state of a queue.
+
+    `pattern`: the name under which its tasks are counted, if that is not its own name.
+    """
     return {
         "name": name,
         "configured": queue is not None,
@@ -303,7 +307,7 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
 
 
 def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
-    """How late starts of it were on this node: at worst in about the last minute, and those over its objective."""
+    """Return the lag of a queue on this node: the highest in about the last minute, and starts over its objective."""
     late = seen.troubles.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
@@ -320,7 +324,7 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
 
 
 def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
-    """Return what this node made of it in the last minutes."""
+    """Return what this node started from a queue in the last minutes."""
     starts = recent.starts(name)
     is_own = queue is not None and queue.name == name
     is_counted = is_own or name in recent.totals.queues

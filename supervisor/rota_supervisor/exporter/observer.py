@@ -1,7 +1,7 @@
-"""Everything that a scrape, the status page or a health probe needs to know: what the slots show and recorded, and what
-is computed here.
+"""The data for scrapes, the status page and health probes: the contents of the slots, and the values computed from
+them.
 
-Whether the fleet is alive and ready follows from the slots alone: health is answered while Redis is silent."""
+Whether the fleet is alive and ready depends on the slots alone, so health is available while Redis does not reply."""
 
 import json
 import time
@@ -32,7 +32,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json, Notice, Pace
 from rota_supervisor.process import Usage, parent_of, usage_of
 
-# The gauge of each number in `queue_row`.
+# The gauge of each number in `queue_row`
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
     "scheduled": m.QUEUE_SCHEDULED,
@@ -50,13 +50,15 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# An idle fleet counts less than this within a step.
+# An idle fleet changes fewer records than this within a step.
 _FEW_CHANGED: Final = 200
 
 
 class Probe:
-    """What a probe asks for, read from the slots of `memory`: it takes a millisecond, and waits for nothing. Not safe
-    for two threads at once: each has its own."""
+    """The data for health probes, read from the slots of `memory` in about a millisecond, without any wait.
+
+    Not safe for two threads at once: each thread has its own.
+    """
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:
         self._settings = settings
@@ -77,15 +79,15 @@ class Probe:
     def _members(self, slots: Iterable[int]) -> tuple[Member, ...]:
         now_ns, pid = boottime_ns(), self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
-        # The master or its child that lives, and not a stranger who got the number later.
+        # Only the master and its living children count, not another process that has got a pid since.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
     def notice(self) -> Notice:
-        """Return what the master says."""
+        """Return the notice of the master."""
         return Notice.from_json(self._board.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
-        """Return the lists that look like queues and are not, as the pollers of this node found: `key`, `fault`."""
+        """Return the lists that look like queues but are not (`key`, `fault`), as this node's pollers found them."""
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (Board(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
@@ -93,21 +95,20 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen at one time: the living processes, all samples, the last minutes, the queues if Redis answered,
-    what the master says, and what went wrong lately."""
+    """The state of the fleet at one time."""
 
     at: Moment
-    fleet: tuple[Member, ...]
+    fleet: tuple[Member, ...]  # the living processes
     samples: Samples
-    recent: Recent
-    reading: QueueReading | None
-    notice: Notice
+    recent: Recent  # the last minutes
+    reading: QueueReading | None  # the queues, or None if Redis did not reply
+    notice: Notice  # the notice of the master
     troubles: RecentTroubles = field(default_factory=RecentTroubles)
     stray_lists: tuple[Json, ...] = ()
 
 
 class OwnSlot(NamedTuple):
-    """What the exporter writes in its slot: what it counts, and how fast and how late this node is, for the master."""
+    """The exporter's own slot: its counters, and the throughput and lag of this node, which the master reads."""
 
     recorder: Recorder
     board: Board
@@ -118,9 +119,11 @@ class OwnSlot(NamedTuple):
 
 
 class Observer:
-    """Reads the slots of `memory`, and the queues with `read_queues`, which returns None while Redis does not answer.
-    What it counts itself goes into `own`, and every few seconds how fast and how late this node is. Not safe for two
-    threads at once."""
+    """The reader of the slots of `memory`, and of the queues with `read_queues`.
+
+    `read_queues` returns None while Redis does not reply. The observer's own counters go into `own`, and every few
+    seconds the throughput and lag of this node. Not safe for two threads at once.
+    """
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class Observer:
     ) -> None:
         self._settings = settings
         self._read_queues = read_queues
-        self._told_at = time.monotonic()  # when Redis was last asked for what it told of the queues
+        self._told_at = time.monotonic()  # the time of the last reading of the queues
         self._probe = Probe(settings, memory, master_pid)
         self._cpu = CpuTotals()
         self._history = History()
@@ -142,14 +145,14 @@ class Observer:
         self._folding = Folding(settings.max_series, names)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
         self._board = own.board
-        self._is_busy = False  # as it was when it was last added up
+        self._is_busy = False  # whether many records had changed when the slots were last added up
         self._regions = Regions(memory, self._bound)
         if not settings.alone:
             self._regions.begin_at_zero(zeroes(names))
         self._exemplars = Exemplars(QueueLabels(names).of)
 
     def scrape(self, wanted: ScrapeOptions) -> Exposition:
-        """Return what a scrape is answered."""
+        """Return the response to a scrape."""
         began = time.monotonic()
         seen = self.observe()
         samples = self._shown(seen)
@@ -159,7 +162,7 @@ class Observer:
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
     def _shown(self, seen: Observation) -> Samples:
-        """Return all series as a scrape shows them: those of queues without room as one."""
+        """Return all series as a scrape shows them, with queues that have no room merged into one."""
         alone, samples = self._settings.alone, seen.samples
         if not alone:
             put_processes(samples, seen.fleet)
@@ -176,7 +179,7 @@ class Observer:
         return shown
 
     def _not_configured(self, reading: QueueReading | None) -> list[str]:
-        """Return the queues that Redis has and no tier names, those of patterns first."""
+        """Return the queues in Redis that no tier names, those of patterns first."""
         configured = {queue.name for queue in self._settings.queues}
         shown = None if reading is None else reading.shown
         others = (
@@ -185,15 +188,15 @@ class Observer:
         return sorted(others, key=lambda name: shown is None or name not in shown.pattern_of)
 
     def _created_at(self, started_at: float | None, definition: Definition, labels: Labels) -> float | None:
-        """Return a time at which the series was at 0: when it was not seen yet, or the master's start."""
+        """Return a time at which the series was at 0: before it was first seen, or at the master's start."""
         if definition is m.TASK_STARTS:
             definition = m.TASK_LAG
-        if definition.writers == (Writer.EXPORTER,):  # Redis counts it, and does not say since when
+        if definition.writers == (Writer.EXPORTER,):  # Redis counts it, and does not record since when.
             return None
         return self._regions.born_at(definition, labels) or started_at
 
     def observe(self) -> Observation:
-        """Look at the fleet and the queues as they are now."""
+        """Read the current state of the fleet and of the queues."""
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()
@@ -213,8 +216,10 @@ class Observer:
         )
 
     def note_history(self) -> None:
-        """Remember how things stand now if a step is over, and add up before where so much is counted that it is to be
-        spread; to be called every second or so."""
+        """Add the current values to the history if a step has ended. Call this about every second.
+
+        If many records change, they are added up at each call, which spreads the work over the step.
+        """
         now = time.monotonic()
         is_due = self._history.is_due(now)
         if is_due or self._is_busy:
@@ -239,12 +244,12 @@ class Observer:
 
 
 def _has_begun(member: Member) -> bool:
-    """Whether the gauges in its slot are its own, not its predecessor's."""
+    """Whether the gauges in its slot are its own, not those of the process before it."""
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
 def pace_of(recent: Recent, now: float) -> Pace:
-    """Return how fast and how late this node is."""
+    """Return the throughput and the lag of this node."""
     starts = recent.overall
     return Pace(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
 
@@ -252,7 +257,7 @@ def pace_of(recent: Recent, now: float) -> Pace:
 def put_settings(
     samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float, fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Put what the configuration says of each queue that is shown, and who we are."""
+    """Put the settings of each queue that is shown, and the version."""
     for queue in queues:
         if not fold.has_queue(queue.name):
             samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
@@ -263,10 +268,10 @@ def put_settings(
 
 
 def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, all_starts: Samples) -> None:
-    """Put how many queues have series of their own, and how many are shown as one; and the settings of that one.
+    """Put how many queues have series of their own, how many are merged into one, and the settings of that one.
 
-    Its target is the mean of those of its queues, each by how often it started (`all_starts`): it allows as many late
-    starts as these do together.
+    Its target is the mean of its queues' targets, weighted by their numbers of starts (`all_starts`). So it allows as
+    many late starts as these queues do together.
     """
     folded = [queue for queue in queues if fold.has_queue(queue.name)]
     samples.put(m.QUEUES_SHOWN, (), len(queues) - len(folded))
@@ -282,16 +287,16 @@ def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, al
 
 
 def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
-    """Put heartbeats."""
+    """Put the ages of heartbeats."""
     for member in fleet:
-        if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
+        if member.role is not Role.ZYGOTE:  # A zygote waits in one blocking call and sends no heartbeats.
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
 
 
 def put_running(
     samples: Samples, fleet: Iterable[Member], queues: Sequence[QueueSettings], fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Put the longest running task of each queue, and that nothing started late where nothing did."""
+    """Put the longest running task of each queue, and a lag of 0 for queues without late starts."""
     labels = QueueLabels(queue.name for queue in queues)
     running = (task for member in fleet for task in member.tasks)
     ages = [(labels.of(each.task.queue), each.age_seconds) for each in running if is_name(each.task.queue)]
@@ -302,8 +307,10 @@ def put_running(
 
 
 def put_held(samples: Samples, held: Iterable[Held]) -> None:
-    """Put whether starts are held back, by the master's notice: of the pools that there are, and of the
-    other roles, for which it does not matter which generation they are of."""
+    """Put whether starts are held back, according to the master's notice.
+
+    There is a series for each pool, and one for each other role, whatever its generation.
+    """
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
     names += [(role, "") for role in m.CHILD_ROLES if role != Role.WORKER]
     are_held = {(row.role, row.pool if row.role == Role.WORKER else "") for row in held}
@@ -312,7 +319,7 @@ def put_held(samples: Samples, held: Iterable[Held]) -> None:
 
 
 def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
-    """Put memory and descriptors of each process."""
+    """Put the memory and the open descriptors of each process."""
     for member, usage in usages.items():
         labels = (str(member.role), str(member.slot))
         samples.put(m.PROCESS_RESIDENT_MEMORY, labels, usage.resident_bytes)
@@ -321,7 +328,7 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 
 
 def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN) -> None:
-    """Put what Redis says: the queues, and the numbers of the fleet."""
+    """Put the data from Redis: the queues, and the numbers of the fleet."""
     _put_queues(samples, reading.shown, fold)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
@@ -333,7 +340,7 @@ def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN
 
 
 def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
-    """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
+    """Put the queues. `accepted` and the age of a pattern cover all of its queues."""
     for state in states_of(shown, fold):
         row = queue_row(state)
         for key, definition in _OF_QUEUES.items():
@@ -351,7 +358,7 @@ def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
 
 
 def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
-    """Yield the queues that have a name of their own, and then the others as one."""
+    """Yield the queues that are shown by name, and then the others merged into one."""
     as_other = [state for state in shown.queues if fold.queue(state.queue) == OTHER]
     yield from (state for state in shown.queues if fold.queue(state.queue) != OTHER)
     if as_other:
@@ -359,18 +366,20 @@ def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
 
 
 class CpuTotals:
-    """Processor time of each slot: of the dead, as the master counted it when it reaped them, and of who lives there.
+    """The processor time of each slot: of dead processes, as the master counted it, and of the living one.
 
-    It never goes back: when a process has just died and is not counted yet, what was shown before stays. Linux before
-    6.8, too, shows a process as having used nothing in the instant in which it is reaped.
+    The sum never decreases. If a process has just died and is not counted yet, the last sum stays. Linux before 6.8
+    also shows a process with no processor time at the moment when it is reaped.
     """
 
     def __init__(self) -> None:
         self._shown: dict[Labels, float] = {}
 
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
-        """Add those who live to the dead in `samples`. They are to be looked at after the dead were read: who dies in
-        between is missing then, and not counted twice."""
+        """Add the living processes to the dead ones in `samples`.
+
+        The living must be read after the dead. Then a process that dies in between is missing, and not counted twice.
+        """
         for member, usage in usages.items():
             samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))
         for labels, (seconds,) in samples.series(m.PROCESS_CPU):

@@ -1,8 +1,9 @@
-"""What people request on the status page: dead tasks and single ones (`/dead.json`, `/task.json`), and `POST /actions`.
+"""The requests of people on the status page: dead tasks and single ones (`/dead.json`, `/task.json`), and
+`POST /actions`.
 
-Arguments of tasks are not shown: anybody who reaches the port may read these pages, and arguments belong to the
+The arguments of tasks are not shown: anyone who reaches the port may read these pages, and arguments belong to the
 application. An action needs `[http] actions` and the token. It is one transition of the protocol, or one request to
-the master, as the command line makes them; and a line in the log.
+the master, as the command line makes them. Each action is logged.
 """
 
 import json
@@ -30,7 +31,7 @@ from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.notice import Json
 
 MASTER_SECONDS: Final = 1.0
-_MOST_SHOWN: Final = 80  # characters of a value
+_MOST_SHOWN: Final = 80  # characters of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelWord.CANCELLED: "the task {} is cancelled",
@@ -43,14 +44,14 @@ T = TypeVar("T")
 
 
 class Verb(NamedTuple):
-    """What a verb does, and which keys an action of it may have."""
+    """The verb of an action."""
 
     act: Callable[[Order], str]
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # the keys that an action may have
 
 
 class RequestRefused(Exception):
-    """A request that cannot be fulfilled: its text says why, and what to do."""
+    """A request that cannot be fulfilled. Its text states why, and what to do."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
@@ -58,8 +59,10 @@ class RequestRefused(Exception):
 
 
 def ask_redis(redis: RedisThread | None, look: Callable[[RunCommand], T], otherwise: str = ": ask again") -> T:
-    """Return what `look` finds in Redis. Raises RequestRefused: `otherwise` says what to do if Redis does not answer in
-    time."""
+    """Return what `look` reads from Redis. Raises RequestRefused.
+
+    `otherwise`: the advice in the error if Redis does not reply in time.
+    """
     if redis is None:
         why = 'this node does not ask Redis: [metrics] cluster is "never"'
         raise RequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -70,7 +73,7 @@ def ask_redis(redis: RedisThread | None, look: Callable[[RunCommand], T], otherw
 
 
 class Actions:
-    """Carries out what is asked for, in the renderer's thread. `redis` is None where this node is not to ask it."""
+    """The actions, performed in the renderer's thread. `redis` is None if this node is not to use it."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread | None) -> None:
         self._is_on = settings.actions
@@ -86,7 +89,7 @@ class Actions:
         }
 
     def answer(self, request: HttpRequest) -> Answer:
-        """Return what became of it: `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
+        """Perform an action. The response is `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
         try:
             order = self._order_in(request)
             text = self._verbs[order["verb"]].act(order)
@@ -134,7 +137,7 @@ class Actions:
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, order: Order) -> str:
-        """How many are sensible, and whether there is such a pool, the master says."""
+        """Request a number of workers from the master, which checks the pool and the number."""
         asked: dict[str, int | str] = {"workers": _count_in(order, "workers")}
         if order.get("pool") is not None:
             asked["pool"] = _name_in(order, "pool")
@@ -156,7 +159,7 @@ class Actions:
 
 def _count_in(order: Order, key: str) -> int:
     number = order.get(key)
-    if type(number) is not int or number < 0:  # True is an int, too
+    if type(number) is not int or number < 0:  # `True` is an int as well.
         raise RequestRefused(f'{order["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}')
     return number
 
@@ -175,13 +178,13 @@ def _shown(value: object) -> str:
 
 
 SHOWN: Final = 50
-LOOK_SECONDS: Final = 0.25  # for those of one queue among all
+LOOK_SECONDS: Final = 0.25  # the time limit for finding the dead tasks of one queue among all
 _PORTION: Final = 200
 _MOST_DIGITS: Final = 12
 
 
 class TaskPages:
-    """What is answered about tasks. `redis` is None where this node is not to ask it."""
+    """The pages about tasks. `redis` is None if this node is not to use it."""
 
     def __init__(self, namespace: str, redis: RedisThread | None) -> None:
         self._store = Store(namespace)
@@ -196,7 +199,7 @@ class TaskPages:
             return json_answer({"error": str(refused)}, refused.status)
 
     def _dead(self, request: HttpRequest) -> Json:
-        """`?queue=NAME&cursor=CURSOR`, both may be left out."""
+        """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
         queue, cursor = _argument(request, "queue"), _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
             raise RequestRefused("cursor is what the page before said, or left out")
@@ -204,7 +207,7 @@ class TaskPages:
         return ask_redis(self._redis, lambda run: follow(run, steps))
 
     def _task(self, request: HttpRequest) -> Json:
-        """`?id=ID`."""
+        """Return one task for `?id=ID`."""
         task_id = _argument(request, "id")
         if fault := fault_in_name("id", task_id):
             raise RequestRefused(fault)
@@ -215,8 +218,11 @@ class TaskPages:
 
 
 def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
-    """Dead tasks of a queue ("" for all), the latest first, from this place of the dead set on. `cursor`: where the
-    next page begins, None behind the last. A page may be short, even empty, where others' tasks stand between."""
+    """Return dead tasks of a queue ("" for all), the latest first, from this offset in the dead set.
+
+    `cursor` in the result is the start of the next page, or None after the last one. A page may be short or even empty
+    if tasks of other queues are in between.
+    """
     deadline = time.monotonic() + LOOK_SECONDS
     rows: list[Json] = []
     cursor: int | None = offset
@@ -228,7 +234,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 
 
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
-    """Return what answers each path. `redis` is None where this node is not to ask it."""
+    """Return the endpoint of each path. `redis` is None if this node is not to use it."""
     tasks = TaskPages(settings.server.namespace, redis)
     return {"/actions": Actions(settings, redis).answer, "/dead.json": tasks.answer, "/task.json": tasks.answer}
 

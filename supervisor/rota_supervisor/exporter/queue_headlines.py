@@ -1,4 +1,4 @@
-"""What is wrong with queues, in one line of words each: rules over what `/status.json` answers."""
+"""The headlines about queues, in one line each: rules over the contents of `/status.json`."""
 
 import math
 from collections import Counter
@@ -9,15 +9,15 @@ from typing import Any, Final, NamedTuple
 from rota.durations import in_words
 from rota_supervisor.layout import Role
 
-BAD: Final = "bad"  # tasks are late or lost by it, or will be
-WARN: Final = "warn"  # somebody should look
+BAD: Final = "bad"  # tasks are late or lost because of it, or will be
+WARN: Final = "warn"  # a person should check it
 
 RECENT_SECONDS: Final = 300.0
 LEAST_FAILED: Final = 3
 MOST_FAILED_SHARE: Final = 0.1
 OVERDUE_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 60.0
-STALLED_STEPS_SECONDS: Final = 120.0  # in which nothing was taken
+STALLED_STEPS_SECONDS: Final = 120.0  # the time in which no task was taken
 _NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 _NO_ATTEMPTS: Final = {"done": 0, "failed": 0}
@@ -26,12 +26,11 @@ Row = Mapping[str, Any]
 
 
 class Headline(NamedTuple):
-    """`level`: bad, warn or good. `where`: the place to look at: `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT`
-    for any process, `pools/NAME` and `nodes/NAME`."""
+    """One line about the state of the fleet."""
 
-    level: str
+    level: str  # bad, warn or good
     text: str
-    where: str
+    where: str  # `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT` for any process, `pools/NAME` or `nodes/NAME`
 
 
 def unserved(status: Row) -> Iterator[Headline]:
@@ -53,7 +52,7 @@ def closed_queues(status: Row) -> Iterator[Headline]:
 
 
 def overdue(status: Row) -> Iterator[Headline]:
-    """Due tasks that no poller has moved to their lane."""
+    """Report due tasks that no poller has promoted to their lane."""
     for queue, state in _queues(status):
         if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
             not_promoted = f"{count(state['overdue'], 'due task')} not promoted"
@@ -61,7 +60,7 @@ def overdue(status: Row) -> Iterator[Headline]:
 
 
 def stalled(status: Row) -> Iterator[Headline]:
-    """Queues whose tasks are in time by their objective, or have none, and of which none is taken."""
+    """Report queues of which no task is taken, although they are not late or have no objective."""
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
@@ -70,14 +69,14 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started something lately, or another one may have."""
+    """Whether this node has started a task of the queue lately, or another node may have."""
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
     return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])
 
 
 def late(status: Row) -> Iterator[Headline]:
-    """Queues that are late, the latest first. All workers busy is why, or it is not."""
+    """Report late queues, the latest first, with the reason or at least the state of the workers."""
     why = _why_late(status)
     is_open = [queue for queue in status["queues"] if queue["state"] is None or _is_open(queue["state"])]
     for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
@@ -89,10 +88,10 @@ def late(status: Row) -> Iterator[Headline]:
 
 
 def lateness(queue: Row) -> tuple[bool, float]:
-    """Return whether it is late now, and how late its tasks are in seconds, 0 when they are in time.
+    """Return whether the queue is late now, and by how many seconds, or 0 if its tasks are in time.
 
-    It is late while what waits is over the objective, or starts were in the last seconds; it was late when that has
-    ended within minutes, and more starts were late than its target allows.
+    It is late while waiting tasks exceed the objective, or starts did so in the last seconds. It was late if that ended
+    minutes ago, and more starts were late than its target allows.
     """
     objective, late = queue["lag_objective_seconds"], queue.get("late") or _NEVER_LATE
     waits = queue["state"]["oldest_ready_age_seconds"] if queue["state"] is not None else 0.0
@@ -112,7 +111,7 @@ def _why_late(status: Row) -> str:
         return "this node is quiet"
     places, busy = Counter[str](), Counter[str]()
     for row in workers_of(status):
-        pool = row.get("pool") or ""  # until its master has told of it
+        pool = row.get("pool") or ""  # It is empty until the master has published it.
         places[pool] += row.get("concurrency") or 1
         busy[pool] += len(row["tasks"])
     taken = max(busy.total(), _claimed_here(status))
@@ -126,15 +125,17 @@ def _why_late(status: Row) -> str:
 
 
 def _claimed_here(status: Row) -> int:
-    """Return how many tasks this node holds by what Redis says: a worker between two tasks looks idle for a moment. 0
-    where other nodes may hold some of them."""
+    """Return how many tasks this node holds according to Redis, or 0 if other nodes may hold some of them.
+
+    A worker looks idle for a moment between two tasks.
+    """
     if len(status.get("nodes") or ()) > 1:
         return 0
     return sum(int(state["inflight"]) for _, state in _queues(status))
 
 
 def failing(status: Row) -> Iterator[Headline]:
-    """Attempts that failed in the last minutes on this node, of those that were done or failed."""
+    """Report queues with many failed attempts on this node in the last minutes."""
     for queue in status["queues"]:
         attempts = queue.get("attempts") or _NO_ATTEMPTS
         failed, ended = attempts["failed"], attempts["failed"] + attempts["done"]
@@ -151,7 +152,7 @@ def dead(status: Row) -> Iterator[Headline]:
             yield _of(queue, WARN, f" holds {count(state['dead'], 'dead task')}")
 
 
-# What rules ask
+# Helpers of the rules
 
 
 def _of(queue: Row, level: str, text: str) -> Headline:
@@ -160,17 +161,17 @@ def _of(queue: Row, level: str, text: str) -> Headline:
 
 
 def workers_of(status: Row) -> list[Row]:
-    """Return the rows of the workers that live."""
+    """Return the rows of the living workers."""
     return living(Role.WORKER, status)
 
 
 def living(role: Role, status: Row) -> list[Row]:
-    """Return the rows of the processes of a role that live; the master's children are shown before and after, too."""
+    """Return the rows of the living processes of a role. The status also has children that are starting or dead."""
     return [row for row in status["processes"] if row["role"] == role and row["phase"] is not None]
 
 
 def _queues(status: Row) -> Iterable[tuple[Row, Row]]:
-    """Return the queues that Redis told of, with what it told."""
+    """Return the queues whose state Redis has returned, with that state."""
     return [(queue, queue["state"]) for queue in status["queues"] if queue["state"] is not None]
 
 
@@ -187,7 +188,7 @@ def _waiting(state: Row) -> str:
     if not waiting:
         return "nothing waits"
     oldest = max(state["oldest_ready_age_seconds"], state["oldest_overdue_age_seconds"])
-    # An item that was pushed without Rota says when it was enqueued only once a worker has looked at it.
+    # The age of an item that was pushed without Rota is unknown until a worker has examined it.
     return f"{count(waiting, 'task')} waiting{f', the oldest for {in_words(oldest)}' if oldest else ''}"
 
 

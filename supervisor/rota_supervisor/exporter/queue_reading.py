@@ -1,13 +1,14 @@
-"""What Redis says of the queues, and which queues of patterns are shown by name: the largest.
+"""The reading of the queues from Redis, and the choice of the queues of patterns that are shown by name: the largest.
 
-Redis is asked at most once a second and waited for at most half a second. While an answer takes longer, the last one is
-shown, for half a minute at most. While Redis does not answer there are no queue gauges. How old those are that there
-are is a gauge too.
+Redis is read at most once a second, and a reader waits for at most half a second. While a reply takes longer, the last
+one is shown, for at most half a minute. While Redis does not reply there are no queue gauges. The age of the gauges is
+a gauge as well.
 
-With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. If that
-is not enough, the next look goes on there, and the others are shown as they were. Those without a name of their own are
-added up as one, `_other`: only what goes up and down. What only grows, as how many tasks were accepted, is counted for
-each pattern as a whole: the count of a queue that is forgotten and comes back would begin again.
+With patterns there may be any number of queues. They are read in portions, for half of that time. If that is not
+enough, the next reading continues there, and the other queues are shown as they were. Queues without a name of their
+own are added up as one, `_other`, but only for values that can go up and down. Values that only grow, such as the
+number of accepted tasks, are counted for each pattern as a whole, because the count of a queue that is forgotten and
+comes back would begin again.
 """
 
 import time
@@ -28,19 +29,21 @@ from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
 
-MOST_STRANGE: Final = 500  # queues that stand in no tier, and are none of a pattern
+MOST_STRANGE: Final = 500  # queues that match neither a name nor a pattern of the tiers
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 
 
 def size_of(state: QueueState) -> int:
-    """Return how many tasks a queue has to run."""
+    """Return how many tasks of a queue are still to run or are running."""
     return state.ready + state.scheduled + state.inflight
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return these queues as one: numbers are added up, ages are the longest. It is paused or closed when one is, and
-    served unless one that has tasks is not."""
+    """Return several queues as one: numbers are summed, and ages are the longest.
+
+    The result is paused or closed if one of the queues is, and served unless one with ready tasks is not.
+    """
     return QueueState(
         queue=OTHER,
         **{name: sum(getattr(each, name) for each in states) for name in _ADDED},
@@ -55,23 +58,19 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
 
 
 class ShownQueues(NamedTuple):
-    """The queues of tiers, strange ones, the largest of patterns, and all others of patterns as one.
-
-    `accepted`: tasks, by queue and by pattern. `pattern_of`: of the largest; of `_other` itself. `oldest_ready_us`: by
-    pattern, over all its queues that are not paused.
-    """
+    """The queues to show: those of tiers, strange ones, the largest of patterns, and the rest of patterns as one."""
 
     queues: tuple[QueueState, ...]
-    accepted: dict[str, int]
-    pattern_of: dict[str, str]
-    oldest_ready_us: dict[str, int]
+    accepted: dict[str, int]  # the number of accepted tasks by queue and by pattern
+    pattern_of: dict[str, str]  # the pattern of each of the largest queues; `_other` is its own
+    oldest_ready_us: dict[str, int]  # the oldest age by pattern, over all its queues that are not paused
 
 
 class Largest:
-    """Chooses which queues are shown, by the names and patterns of the tiers: `top` of those that only a pattern names.
+    """The choice of the queues to show, based on the names and patterns of the tiers.
 
-    Who was chosen stays while it is among twice as many largest: with queues of one size each look would begin other
-    series.
+    `top` queues that only a pattern names are chosen. A chosen queue stays while it is among the twice as many largest;
+    with queues of similar size, each reading would otherwise start new series.
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
@@ -82,8 +81,10 @@ class Largest:
         self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
     def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
-        """Choose among these queues. Patterns have a row too, of what was accepted in queues that are forgotten.
-        `all_seen`: there are no others."""
+        """Choose among these queues. `all_seen`: there are no others.
+
+        A pattern has a row too, for the tasks accepted in queues that are forgotten.
+        """
         rows = [each for each in states if not is_pattern(each.queue)]
         of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
         own = sorted((each for each in rows if self._labels.of(each.queue) == each.queue), key=self._place_of)
@@ -99,7 +100,7 @@ class Largest:
         )
 
     def _place_of(self, state: QueueState) -> tuple[bool, bool]:
-        """Queues of tiers first, and of strange ones those that have something that nobody runs."""
+        """Return the sort key: queues of tiers first, then strange queues with tasks that no worker runs."""
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -116,7 +117,7 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # A queue that is forgotten while portions are looked at may be counted in none.
+        # A queue that is forgotten between two portions may be missing in all counts.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -139,42 +140,40 @@ _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
-    `schedules`: the next ones. `groups`: those that are open the longest. `read_at`: when it was asked (monotonic), and
-    `round_trip_seconds`: how long one command of it took."""
+    """One reading from Redis."""
 
     shown: ShownQueues
-    missing_tasks: int
-    clock_offset_seconds: float
+    missing_tasks: int  # the result of the audit
+    clock_offset_seconds: float  # Redis time minus the local wall clock
     consumers: views.Consumers
-    schedules: Page = NO_SCHEDULES
-    groups: Groups = NO_GROUPS
-    read_at: float = 0.0
-    round_trip_seconds: float = 0.0
+    schedules: Page = NO_SCHEDULES  # the next schedules
+    groups: Groups = NO_GROUPS  # the groups that have been open the longest
+    read_at: float = 0.0  # when the reading was requested (monotonic)
+    round_trip_seconds: float = 0.0  # the duration of one of its commands
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
-    """Return a queue as `/status.json` shows it: durations are in seconds."""
+    """Return a queue as `/status.json` shows it, with durations in seconds."""
     return in_seconds({name: getattr(state, name) for name in _OF_A_ROW})
 
 
 class QueueLook:
-    """Looks at all queues there are, for so many seconds at once."""
+    """The reading of all queues, which takes at most `seconds` at once."""
 
     def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = LOOK_SECONDS) -> None:
         self._scripts = scripts
         self._named = named
         self._seconds = seconds
         self._cursor = "0"
-        self._seen: dict[str, views.QueueState] = {}  # since it began at the first of them
+        self._seen: dict[str, views.QueueState] = {}  # the queues since the current round began
         self._seen_before: dict[str, views.QueueState] = {}
 
     def begin(self, run: RunCommand) -> views.Overview:
-        """Look at those that are named, and at a portion."""
+        """Read the named queues, and one portion of the others."""
         return run(self._scripts.overview(self._named, self._cursor))
 
     def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
-        """Look at others; `more`: there are some that were never looked at."""
+        """Read further portions. `more` in the result: some queues were never read so far."""
         deadline = time.monotonic() + self._seconds
         looked = follow(run, look_further(self._scripts, begun, lambda: time.monotonic() > deadline))
         self._cursor = looked.cursor
@@ -188,7 +187,7 @@ class QueueLook:
 
 
 class QueueWatch:
-    """Asks when somebody wants to know."""
+    """The reading of the queues on demand."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread) -> None:
         self._scripts = store.Store(settings.server.namespace)

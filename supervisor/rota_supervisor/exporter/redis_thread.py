@@ -1,7 +1,7 @@
-"""Questions to Redis, which a thread of its own asks over one connection, one after the other.
+"""Calls to Redis from a thread of its own, over one connection, one after the other.
 
-An answer may take as long as a worker waits for one. No page waits for that: what is asked again and again is shown
-as it was last, and a person who asks for something else waits for ASK_SECONDS at most.
+A call may take as long as a worker would wait for it, but no page waits for that. Data that is read again and again is
+shown as it was last, and a person who requests something else waits for at most ASK_SECONDS.
 """
 
 import queue
@@ -18,27 +18,27 @@ from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
 
-LIMIT_SECONDS: Final = 0.5  # for which a page waits, from when it was asked
-ASK_SECONDS: Final = 3.0  # for which one waits for what is asked once; LIMIT_SECONDS after it did so in vain
+LIMIT_SECONDS: Final = 0.5  # how long a page waits, counted from the request to the thread
+ASK_SECONDS: Final = 3.0  # how long a single request waits; LIMIT_SECONDS if the one before it got no reply
 FRESH_SECONDS: Final = 1.0
-STALE_SECONDS: Final = 30.0  # after which an answer is not shown any more
-READER_SECONDS: Final = 120.0  # Prometheus asks once a minute at least
+STALE_SECONDS: Final = 30.0  # the age from which a reply is no longer shown
+READER_SECONDS: Final = 120.0  # the longest interval between two readers; Prometheus reads at least once a minute
 
 
 class NoAnswer(Exception):
-    """Redis is away, did not answer in time, or answered something else."""
+    """The absence of a reply: Redis is away, did not reply in time, or sent a reply of another shape."""
 
 
 class Runs(Protocol):
-    """A connection, as far as it is needed here."""
+    """A connection, with the methods that are needed here."""
 
     @property
     def is_to_renew(self) -> bool:
-        """Whether to replace it."""
+        """Whether the connection should be replaced."""
         ...
 
     def run(self, call: Command[T]) -> T:
-        """Run a script. Raises ServerError."""
+        """Run a command. Raises ServerError."""
 
     def fileno(self) -> int: ...
 
@@ -46,31 +46,33 @@ class Runs(Protocol):
 
 
 def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
-    """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
+    """Return a function that connects to the server or raises ServerError. Raises ValueError for an unusable URL."""
     redis = address.address_of(server)
-    options = connection.ConnectionOptions("rota-exporter")  # as patient as a worker
+    options = connection.ConnectionOptions("rota-exporter")  # with the timeouts of a worker
     return lambda: connection.connect(redis, options)
 
 
 class _Question(Generic[T]):
-    """What somebody wants to know, until `is_dropped`. Times are monotonic; `over_at` is set before `is_over`."""
+    """A call for the thread, skipped if it `is_dropped`. Times are monotonic; `over_at` is set before `is_over`."""
 
     def __init__(self, ask: Callable[[RunCommand], T]) -> None:
         self.ask = ask
         self.put_at = self.over_at = time.monotonic()
-        self.answers: list[T] = []  # the one, once it is there
+        self.answers: list[T] = []  # the reply, once there is one
         self.is_over = threading.Event()
         self.is_dropped = False
 
     @property
     def seconds(self) -> float:
-        """How long it took, once it is over."""
+        """The duration of the call, once it has ended."""
         return self.over_at - self.put_at
 
 
 class RedisThread:
-    """Asks what it is told to. `connect` makes a connection or raises ServerError; that happens at the first question,
-    and anew after a failure."""
+    """The thread that makes calls to Redis.
+
+    `connect` returns a connection or raises ServerError. It is called at the first call, and again after a failure.
+    """
 
     def __init__(self, connect: Callable[[], Runs]) -> None:
         self._connect = connect
@@ -80,7 +82,7 @@ class RedisThread:
         threading.Thread(target=self._serve, name="redis", daemon=True).start()
 
     def ask(self, ask: Callable[[RunCommand], T]) -> T:
-        """Return what `ask` returns, which the thread calls with what runs a command. Raises NoAnswer."""
+        """Return the result of `ask`, which the thread calls with a function that runs commands. Raises NoAnswer."""
         question = self.put(ask)
         question.is_dropped = not question.is_over.wait(self._patience)
         self._patience = LIMIT_SECONDS if question.is_dropped else ASK_SECONDS
@@ -89,7 +91,7 @@ class RedisThread:
         return question.answers[0]
 
     def put(self, ask: Callable[[RunCommand], T]) -> _Question[T]:
-        """Have `ask` called when its turn comes, and return the question."""
+        """Queue `ask` for the thread, and return the question."""
         question = _Question(ask)
         self._questions.put(question)
         return question
@@ -106,8 +108,8 @@ class RedisThread:
         try:
             question.answers.append(question.ask(self._run))
         except (ServerError, ValueError, IndexError, TypeError):
-            # The master logs an outage; here it shows as what is absent, as does a reply of another shape
-            # (the last three), which must not end this thread. The next question connects anew.
+            # An outage is logged by the master; here, the data is just absent. The last three errors mean a reply of
+            # another shape, which must not end this thread either. The next call connects again.
             self._hang_up()
 
     def _hang_up(self) -> None:
@@ -116,8 +118,8 @@ class RedisThread:
             self._connection = None
 
     def _run(self, call: Command[T]) -> T:
-        # Where something is to be read although nothing was asked, the server has hung up since: it was restarted, or
-        # closes who is idle.
+        # If there is data to read before a call, the server has closed the connection since: it was restarted, or
+        # closes idle clients.
         made = self._connection
         if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
             self._hang_up()
@@ -127,21 +129,21 @@ class RedisThread:
 
 
 class FreshAnswer(Generic[T]):
-    """What `ask` returns, asked for when somebody wants to know it, at most once a second.
+    """A result that is read from Redis on demand, at most once a second.
 
-    While Redis is slow, the last answer is returned until the next one has come, and is asked for again without a
-    reader as long as there was one lately: a reader never waits longer than LIMIT_SECONDS. Not safe for two threads at
-    once."""
+    While Redis is slow, the last result is returned until the next one arrives. As long as there was a reader lately,
+    the next one is requested even without a reader. So a reader never waits longer than LIMIT_SECONDS. Not safe for two
+    threads at once."""
 
     def __init__(self, redis: RedisThread, ask: Callable[[RunCommand], T]) -> None:
         self._redis = redis
         self._ask = ask
         self._question: _Question[T] | None = None
-        self._last: _Question[T] | None = None  # the last one that was answered, unless a later one failed
-        self._read_at = time.monotonic()  # it is asked for once at the start, so that a first reader need not wait
+        self._last: _Question[T] | None = None  # the last one with a result, unless a later one failed
+        self._read_at = time.monotonic()  # as if there had been a reader, so that a first reader need not wait
 
     def read(self) -> T | None:
-        """Return what Redis answered last, at most STALE_SECONDS ago; None when it does not answer."""
+        """Return the last result if it is at most STALE_SECONDS old, or None if Redis does not reply."""
         self._read_at = time.monotonic()
         question = self._current(self._read_at)
         question.is_over.wait(max(0.0, question.put_at + LIMIT_SECONDS - self._read_at))
@@ -149,7 +151,7 @@ class FreshAnswer(Generic[T]):
         return self._last.answers[0] if self._last is not None else None
 
     def keep_fresh(self) -> None:
-        """Ask again if answers take long and somebody wants to know them; to be called every second or so."""
+        """Request the result again if replies take long and there was a reader lately. Call this about every second."""
         now = time.monotonic()
         self._settle()
         is_slow = self._last is None or self._last.seconds > LIMIT_SECONDS
@@ -157,7 +159,7 @@ class FreshAnswer(Generic[T]):
             self._current(now)
 
     def _current(self, now: float) -> "_Question[T]":
-        """Return the question under way, or a new one when the last answer is no longer fresh."""
+        """Return the pending question, or a new one if the last result is no longer fresh."""
         self._settle()
         question = self._question
         if question is None or (question.is_over.is_set() and now - question.put_at >= FRESH_SECONDS):

@@ -1,11 +1,11 @@
-"""What processes recorded in all slots, added up.
+"""The metrics that processes recorded in all slots, added up.
 
-1. Only slots that were ever written are looked at: reading a hole of a memfd would fill it with a page.
-2. Counters and histograms are summed over all slots, dead ones too, so they never go back. What a look adds to the
-   sums is what has changed since the look before: most records of a large fleet have not.
-3. A gauge counts only from a slot whose process lives; a peak says itself until when it counts.
-4. A task may have written over the records of its slot. What cannot have followed from what was read before is not
-   believed, and what was read before stays shown; also when the next worker has begun anew there.
+1. Only slots that were ever written to are read, because reading a hole of a memfd would fill it with a page.
+2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A
+   reading adds what has changed since the one before, because most records of a large fleet have not.
+3. A gauge counts only if the process of its slot lives. A peak states until when it counts.
+4. A task may have overwritten the records of its slot. Values that cannot have followed from the previous ones are
+   ignored, and the previous ones stay, even after the next worker has started again in that slot.
 """
 
 import errno
@@ -26,16 +26,18 @@ from rota.telemetry.metrics import Definition, GaugeDefinition, PeakDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
-_TOGETHER: Final = 64  # records that are compared at once
-# Seconds are added up in multiples of 2**-20, whose sums are exact in whatever order. What an exporter that comes later
-# adds up would else be less by a rounding, and for Prometheus the counter would have begun anew.
+_TOGETHER: Final = 64  # the number of records that are compared at once
+# Seconds are added up in multiples of 2**-20, so that sums are exact in any order. Otherwise the sum of a later
+# exporter could be less by a rounding error, and Prometheus would assume that the counter was reset.
 _PARTS: Final = float(1 << 20)
-_MOST_KEYS: Final = 1 << 18  # that are parsed once and for all; a task can write any number of them
+_MOST_KEYS: Final = 1 << 18  # the number of keys that are parsed only once; a task can write any number of them
 
 
 class Total:
-    """A series over all slots: the sum of a counter or histogram. `born_at`: when it was not there yet, in Unix
-    seconds; 0 when it was there at the first look."""
+    """A series over all slots: the sum of a counter or histogram.
+
+    `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
+    """
 
     __slots__ = ("born_at", "definition", "labels", "numbers")
 
@@ -47,30 +49,30 @@ class Total:
 
     @property
     def is_summed(self) -> bool:
-        """Whether it is a counter or a histogram."""
+        """Whether it is a counter or a histogram, whose values are summed."""
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
-        """Return by how much what a slot says has grown; None when it cannot have been counted."""
+        """Return by how much the values of a slot have grown, or None if that cannot be right."""
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
-        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # nearly always; never when one of them is no number
+        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always so, but never with a NaN.
             return grown
         if not recorder.is_sound(self.definition, before, now):
             return None
-        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # both infinite
+        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # may be infinite
 
     def add(self, grown: Numbers) -> None:
-        """Count these too."""
+        """Add the growth of one slot."""
         if self.is_summed:
             self.numbers = tuple(map(add, self.numbers, grown))
 
 
 class RegionReader:
-    """One slot's records, as they were last found to be sound. Their places never change, so each is parsed once.
+    """The records of one slot, as they last were when they were sound. Records never move, so each is parsed once.
 
-    `total_of`: the series that a record belongs to, None for none.
+    `total_of` returns the series that a record belongs to, or None.
     """
 
     def __init__(self, region: memoryview, total_of: Callable[[recorder.SlotRecord], Total | None]) -> None:
@@ -83,15 +85,15 @@ class RegionReader:
         self._stamp = stamp
         self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
-        self._begins, self._ends = array("I"), array("I")  # of the numbers of each, in bytes
-        self._gauges: list[int] = []  # their places
+        self._begins, self._ends = array("I"), array("I")  # the positions of each record's numbers, in bytes
+        self._gauges: list[int] = []  # the indexes of gauges and peaks
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add to the totals what was counted here since the last call; return how many records had changed."""
+        """Add the growth since the last call to the totals. Returns how many records had changed."""
         stamp = recorder.stamp_of(self._words)
         if stamp not in (0, self._stamp):
-            self._begin(stamp)  # what stood there before is in the totals
+            self._begin(stamp)  # The values before that are in the totals.
         used = recorder.used_words(self._words)
         if not stamp or used < self._parsed:
             return 0
@@ -106,14 +108,14 @@ class RegionReader:
         return len(grown)
 
     def read(self) -> Iterator[Series]:
-        """Return each series of this slot with its numbers as they are now, or were when they last made sense."""
+        """Yield each series of this slot with its current numbers, or the last ones that were sound."""
         self.add_up()
         for place, total in enumerate(self._totals):
             if self._ends[place] <= len(self._believed):
                 yield total.definition, total.labels, self._numbers(place, self._believed)
 
     def gauges(self) -> Iterator[Series]:
-        """Return the gauges and peaks of this slot, as they were when it was last added up."""
+        """Yield the gauges and peaks of this slot, as of the last time that it was added up."""
         for place in self._gauges:
             if self._ends[place] <= len(self._believed):
                 total = self._totals[place]
@@ -130,7 +132,7 @@ class RegionReader:
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
-        """Yield the places whose numbers are not what they were; comparing many at once takes no longer than one."""
+        """Yield the indexes of changed records. Comparing many at once takes no longer than comparing one."""
         before, begins, ends = self._believed, self._begins, self._ends
         if now == before:
             return
@@ -151,7 +153,7 @@ class RegionReader:
 
 
 def exact(seconds: float) -> float:
-    """Return seconds as sums of them are exact."""
+    """Return seconds rounded so that sums of them are exact."""
     return math.floor(seconds * _PARTS) / _PARTS if math.isfinite(seconds) else seconds
 
 
@@ -162,7 +164,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
         try:
             at = os.lseek(memory.fd, at, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # no data beyond
+            if error.errno == errno.ENXIO:  # There is no data after this position.
                 return
             raise
         number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
@@ -171,7 +173,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
 
 
 class Regions:
-    """All slots' records. Not safe for two threads at once."""
+    """The records of all slots. Not safe for two threads at once."""
 
     def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
         self._memory = memory
@@ -182,20 +184,23 @@ class Regions:
         self._looked_at = 0.0
 
     def begin_at_zero(self, series: Iterable[tuple[Definition, Labels]]) -> None:
-        """Have these series from now on, at 0 unless a slot says more."""
+        """Create these series with the value 0, to which slots may add."""
         for definition, labels in series:
             self._total(definition, labels)
 
     def add_up(self) -> int:
-        """Take in what was counted since the last call, and return how many records had changed. Who does so oftener
-        than it is scraped spreads the work: 10 us for each, of which there are 5,000 a second in a large fleet."""
+        """Add what was counted since the last call. Returns how many records had changed.
+
+        Calling this more often than scrapes come spreads the work. A record takes 10 us, and in a large fleet 5,000
+        records change in a second.
+        """
         now = time.time()
         changed = sum(self._reader(number).add_up() for number in touched(self._memory))
         self._looked_at = now
         return changed
 
     def read(self, living: Collection[int]) -> Samples:
-        """Return the samples of all slots; `living` are those whose gauges count."""
+        """Return the samples of all slots. `living`: the slots whose gauges count."""
         samples, now_ns = Samples(), boottime_ns()
         self.add_up()
         for number, reader in self._readers.items():
@@ -207,7 +212,7 @@ class Regions:
         return samples
 
     def born_at(self, definition: Definition, labels: Labels) -> float:
-        """Return a time at which this series was not there yet; 0 when it was at the first look, or is in no slot."""
+        """Return a time at which this series did not exist yet, or 0 if that is unknown or no slot has it."""
         total = self._totals.get((definition.name, labels))
         return 0.0 if total is None else total.born_at
 

@@ -1,9 +1,10 @@
-"""Series: their numbers at one time, which exist at 0 from the start, and which `/metrics` shows under their own names.
+"""Series: their values at one time, the series that start at 0, and the choice of the series that `/metrics` shows
+under their own names.
 
-`max_series` bounds the whole answer. A queue is shown with all of its series or with none: numbers that are derived
-from several of them, as a burn rate is from misses and starts, are then of one set. Queues without room are shown as
-one, `_other`, with all that they counted. Of a queue that is shown the tasks may be shown as one: what was counted of
-the queue stays whole.
+`max_series` bounds the whole response. A queue is shown with all of its series or with none, so that values derived
+from several of them, such as a burn rate from misses and starts, are consistent. Queues without room are shown as one,
+`_other`, with all that they counted. The tasks of a queue that is shown may be shown as one, which leaves the totals of
+the queue complete.
 """
 
 from collections import Counter, defaultdict
@@ -32,41 +33,41 @@ Series = tuple[Definition, Labels, Numbers]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What is known of each series: as many numbers as `Definition.numbers` says."""
+    """The values of each series: `Definition.numbers` of them."""
 
     _by_name: dict[str, dict[Labels, Numbers]] = field(default_factory=dict)
 
     def put(self, definition: Definition, labels: Labels, *numbers: float) -> None:
-        """Know this series, whatever was known of it."""
+        """Set the numbers of a series."""
         self._by_name.setdefault(definition.name, {})[labels] = numbers
 
     def add(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
-        """Add numbers to a series, from 0."""
+        """Add numbers to a series, starting from 0."""
         series = self._by_name.setdefault(definition.name, {})
         known = series.get(labels)
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
 
     def raise_to(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
-        """Know the higher of these and what is known of a series."""
+        """Set a series to the higher of these numbers and its current ones."""
         self.put(definition, labels, *max(numbers, self.get(definition, *labels) or numbers))
 
     def series(self, definition: Definition) -> Iterator[tuple[Labels, Numbers]]:
         yield from self._by_name.get(definition.name, {}).items()
 
     def get(self, definition: Definition, *labels: str) -> Numbers | None:
-        """Return the numbers of one series, or None when it is not known."""
+        """Return the numbers of a series, or None if there is no such series."""
         return self._by_name.get(definition.name, {}).get(labels)
 
     def value(self, definition: Definition, *labels: str) -> float | None:
-        """Return the number of a counter or gauge, or None when it is not known."""
+        """Return the number of a counter or gauge, or None if there is no such series."""
         numbers = self.get(definition, *labels)
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # that are kept apart in memory: a task can write any number of them into its slot
+MOST_LABEL_SETS: Final = 1 << 16  # kept apart in memory, since a task can write any number of them into its slot
 _MOST_OF_THE_FLEET: Final = 5000
-_MOST_VALUES: Final = 32  # of a label that is not open, as `kind` is, in one metric
-# The values of labels that are fixed sets; `reason` means something else in each metric.
+_MOST_VALUES: Final = 32  # values of a label that is not open, such as `kind`, in one metric
+# The values of labels that are fixed sets. `reason` has a different meaning in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
     m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
@@ -75,14 +76,16 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def exposed_series(definition: Definition) -> int:
-    """Return how many time series a label set is for Prometheus: a histogram has `_count` and `+Inf` too."""
+    """Return how many time series a label set is in Prometheus; a histogram also has `_count` and `+Inf`."""
     return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
 
 
 def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
-    """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
-    counter whose label values are known beforehand, as each queue and each kind are. A histogram is some 20 series, and
-    begins with its first observation (ADR 38)."""
+    """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`.
+
+    These are all counters whose label values are known beforehand, such as each queue and each kind. A histogram has
+    some 20 series, and begins with its first observation (ADR 38).
+    """
     known = {"queue": tuple(queues), "kind": m.KINDS}
     for definition in m.ALL:
         values = known | _FIXED.get(definition.name, {})
@@ -91,7 +94,7 @@ def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
 
 
 def is_gauge_of_a_queue(definition: Definition) -> bool:
-    """Whether each queue that is shown has one such series, from the start."""
+    """Whether each queue that is shown has one series of this metric from the start."""
     return (
         definition.labels == ("queue",)
         and not isinstance(definition, HistogramDefinition)
@@ -109,21 +112,21 @@ GAUGES_OF_A_QUEUE: Final = sum(map(is_gauge_of_a_queue, m.ALL))
 
 
 class SeriesBound:
-    """Says which label sets are kept apart, so that memory is bounded whatever a task writes into its slot.
+    """The bound on the label sets that are kept apart, so that memory is limited whatever a task writes into its slot.
 
-    A queue of the configuration keeps its own name in any case, and so do the labels that are not open: what is derived
-    from several metrics of one queue is right with any number of tasks.
+    A configured queue always keeps its own name, and so do the labels that are not open. Values derived from several
+    metrics of one queue are therefore right with any number of tasks.
     """
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MOST_OF_THE_FLEET, True: room}  # by whether label sets may come without end
+        self._room = {False: _MOST_OF_THE_FLEET, True: room}  # by whether the number of label sets is unlimited
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which these are kept: their own if there is room."""
+        """Return the labels under which these are kept: the same if there is room."""
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:
@@ -140,7 +143,7 @@ class SeriesBound:
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
-        """Return the labels; of one that is not open at most `_MOST_VALUES` different values."""
+        """Return the labels, with at most `_MOST_VALUES` different values for a label that is not open."""
         return tuple(
             value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
             for name, value in zip(definition.labels, labels, strict=True)
@@ -158,14 +161,14 @@ class SeriesBound:
 
 
 Name = tuple[str, str]  # an open label and its value, for example `("queue", "mail")`
-_VALUES_OF_CLOSED: Final = 8  # about as many kinds, outcomes and reasons there are
+_VALUES_OF_CLOSED: Final = 8  # approximately the number of kinds, outcomes and reasons
 _OF_ALL_AS_ONE: Final = sum(
     exposed_series(each) * (_VALUES_OF_CLOSED if {"kind", "outcome", "reason"} & set(each.labels) else 1)
     for each in m.ALL
     if each.is_open
 )
-_OF_REDIS: Final = 20  # series of the fleet that are put after the choice
-# What a queue has that runs one task of one kind.
+_OF_REDIS: Final = 20  # the series of the fleet that are added after the choice
+# The series of a queue that runs one task of one kind
 _OF_A_BUSY_QUEUE: Final = (
     GAUGES_OF_A_QUEUE
     + ZEROES_OF_A_QUEUE
@@ -176,11 +179,10 @@ _OF_A_FLEET: Final = 400
 
 
 class Fold(NamedTuple):
-    """What is shown as `_other`: queues (and schedules, sources) as a whole, and single tasks of queues that are
-    shown."""
+    """The names that are shown as `_other`."""
 
-    names: frozenset[Name] = frozenset()
-    tasks: frozenset[tuple[str, str]] = frozenset()
+    names: frozenset[Name] = frozenset()  # queues, schedules and sources as a whole
+    tasks: frozenset[tuple[str, str]] = frozenset()  # single tasks of queues that are shown
 
     def has_queue(self, queue: str) -> bool:
         return ("queue", queue) in self.names
@@ -214,16 +216,17 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """How many series there are: of the fleet, of each name with its tasks as one, of these alone, and of each task."""
+    """The numbers of series that the choice depends on."""
 
-    fleet: int = _OF_REDIS
-    names: Counter[Name] = field(default_factory=Counter)
-    tasks_as_one: Counter[str] = field(default_factory=Counter)
+    fleet: int = _OF_REDIS  # series of the fleet
+    names: Counter[Name] = field(default_factory=Counter)  # series of each name, with its tasks as one
+    tasks_as_one: Counter[str] = field(default_factory=Counter)  # by queue, the series of all its tasks as one
+    # By queue, the series of each task
     tasks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @classmethod
     def of(cls, samples: Samples, queues: Iterable[str]) -> "_Costs":
-        """Count the series of `samples`, and the gauges that these queues have besides."""
+        """Count the series of `samples`, and the gauges that these queues have in addition."""
         costs = cls()
         costs.names.update({("queue", queue): GAUGES_OF_A_QUEUE for queue in queues})
         for definition in m.ALL:
@@ -254,8 +257,10 @@ class _Costs:
 
 
 class Folding:
-    """Chooses what is shown under its own name, for the queues of the configuration first, in the order of their tiers.
-    What has become `_other` stays so, or its counters would go back."""
+    """The choice of what is shown under its own name: configured queues first, in the order of their tiers.
+
+    A name that has become `_other` stays so, because its counters would decrease otherwise.
+    """
 
     def __init__(self, max_series: int, queues: Sequence[str]) -> None:
         self._max_series = max_series
@@ -269,21 +274,23 @@ class Folding:
         return number
 
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:
-        """Choose for these samples, which lack the gauges of queues. `others`: queues that are not configured and have
-        gauges, in the order in which they are to be shown."""
+        """Choose for these samples, which lack the gauges of queues.
+
+        `others`: queues that are not configured and have gauges, in the order in which they are to be shown.
+        """
         costs = _Costs.of(samples, (*self._queues, *others))
         if not self._fold.names and not self._fold.tasks and costs.whole() <= self._max_series:
             return self._fold
         names, left = self._names_without_room(costs, others, self._max_series - costs.fleet - _OF_ALL_AS_ONE)
         queues = [queue for key, queue in costs.names if key == "queue" and ("queue", queue) not in names]
         tasks = frozenset(self._tasks_without_room(costs, queues, left))
-        passing = {("queue", queue) for queue in others}  # of which nothing is counted here, and there is no end
+        passing = {("queue", queue) for queue in others}  # These have no counters here, and their number is unlimited.
         self._newly_folded += len(names - passing - self._fold.names) + len(tasks - self._fold.tasks)
         self._fold = Fold(names - passing, tasks)
         return Fold(names, tasks)
 
     def _names_without_room(self, costs: _Costs, others: Sequence[str], left: int) -> tuple[frozenset[Name], int]:
-        """Return what has no room, and how much is left."""
+        """Return the names that have no room, and the room that is left."""
         first = [("queue", queue) for queue in (*self._queues, *others)]
         without = set(self._fold.names)
         for name in dict.fromkeys((*first, *costs.names)):
@@ -308,13 +315,15 @@ class Folding:
 
 
 def queues_with_room(max_series: int, workers: int) -> int:
-    """Return how many queues can be shown under their own names in a fleet of so many workers, when each queue runs one
-    task of one kind. Each task more takes about 20 series."""
+    """Return how many queues can be shown by name in a fleet with this number of workers.
+
+    Each queue runs one task of one kind. Each further task takes about 20 series.
+    """
     left = max_series - _OF_A_FLEET - _OF_A_PROCESS * workers - _OF_ALL_AS_ONE
     return max(0, left // _OF_A_BUSY_QUEUE)
 
 
 def enough_for(queues: int, workers: int) -> int:
-    """Return a bound, in thousands, with which so many queues are shown under their own names."""
+    """Return a bound, in whole thousands, with which this number of queues is shown by name."""
     series = queues * _OF_A_BUSY_QUEUE + _OF_A_FLEET + _OF_A_PROCESS * workers + _OF_ALL_AS_ONE
     return -(-series // 1000) * 1000

@@ -1,5 +1,5 @@
-"""The exporter's process: it serves HTTP over the slots of a fleet. One loop waits for clients, for signals and for the
-death of the master, which starts it as `python -P -m rota_supervisor.exporter.service`."""
+"""The exporter's process, which serves HTTP based on the slots of a fleet. One loop waits for clients, for signals and
+for the death of the master, which starts it as `python -P -m rota_supervisor.exporter.service`."""
 
 import math
 import os
@@ -29,25 +29,24 @@ from rota_supervisor.process import show_title
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
-_SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at each call of the kernel; 5 ms by default
+_SWITCH_SECONDS: Final = 0.0001  # how long the loop waits for the renderer at each system call; 5 ms by default
 EXIT_NO_DOOR: Final = 1
 _NONCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterPlace:
-    """Where an exporter stands: the slots of the fleet whose master is `master_pid`, its own `slot`, and the descriptor
-    that becomes readable when the master is gone, -1 where none is. `started` is called when clients can come."""
+    """The environment of an exporter."""
 
-    memory: SlotMemory
+    memory: SlotMemory  # the slots of the fleet
     master_pid: int
-    slot: Slot
-    death_fd: int = -1
-    started: Callable[[], None] = lambda: None
+    slot: Slot  # the exporter's own slot
+    death_fd: int = -1  # the descriptor that becomes readable when the master is gone, or -1 for none
+    started: Callable[[], None] = lambda: None  # called when clients can connect
 
 
 def serve(settings: ExporterSettings, door: Door, place: ExporterPlace, listen_fd: int) -> int:
-    """Serve at a listening socket until TERM or INT, and leave at once when the master is gone; return the code."""
+    """Serve on a listening socket until TERM or INT, or exit at once if the master is gone. Returns the exit code."""
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     watched = (signals_fd,) if place.death_fd < 0 else (signals_fd, place.death_fd)
@@ -77,7 +76,7 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpo
         if watch:
             watch.keep_fresh()
 
-    # Where there is no master, probes learn from it, and there is nothing else to remember.
+    # Without a master, reading the queues updates the data for probes, and there is no history to keep.
     site.between = read_queues if settings.alone else between
     return site
 
@@ -86,8 +85,7 @@ Reader = Callable[[], queue_reading.QueueReading | None]
 
 
 def _in_place_of_a_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
-    """Return a reader that says what a master says where there is none: when it began, whether Redis answered, and
-    after what time."""
+    """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
     board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=boottime_seconds())
@@ -105,17 +103,17 @@ def _in_place_of_a_master(read: Reader, namespace: str, slot: Slot, own: Recorde
 
 
 def _catch_signals() -> int:
-    """Return a descriptor that becomes readable at TERM and INT, whose handlers run nothing.
+    """Return a descriptor that becomes readable at TERM and INT, whose handlers do nothing.
 
-    They stay blocked in the threads that are started next: one that wrote down the stacks of all, while the main thread
-    ran on, would read frames that are gone, and end the process by SIGSEGV.
+    The signals stay blocked in the threads that are started next. If such a thread wrote the stacks of all threads
+    while the main thread ran on, it would read frames that are gone, and the process would end with SIGSEGV.
     """
     fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     for number in child_life.OF_THE_MASTER:
-        signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
+        signal.signal(number, signal.SIG_IGN)  # With a handler, the signal would be written to the descriptor.
     heard = {signal.SIGTERM, signal.SIGINT, child_life.STACK_SIGNAL, *child_life.OF_THE_MASTER}
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     return fd
@@ -133,19 +131,19 @@ def _serve(server: Server, place: ExporterPlace, signals_fd: int) -> int:
 
 
 def _drain(server: Server, place: ExporterPlace, signals_fd: int) -> int:
-    """Finish the answers begun; clients who come now wait for the next exporter."""
+    """Finish the responses that are begun. New clients wait for the next exporter."""
     server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
-            os.read(signals_fd, 4096)  # it stays readable otherwise, and turns would not wait
+            os.read(signals_fd, 4096)  # Otherwise it stays readable, and turns would not wait.
         if place.death_fd in server.turn(left):
             return child_life.EXIT_ORPHANED
     return child_life.EXIT_DRAINED
 
 
 def main() -> int:
-    """Serve until it is told to leave, and leave at once when the master is gone; return the exit code."""
+    """Serve until asked to leave, or exit at once if the master is gone. Returns the exit code."""
     entrance = child_start.enter(os.getpid())
     settings, first = exporter_settings(entrance.first.settings), entrance.first
     show_title("exporter", settings.server.namespace)
@@ -163,11 +161,11 @@ def main() -> int:
 
 
 def serve_alone(settings: ExporterSettings, door: Door, listen_fd: int) -> int:
-    """Serve a fleet that runs elsewhere, as `rota exporter` does, until TERM or INT; return the exit code."""
+    """Serve a fleet that runs elsewhere, as `rota exporter` does, until TERM or INT. Returns the exit code."""
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process("exporter", settings.server.namespace, os.uname().nodename))
     memory = SlotMemory.create(1)
-    own = memory.slot(MASTER_SLOT)  # in the place of a master, whose loop is ours
+    own = memory.slot(MASTER_SLOT)  # The process takes the place of a master, whose heartbeat is that of its own loop.
     own.begin(_NONCE)
     own.enter(_NONCE, os.getpid())
     alone = replace(settings, alone=True, ask_redis=True, tick_seconds=BEAT_SECONDS)

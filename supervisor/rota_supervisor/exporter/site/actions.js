@@ -1,4 +1,4 @@
-// What a person may do, each after a confirmation. It is offered only where the fleet allows it.
+// The actions that a person may perform, each after a confirmation. They are offered only if the fleet allows them.
 
 import { post } from "./fetching.js";
 import { counted, printable } from "./text.js";
@@ -9,7 +9,7 @@ const of = (name) => document.getElementById(name);
 
 let acted = () => {};
 
-// `listener` is called when something was done: what is shown is to be looked at again.
+// `listener` is called after an action, so that the page is updated.
 export function onActed(listener) {
   acted = listener;
 }

@@ -6,7 +6,7 @@ import { DASH, brief, clock, words } from "./text.js";
 const LAG_TICKS = [0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 360000];
 const LEAST_LAG = 0.001;
 
-// What is pointed at: the same step in all charts.
+// The step under the pointer, the same in all charts.
 let pointedAt = null;
 let redraw = () => {};
 
@@ -14,7 +14,7 @@ export function onPointed(callback) {
   redraw = callback;
 }
 
-// p50 and p99 of the lag over a logarithmic scale: a millisecond and an hour are both seen. `about`: queue or fleet.
+// p50 and p99 of the lag on a logarithmic scale, which shows a millisecond as well as an hour. `about`: queue or fleet.
 export function lagChart(about, history, steps, objective, objectiveName = "objective") {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const ticks = LAG_TICKS.filter((tick) => tick <= top);
@@ -39,7 +39,7 @@ export function rateChart(about, history, steps) {
   return figure({ title: `Tasks a second, ${about}`, heading: "Tasks a second", lines, steps, y: linear(top), ticks });
 }
 
-// The same without words, for a row that says the numbers beside it.
+// The same chart without text, for a row that has the numbers in other cells.
 export function lagSpark(history, objective) {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const y = logarithmic(top);
@@ -82,7 +82,7 @@ function figure({ title, heading, lines, steps, y, ticks, limit, limitName }) {
       h("span", {}, `${words(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
 }
 
-// What a chart shows, in a sentence.
+// Returns the contents of a chart as a sentence.
 function summary(title, said, limit, limitName) {
   const parts = said.map((line) => {
     const known = line.values.filter((value) => value !== null);
@@ -106,7 +106,7 @@ function linear(top) {
 
 const round = (value) => Math.round(value * 100) / 100;
 
-// The next of 1, 2, 5, 10, ...
+// Returns the next number of 1, 2, 5, 10, ...
 function niceTop(value) {
   const size = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= value);

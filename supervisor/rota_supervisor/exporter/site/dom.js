@@ -1,11 +1,11 @@
-// What is shown is described by h(); render() changes only what differs, so that what has the focus, is selected or
-// scrolled stays. Text and attributes are text, never markup, and fit to be looked at.
+// h() describes elements; render() changes only what differs, so that focus, selection and scroll positions are
+// kept. Text and attributes are always text, never markup, and made printable.
 
 import { printable } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// `attributes`: `key` names an element among its siblings, `on` has its handlers, `css` its custom properties.
+// `attributes`: `key` identifies an element among its siblings, `on` has its handlers, `css` its custom properties.
 export function h(name, attributes, ...children) {
   const { key, on = {}, css = {}, ...plain } = attributes ?? {};
   const shown = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);

@@ -1,4 +1,4 @@
-// Asks the exporter. Where a fleet has a token, it is asked of the person once and kept until the tab is closed.
+// Requests to the exporter. If a fleet has a token, the person enters it once, and it is kept until the tab is closed.
 
 const TOKEN = "rota-token";
 const LIMIT_MS = 5000;
@@ -9,12 +9,12 @@ export const get = (address) => send(address, {});
 
 export const post = (address, body) => send(address, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
 
-// Returns the answer as JSON. Throws an Error that says what is wrong.
+// Returns the reply as JSON. Throws an Error that states what is wrong.
 async function send(address, options) {
   const token = sessionStorage.getItem(TOKEN);
   const answer = await reach(address, options, token);
   if (answer.status === 401) {
-    if (token === sessionStorage.getItem(TOKEN)) await askForToken(token !== null); // or somebody gave another one meanwhile
+    if (token === sessionStorage.getItem(TOKEN)) await askForToken(token !== null); // unless another one was entered meanwhile
     return send(address, options);
   }
   const said = await answer.json().catch(() => null);
@@ -31,7 +31,7 @@ async function reach(address, options, token) {
   }
 }
 
-// Whoever needs it meanwhile waits for the same answer.
+// All requests that need the token meanwhile wait for the same input.
 function askForToken(wasRefused) {
   asking ??= new Promise((done) => {
     const dialog = document.getElementById("token");

@@ -1,4 +1,4 @@
-// What runs, who runs it, and what happened to them.
+// The running tasks, the processes, and the events of the fleet.
 
 import { ask } from "./actions.js";
 import { h } from "./dom.js";
@@ -11,7 +11,7 @@ const NEAR = 0.8;
 const PHASES = { booting: "warn", draining: "warn", quiet: "warn" };
 const LEVELS = { error: "bad", critical: "bad", warning: "warn" };
 
-// A child that has no process yet, or none any more, has no phase.
+// A child without a process has no phase.
 export const isWorker = (process) => process.role === "worker" && process.phase !== null;
 
 // Running tasks, the longest first
@@ -78,7 +78,7 @@ const poolColumns = ({ status }) => [
   ...(status.actions ? [["action", (pool) => button("Scale", () => ask.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
 
-// Why starts are held back.
+// Returns why starts are held back.
 function held(status) {
   return status.held.map((row) => h("p", { class: "headline bad", key: `held-${row.role}-${row.pool}` },
     `${row.role === "worker" ? `Pool ${row.pool}` : `The ${row.role}`} is held back (${row.state}) after ${counted(row.failures_in_a_row, "failure")} in a row; `
@@ -99,7 +99,7 @@ const processColumns = [
     .concat(process.tasks.length > 3 ? [soft(`and ${process.tasks.length - 3} more`)] : []) : null)],
 ];
 
-// What happened
+// Events
 
 export function events(view, fits = () => true) {
   const wanted = view.events.filter((event) => fits(event) && isWanted(view.filter, event.text, event.event, ...Object.values(event.fields ?? {}))).slice(-EVENTS_SHOWN).reverse();
@@ -159,7 +159,7 @@ const nodeColumns = [
   ["last death", (node) => node.last_death || null],
 ];
 
-// What is planned and grouped; nothing at all where nothing is
+// Schedules and groups, or nothing if there are none
 
 export function schedules(view) {
   const rows = (view.status.schedules ?? []).filter((row) => isWanted(view.filter, row.name, row.task, row.queue));

@@ -1,4 +1,4 @@
-// Asks for the state of the fleet while somebody looks, and shows the view that the address names.
+// Fetches the state of the fleet while the page is visible, and shows the view that the address names.
 
 import { onActed } from "./actions.js";
 import { onPointed } from "./charts.js";
@@ -22,7 +22,7 @@ let isDrawing = false;
 let timer = null;
 let saidCause = "";
 
-// Asking
+// Fetching
 
 async function poll() {
   clearTimeout(timer);
@@ -40,13 +40,13 @@ async function poll() {
 function take(status) {
   const isAnotherMaster = view.status && view.status.started_at !== status.started_at;
   const last = view.events.at(-1)?.n ?? 0;
-  if (isAnotherMaster) view.events = []; // its events are counted anew, and were asked for behind the last of the other
+  if (isAnotherMaster) view.events = []; // its event numbers start again, so the request used the wrong one
   else view.events = [...view.events, ...status.events.filter((event) => event.n > last)].slice(-EVENTS_KEPT);
   Object.assign(view, { status, fault: "", answeredAt: Date.now() });
   say(status.headlines[0]);
 }
 
-// For those who listen: only when there is another cause, not at each second of the same.
+// For screen readers: announced only when the cause changes, not every second.
 function say(line) {
   const cause = `${line.level} ${line.where}`;
   if (saidCause === cause) return;
@@ -54,7 +54,7 @@ function say(line) {
   render(of("spoken"), [line.text]);
 }
 
-// Showing
+// Rendering
 
 function redraw() {
   if (isDrawing) return;
@@ -100,7 +100,7 @@ function decode(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // somebody wrote it by hand
+    return part; // the address was typed by hand
   }
 }
 
@@ -121,7 +121,7 @@ function sections() {
   return [h("a", { key: "overview", href: "#/" }, "Overview"), ...links, h("a", { key: "dead", href: "#/dead" }, "Dead tasks")];
 }
 
-// Go where the address leads, once: the next answers move nothing.
+// Scrolls to the target of the address, once: later updates move nothing.
 let arrivedAt = null;
 
 function arrive() {
@@ -149,7 +149,7 @@ function showAll() {
   redraw();
 }
 
-// What people do
+// Input
 
 function filterBy(text) {
   of("filter").value = text;

@@ -1,14 +1,14 @@
-// What the views are made of.
+// The building blocks of the views.
 
 import { h } from "./dom.js";
 import { DASH, count } from "./text.js";
 
 const SIGNS = { bad: "▲", warn: "◆", good: "●", off: "■" };
 
-// A word with a sign and a color: none of them alone says it.
+// A word with a symbol and a color, because neither of these suffices alone.
 export const mark = (level, text) => h("span", { class: `mark ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
 
-// `where`: PLACE or PLACE/NAME of this page. A name that cannot be written in an address leads to nobody's page.
+// `where`: PLACE or PLACE/NAME of this page. If a name cannot be written in an address, there is no link.
 export function link(where, text) {
   const [place, ...name] = where.toWellFormed().split("/");
   return h("a", { href: `#/${place}${name.length ? `/${encodeURIComponent(name.join("/"))}` : ""}` }, text);
@@ -23,8 +23,8 @@ export function section(name, title, note, ...content) {
     h("h2", { id: `${name}-title`, tabindex: "-1" }, title, note ? h("small", {}, note) : null), content);
 }
 
-// `columns`: [head, cell(row), kind]; a kind `number` stands to the right. `groups`: [{rows}], or [{key, title, cells, rows}]; a row's `key` is
-// its id in the page, so that a link leads to it. On a narrow screen rows are cards, so the roles are said.
+// `columns`: [head, cell(row), kind]; cells of the kind `number` are aligned right. `groups`: [{rows}], or [{key, title, cells, rows}]. A row's
+// `key` is its id in the page, so that links can target it. On a narrow screen rows are cards, so the roles are set explicitly.
 export function table(caption, columns, groups, keyOf, note = "") {
   if (!groups.some((group) => group.rows.length)) return h("p", { class: "empty" }, note);
   return h("table", { role: "table" },
@@ -36,21 +36,21 @@ export function table(caption, columns, groups, keyOf, note = "") {
       group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, place) => cellOf(column, row, place)))))));
 }
 
-// The head of a group, with what is true of it as a whole in the last columns.
+// The head of a group, with the values of the whole group in the last columns.
 function groupRow({ title, cells }, columns) {
   const own = columns.length - cells.length;
   return h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: own }, title),
     cells.map((content, place) => h("td", { role: "cell", class: content === null ? "none" : "wide", "data-head": columns[own + place][0] }, content ?? "")));
 }
 
-// What a cell returns null for is not known or not there.
+// A cell returns null for a value that is unknown or does not exist.
 function cellOf([head, cell, kind = ""], row, place) {
   const content = cell(row);
   const plain = place ? { role: "cell" } : { role: "rowheader", scope: "row" };
   return h(place ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
 }
 
-// How much of a whole: a bar, and where it should be.
+// A bar for a share of a whole, with a mark where it should be.
 export function bar(share, text, { level = "", due = null } = {}) {
   const shown = Math.min(1, Math.max(0, share ?? 0));
   return h("span", { class: "gauge" },
@@ -68,7 +68,7 @@ export const number = (value) => (value ? count(value) : h("span", { class: "zer
 
 export const button = (text, act, label = null) => h("button", { type: "button", class: "small", "aria-label": label, on: { click: act } }, text);
 
-// Whether any of these texts has what the filter asks for.
+// Whether one of these texts contains the filter's text.
 export function isWanted(filter, ...texts) {
   const asked = filter.trim().toLowerCase();
   return !asked || texts.some((text) => String(text ?? "").toLowerCase().includes(asked));

@@ -1,4 +1,4 @@
-// Queues by tier: what waits, who is late, and whether each gets its share.
+// Queues by tier: what waits, which queues are late, and whether each gets its share.
 
 import { ask } from "./actions.js";
 import { lagChart, lagSpark, latest, rateChart, rateSpark } from "./charts.js";
@@ -10,7 +10,7 @@ import { DASH, brief, count, counted, percent, words } from "./text.js";
 const SHOWN = 60;
 const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 
-// A queue that is counted as its pattern has none of its own.
+// A queue that is counted under its pattern has no counts of its own.
 const historyOf = (queue) => queue.history ?? NO_HISTORY;
 
 export function queues(view) {
@@ -38,7 +38,7 @@ function tierCells(rows, { status }) {
   ];
 }
 
-// Of several queues: what all of them did, and the lag of the latest.
+// For several queues: the sum of what they did, and the lag of the latest one.
 function together(histories) {
   const over = (name, join) => (histories[0]?.[name] ?? []).map((_, step) => {
     const known = histories.map((history) => history[name][step]).filter((value) => value !== null);
@@ -58,7 +58,7 @@ const columns = (view) => [
   ["share of its tier", share, "wide"],
 ];
 
-// What is known of a queue only from Redis.
+// Facts about a queue that come from Redis alone.
 const known = (queue, show) => (queue.state ? show(queue.state) : h("span", { class: "zero" }, "?"));
 
 function waiting(queue) {
@@ -76,7 +76,7 @@ function lag(queue) {
   return h("span", {}, soft(words(queue.lag.p50_seconds)), " ", late ? mark("bad", words(queue.lag.p99_seconds)) : h("b", {}, words(queue.lag.p99_seconds)));
 }
 
-// In the last two steps: what a step is too short for is seen too.
+// Uses the last two steps, because one step is too short for a rare event.
 function rate({ done }, status) {
   const last = done.slice(-2).filter((value) => value !== null);
   return last.length ? `${brief(last.reduce((sum, value) => sum + value, 0) / last.length / status.history.step_seconds)}/s` : DASH;
@@ -100,7 +100,7 @@ function badges(queue) {
   return found.length ? h("span", { class: "badges" }, found) : null;
 }
 
-// A page of one queue
+// The page of one queue
 
 export function queuePage(view, name) {
   const { status } = view;

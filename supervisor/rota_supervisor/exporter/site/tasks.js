@@ -1,4 +1,4 @@
-// Dead tasks with their accounts, and a page of one task. They are asked for when they are looked at.
+// Dead tasks with their death records, and the page of one task. They are fetched only when they are opened.
 
 import { ask } from "./actions.js";
 import { h } from "./dom.js";
@@ -9,7 +9,7 @@ import { count, moment, words } from "./text.js";
 const LEVELS = { dead: "bad", running: "good", done: "good", cancelled: "off", expired: "off" };
 const KEPT = 1000;
 
-// What was fetched for the page that is shown: its address, the answers so far, and what went wrong.
+// The data of the page that is shown: its address, the replies so far, and any error.
 let shown = { address: "" };
 
 async function fetchInto(address, page, redraw) {
@@ -32,7 +32,7 @@ function open(address, page, redraw) {
   return shown;
 }
 
-// What is looked at again when it is opened the next time.
+// Forces a new request when the page is opened the next time.
 export function forget() {
   shown = { address: "" };
 }
