@@ -81,8 +81,8 @@ class EventsLost(RotaError, LookupError):
 
 
 class WaitTimeout(RotaError, TimeoutError):
-    """Raised if a wait took longer than its timeout. The message tells whether the server was away. The task goes
-    on."""
+    """Raised if a wait took longer than its timeout. The message states whether the server was away. The task
+    continues."""
 
 
 class LeaseLost(RotaError, RuntimeError):
@@ -98,21 +98,21 @@ class RotaWarning(UserWarning):
 
 
 class UnservedQueue(RotaWarning):
-    """Warns that tasks were accepted on a queue that no running fleet serves. They wait until one does."""
+    """The warning that tasks were accepted on a queue that no running fleet serves. They wait until one does."""
 
 
 class UnknownTask(RotaWarning):
-    """Warns that tasks were accepted under a name that no module of a running fleet declares. A worker that claims such
-    a task sets it aside as dead."""
+    """The warning that tasks were accepted under a name that no module of a running fleet declares. A worker that
+    claims such a task sets it aside as dead."""
 
 
 class UnseenNamespace(RotaWarning):
-    """Warns that tasks were accepted in a namespace in which no fleet has ever run. They wait until one is started
-    there."""
+    """The warning that tasks were accepted in a namespace in which no fleet has ever run. They wait until one is
+    started there."""
 
 
 class BlockingCall(RotaWarning):
-    """Warns that a `rota.Client` made a blocking call in a running event loop, which it holds up."""
+    """The warning that a `rota.Client` made a blocking call in a running event loop, which it holds up."""
 
 
 RETRY_DELAY: Final = "the delay of rota.Retry"

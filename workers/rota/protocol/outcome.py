@@ -29,7 +29,7 @@ _NO_FLAG: Final = b" -"
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned."""
+    """The outcome of an attempt whose function returned."""
 
     result: bytes = b""
     result_ttl_ms: int = 0  # how long to keep the result; 0: not at all
@@ -38,7 +38,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The attempt failed, and another attempt is due."""
+    """The outcome of a failed attempt that another one will follow."""
 
     delay_us: int  # microseconds from the settlement to the next attempt
     account: bytes = b""  # of this attempt, a JSON object on one line
@@ -46,24 +46,26 @@ class RetryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeadOutcome:
-    """The last attempt failed. The task is set aside with `epitaph`, a JSON object, for people to read."""
+    """The outcome of the last attempt, which failed. The task is set aside with `epitaph`, a JSON object, for people to
+    read."""
 
     epitaph: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The task did not run, or not to its end, for a reason outside of it. It goes back to the head of its lane."""
+    """The outcome of a task that did not run to its end for a reason outside of it. It returns to the head of its
+    lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelledOutcome:
-    """The task ended because it was cancelled."""
+    """The outcome of a task that was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The task ended without starting because its `expires` had passed."""
+    """The outcome of a task that was not started because its `expires` had passed."""
 
 
 DONE: Final = Done()
@@ -143,7 +145,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  #
 
 
 class NotRunnable(StrEnum):
-    """Why a body can never be called. These are reasons of death."""
+    """The reasons why a body can never be called. They are reasons of death."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"

@@ -37,7 +37,7 @@ _SENTINEL_URL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files for TLS connections to the server."""
+    """The PEM files for TLS connections to the server."""
 
     ca: str = ""  # certificates of the authorities to trust; "": those of the system
     cert: str = ""  # the client's certificate, for a server that requires one

@@ -40,7 +40,7 @@ class AioStream(asyncio.Protocol):
     """
 
     def __init__(self) -> None:
-        """The event loop calls `connection_made` next, as for any protocol."""
+        """Create the stream. The event loop then calls `connection_made`, as for any protocol."""
         self.takes_more = True
         self._loop = asyncio.get_running_loop()
         self._session = Session()
@@ -178,7 +178,7 @@ class StreamOpener(Protocol):
 
 
 class Opener:
-    """Opens connections to a server, or to the primary that its sentinels name."""
+    """An opener of connections to a server, or to the primary that its sentinels name."""
 
     def __init__(self, address: Address, name: str) -> None:
         self._address = address
@@ -290,7 +290,8 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Callbacks: `up` after a command that succeeded, `down` with each error, `asked` before each command."""
+    """The callbacks of a connection: `up` after a command that succeeded, `down` with each error, `asked` before each
+    command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -385,7 +386,7 @@ def too_slow(seconds: float) -> ConnectionLost:
 
 
 class Resolver:
-    """Looks up host names in daemon threads, which the process does not join at its end.
+    """A resolver of host names that uses daemon threads, which the process does not join at its end.
 
     asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins: a resolver that hung for 20 s
     delayed a master's TERM for that time, beyond every deadline. A caller that looks up a name while a lookup of that

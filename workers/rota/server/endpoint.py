@@ -94,7 +94,7 @@ class UrlEndpoint:
     keeps: Final = True
 
     def __init__(self, url: str, access: ServerAccess = NO_ACCESS) -> None:
-        """Raises ValueError if the URL is not valid, TypeError if it is not a text."""
+        """Parse the URL. Raises ValueError if it is not valid, TypeError if it is not a text."""
         self._address = address_with(url, access)
         self.shown = redact(url)
         self.credentials_in = URL_SETTING if access.logins is None else SETTING

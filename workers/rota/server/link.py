@@ -85,7 +85,7 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """At most one connection. It repeats no command: callers repeat those that may be repeated."""
+    """A holder of at most one connection. It repeats no command: callers repeat those that may be repeated."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address

@@ -112,7 +112,7 @@ def boottime() -> float:
 
 
 class ProvidedLogins:
-    """Logins of a provider that is called in this process."""
+    """The logins of a provider that is called in this process."""
 
     def __init__(self, provider: CredentialProvider) -> None:
         self._provider = provider
@@ -204,7 +204,8 @@ fleet_login: Final = FleetLogin()
 
 
 def logins_of(provider: Any) -> Logins | None:
-    """Return the logins of a provider, or None for None. Raises TypeError if the object is not a provider."""
+    """Return the logins of a provider, or None if there is no provider. Raises TypeError if the object is not a
+    provider."""
     if not provider:
         return None
     if isinstance(provider, Logins):

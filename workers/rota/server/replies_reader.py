@@ -22,7 +22,7 @@ class _Incomplete(Exception):
 
 
 class Reader:
-    """Takes bytes as they arrive, and returns whole replies."""
+    """A parser that takes bytes as they arrive, and returns whole replies."""
 
     def __init__(self, replyError: Callable[[str], Any], notEnoughData: object) -> None:  # noqa: N803 - as hiredis has them
         self.error_of = replyError

@@ -114,7 +114,7 @@ class KnownTasks(Protocol):
 
 
 class Preparer:
-    """Turns bodies into calls, based on the tasks and the settings of one process."""
+    """A converter of bodies into calls, based on the tasks and the settings of one process."""
 
     def __init__(self, tasks: KnownTasks, settings: TaskTerms) -> None:
         self._tasks = tasks
@@ -178,7 +178,7 @@ class Preparer:
 
 
 class MayStart(NamedTuple):
-    """Whether a task is to be started, and why."""
+    """The decision whether a task is to be started."""
 
     entry: Entry | None  # the entry as it is now; None if the task must not be started
     word: ThrottleWord

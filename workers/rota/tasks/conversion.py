@@ -25,10 +25,10 @@ _NAIVE: Final = (
 
 
 class Converter:
-    """Converts values of one annotation."""
+    """A converter of values of one annotation."""
 
     def __init__(self, annotation: Any) -> None:
-        """Raises TypeError if JSON would not show which type of this annotation a value has."""
+        """Make the converter. Raises TypeError if JSON would not show which type of this annotation a value has."""
         msgspec.json.Decoder(annotation)
         self._annotation = annotation
 
@@ -61,11 +61,11 @@ class Converter:
 
 
 class PydanticConverter:
-    """Converts values by the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is an int unless the
-    annotation is strict."""
+    """A converter that uses the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is an int unless
+    the annotation is strict."""
 
     def __init__(self, annotation: Any) -> None:
-        """Raises pydantic's errors if it has no schema for the annotation."""
+        """Make the converter. Raises pydantic's errors if it has no schema for the annotation."""
         from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, which takes a quarter of a second to import
 
         self._adapter = TypeAdapter[Any](annotation)

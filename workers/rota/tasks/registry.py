@@ -186,7 +186,7 @@ def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
 
 
 class Registry:
-    """Tasks by name, in the order of their declaration."""
+    """The tasks by name, in the order of their declaration."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, AnyTask] = {}

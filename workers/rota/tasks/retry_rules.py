@@ -22,7 +22,7 @@ _NO_TERMINAL: Final = (
 
 
 class DeadReason(StrEnum):
-    """Why there is no further attempt. A bounded set, so it can be the label of a metric."""
+    """The reason why there is no further attempt. These are a bounded set, so they can be the label of a metric."""
 
     RETRIES = "retries"  # the last attempt failed
     DEAD_ON = "dead_on"  # the exception is one of the task's dead_on

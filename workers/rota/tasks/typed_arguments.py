@@ -167,7 +167,7 @@ _NO_MSGSPEC = "converting it takes msgspec, which is not installed: pip install 
 
 @dataclass(frozen=True)
 class TypedArguments:
-    """Converts the arguments and the result of one task. Arguments without a converter stay as they are."""
+    """A converter of the arguments and the result of one task. Arguments without a converter stay as they are."""
 
     name: str
     parameters: Parameters

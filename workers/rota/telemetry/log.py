@@ -118,8 +118,8 @@ def _reopen(fd: int) -> int | None:
 
 
 class Logger:
-    """Writes events with a level and fields, if the level is logged. `exc_info` is an exception, or True for the one
-    being handled. It becomes the field `exception`."""
+    """A writer of events with a level and fields, if the level is logged. `exc_info` is an exception, or True for the
+    one being handled. It becomes the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -189,7 +189,7 @@ def counts() -> Counts:
 
 
 class LineCounters:
-    """Copies the counts of log lines into the slot of the process."""
+    """A recorder that copies the counts of log lines into the slot of the process."""
 
     def __init__(self, recorder: "Recorder") -> None:
         self._dropped = recorder.counter(m.LOG_LINES_DROPPED)
@@ -217,8 +217,8 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
 
 
 class OnceAMinute:
-    """Limits repetitions: a thing, identified by words, is reported at most once a minute. `clock` returns monotonic
-    seconds."""
+    """A limit of repetitions: something, identified by words, is reported at most once a minute. `clock` returns
+    monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -239,7 +239,8 @@ _STREAM_LEVELS: Final = {"stdout": "info", "stderr": "warning"}
 
 
 class ForeignHandler(logging.Handler):
-    """Passes records of the standard library's logging to the `logger`, with the fields that `of_task` returns."""
+    """A handler that passes records of the standard library's logging to the `logger`, with the fields that `of_task`
+    returns."""
 
     def __init__(self, logger: Callable[[], Logger], of_task: Callable[[], Fields] = dict) -> None:
         super().__init__()
@@ -284,7 +285,7 @@ def _handle_records(level: str, of_task: Callable[[], Fields]) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Replaces `sys.stdout` or `sys.stderr`: each printed line becomes a log line, so printing never blocks.
+    """A replacement of `sys.stdout` or `sys.stderr`: each printed line becomes a log line, so printing never blocks.
 
     Text without an end of line is kept until the end arrives, until a flush, or until it would fill a log line.
     """

@@ -159,7 +159,7 @@ _quoted: Final = json.encoder.encode_basestring
 
 
 class JsonLines:
-    """Makes the lines of a process, which all have the `bound` fields. Counts the lines that it had to cut."""
+    """A maker of log lines as JSON, which all have the `bound` fields. It counts the lines that it had to cut."""
 
     def __init__(self, bound: Mapping[str, Any], counts: Counts) -> None:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
@@ -213,8 +213,8 @@ def _json(fields: Fields) -> str:
 
 
 class Form:
-    """Makes lines of one level and event that differ only in the values of some fields. `fields` has a type in place of
-    each such value: `str` for the first field, `int` or `float` (seconds to the microsecond) for others.
+    """A maker of lines of one level and event that differ only in the values of some fields. `fields` has a type in
+    place of each such value: `str` for the first field, `int` or `float` (seconds to the microsecond) for others.
 
     Such a line takes a third of the time of any other line as JSON, because its constant parts are put together in
     advance.

@@ -121,7 +121,7 @@ TASKS_MODULE: Final = "tasks"
 
 
 class RotaConfig(AppConfig):
-    """Configures the default client, wraps tasks, and imports the tasks of all applications."""
+    """The application, which configures the default client, wraps tasks, and imports the tasks of all applications."""
 
     name = "rota.contrib.django"
     label = "rota"

@@ -41,7 +41,7 @@ ANSWER_SECONDS: Final = 5.0
 
 
 class RotaBackend(BaseTaskBackend):
-    """Enqueues tasks with the default client, on commit unless `ROTA` states otherwise.
+    """A backend that enqueues tasks with the default client, on commit unless `ROTA` states otherwise.
 
     OPTIONS has options of `@rota.task`, except the queue, for all tasks of this backend; and `priority_queues`, for
     example `{50: "urgent", -50: "bulk"}`, the queues of tasks that name no queue and whose priority is at least as far
@@ -53,7 +53,7 @@ class RotaBackend(BaseTaskBackend):
     supports_get_result = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """Raises ImproperlyConfigured if OPTIONS are not valid."""
+        """Check the options. Raises ImproperlyConfigured if they are not valid."""
         super().__init__(alias, params)
         options = dict(self.options)
         self._queues_by_priority = _checked_queues(alias, options.pop(PRIORITY_QUEUES, {}))

@@ -19,7 +19,7 @@ WORKER_MODULE: Final = "rota.contrib.django.worker"
 
 
 class Command(BaseCommand):
-    """Passes all its arguments on, except those with which Django found the settings."""
+    """The command, which passes all its arguments on, except those with which Django found the settings."""
 
     help = "Runs `rota` with this project's settings: manage.py rota run, status, check, queue ls, ..."
 
