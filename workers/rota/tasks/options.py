@@ -107,7 +107,7 @@ class ScheduleArguments(TypedDict, total=False):
 
 
 class TaskArguments(ScheduleArguments, total=False):
-    """The keyword arguments of `@rota.task` besides `name`. Durations are seconds or timedelta."""
+    """The keyword arguments of `@rota.task` besides `name`. See `TaskOptions`. Durations are seconds or timedelta."""
 
     queue: str
     retries: int

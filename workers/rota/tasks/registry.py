@@ -97,7 +97,7 @@ class TaskDefinition(Generic[P, R]):
         """Return the converter like `typed`, but without caching it: at the declaration, classes that an annotation
         names may not exist yet."""
         with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
-            from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+            from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - loaded when a task is first used
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
