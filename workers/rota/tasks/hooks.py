@@ -137,8 +137,8 @@ class Hooks:
     def wrapped(self, task: CurrentTask) -> Iterator[None]:
         """Run the block inside every `around_task` hook, the first declared outermost.
 
-        An exception of the block is raised in the hooks at their `yield`. A hook that does not raise it again ends it.
-        Raises RuntimeError if a hook does not yield exactly once.
+        An exception of the block is raised in the hooks at their `yield`. It ends at a hook that does not raise
+        it again. Raises RuntimeError if a hook does not yield exactly once.
         """
         with ExitStack() as stack:
             for hook in self.around:
@@ -155,7 +155,7 @@ def on_worker_start(function: AnyWorkerHook) -> AnyWorkerHook:
 
 
 def on_worker_stop(function: AnyWorkerHook) -> AnyWorkerHook:
-    """Call the function in each worker that shuts down in order, after its last task."""
+    """Call the function in each worker that shuts down normally, after its last task."""
     return _add_plain(default_hooks.worker_stop, function, ())
 
 
@@ -180,7 +180,7 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    It is not called if no worker is there at the death, as after the last crash or the last lost lease.
+    It is not called for a death that no worker sees, for example after the last crash or the last lost lease.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 

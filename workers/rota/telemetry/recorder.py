@@ -223,8 +223,8 @@ _Child = TypeVar("_Child", Counter, Gauge, Histogram, Peak)
 
 
 class Recorder:
-    """The children of metrics in `region`, found or created there. The region is the `Slot.metrics` of the process's own
-    slot.
+    """The children of metrics in `region`, found or created there. The region is the `Slot.metrics` of the process's
+    own slot.
 
     If there is no room for another kind or task of a queue, its child has `_other` in place of the task, or of all open
     labels, and `rota_metrics_series_dropped_total` is counted. One kind of a queue, or one task, has series in several
