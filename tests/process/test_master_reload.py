@@ -1,5 +1,6 @@
 """HUP: what changed is applied, nothing else is touched, and what cannot be used changes nothing."""
 
+import contextlib
 import signal
 from functools import partial
 from pathlib import Path
@@ -220,7 +221,14 @@ def test_code_in_development_is_followed_and_what_does_not_work_is_not(fleet: Ma
 
 def _watched_folders(pid: int) -> bool:
     """Whether the process has asked the kernel to tell it of changes."""
-    return any("inotify wd:" in info.read_text() for info in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return any("inotify wd:" in _text_of(info) for info in Path(f"/proc/{pid}/fdinfo").iterdir())
+
+
+def _text_of(info: Path) -> str:
+    """Return what the kernel reports about a descriptor; "" if it was closed meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return info.read_text()
+    return ""
 
 
 def test_reloads_while_the_first_code_loads_and_while_the_fleet_leaves(fleet: Mastered) -> None:

@@ -14,7 +14,7 @@ import click
 
 from rota_supervisor.child_start import Spawner
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.loader import Flags, load_config, sources_of
+from rota_supervisor.config.loader import Flags, Loaded, Sources, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
@@ -54,8 +54,6 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
     from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
-    # If the file were missing, the fleet would continue with the defaults: no modules, and every task dead as unknown.
-    again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     with (
         contextlib.closing(spawner),  # ends the child if the start is refused
         manager.reported_failure(),
@@ -64,7 +62,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     ):
         options = RunOptions(
             loaded,
-            reload=lambda: load_config(again),
+            reload=lambda: load_config(_sources_of_reload(sources, loaded)),
             check_server=lambda: check_server(config, begin=True).warnings,
             place=place,
             manager=manager,
@@ -76,6 +74,12 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
             record=record,
         )
         run_master(options)
+
+
+def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
+    """Return where a reload reads. A file that there was at the start is required: without it, a fleet would continue
+    with the defaults, which import no module, and each task would be dead as unknown."""
+    return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 
 def _with_a_zygote_begun() -> Spawner:

@@ -80,7 +80,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
         moves={
             State.RUNNING: ("turn",),
             State.CANCELLED: ("cancel", "turn", "restore", "purge"),
-            State.DEAD: ("turn",),
+            State.DEAD: ("turn", "restore"),
         },
         has_attempt=True,
     ),
@@ -91,7 +91,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
         moves={
             State.READY: ("promote", "restore"),
             State.CANCELLED: ("cancel", "promote", *_SCHEDULING),
-            State.DEAD: ("promote",),
+            State.DEAD: ("promote", "restore"),
         },
         has_attempt=True,
     ),
@@ -105,7 +105,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
             State.SCHEDULED: ("turn", "throttle", "retire", "recall"),
             State.CANCELLED: ("turn", "recall", "retire"),
             State.EXPIRED: ("turn", "retire", "recall"),
-            State.DEAD: ("turn", "retire", "recall"),
+            State.DEAD: ("turn", "retire", "recall", "restore"),
         },
         has_attempt=True,
         not_claimed="it has been claimed, by {owner}",
