@@ -19,50 +19,62 @@ _RUFF: Final = Path(sys.executable).with_name("ruff")
 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "client": {
-        """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
+        """A client for asyncio, for one namespace of one server.
 
-    The arguments are those of `Client`; `redis` is a client of asyncio, such as `redis.asyncio.Redis`. It belongs to
-    the event loop that uses it first, and to another one only when that was closed. `await aclose()`, or use it as an
-    async context manager, when it is not needed any more.
-""": """A connection pool to one namespace of one server. Thread-safe, and safe to use after a fork.
+    The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
+    tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
+    event loop that uses it first, and another loop may use it only after that loop was closed. Close it with `aclose`,
+    or use it as an async context manager:
 
-    The server is named by `redis_url`. Or `redis` is a client of the application, of redis-py or valkey-py: a
-    `redis.Redis`, what `Sentinel.master_for` returns, a connection pool, or a `RedisCluster`. Then each call borrows a
-    connection of its pool.
+        async with rota.AsyncClient("redis://localhost:6379/0") as client:
+            handle = await client.enqueue(resize.call(7))
+""": """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
-    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
-    connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
-    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
-    URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
-    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate.
-    `redis_credentials`: a function without arguments that returns user and password, and when they expire, or an object
-    with `get_credentials()` as redis-py has it, or where either is, as in "module:name". It is called again ahead of
-    that time, and when the server refuses what it gave. Close the client, or use it as a context manager, when it is
-    not needed any more.
+    `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
+    `redis.Redis`, the result of `Sentinel.master_for`, a connection pool, or a `RedisCluster`. Then each call borrows a
+    connection from its pool. Close the client when it is no longer needed, or use it as a context manager:
+
+        with rota.Client("redis://localhost:6379/0") as client:
+            handle = client.enqueue(resize.call(7))
+
+    * `max_payload_kb` limits the body of one task, in KiB.
+    * `timeout_seconds` limits each call as a whole, with connecting and all requests; in `enqueue_many`, it limits each
+      4,000 tasks.
+    * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
+      "waitaof" (the task is on disk).
+    * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
+      authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
+      certificate.
+    * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
+      object with `get_credentials()` as in redis-py, or the place of either, in the form "module:name". It is called
+      again before that time, and when the server refuses what it returned.
+    * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """
-        It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends
-        nothing and raises RuntimeError.
+        The call is sent before this method returns, so it cannot wait for a commit: if `on_commit` does not call back
+        at once, because a transaction is open, nothing is sent and RuntimeError is raised.
 
-        Cancelled, it goes on as CancelledError, whose cause is Uncertain when it was sent (`Uncertain.behind` finds it,
-        and it can be repeated exactly), and Unavailable when it was not.
+        If the await is cancelled, CancelledError has Uncertain as its cause if the call was sent (`Uncertain.behind`
+        finds it, and can repeat the call exactly), and Unavailable if it was not.
 """: """
-        `on_commit` is called with a callback that sends the call, for when a transaction is committed: see `using`.
+        `on_commit` is called with a callback that sends the call, to be called when a transaction is committed: see
+        `Task.using`.
 """,
-        """Take tasks of these queues with `async with` and `async for`, at most `limit` (up to 500) at a time: see
-        `AsyncConsumer`. It is registered when it is entered.
-
-        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
-        Raises InvalidName, TypeError or ValueError.
-""": """Take tasks of these queues in this process, at most `limit` (up to 500) at a time: see `Consumer`.
-
-        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
-        Raises InvalidName, TypeError or ValueError; Unavailable or Uncertain when it cannot be registered.
+        """See `AsyncConsumer`. It is registered when it is entered with `async with`:
+""": """See `Consumer`. It is registered at once:
 """,
-        """Follow task events on a connection of its own, with `async for`, of one queue or one task if that is named.
+        """            ValueError: If `limit` or `lease_seconds` is out of range.
+""": """            ValueError: If `limit` or `lease_seconds` is out of range.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+""",
+        """Follow task events with `async for`, optionally those of one queue or of one task name.
 
-        It begins at its place, or raises why it cannot, when it is entered with `async with`, else at the first event.
-""": """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
+        The reader has its own connection. It takes its position, or raises, when it is entered with `async with`, and
+        otherwise at the first event:
+""": """Follow task events with `for`, optionally those of one queue or of one task name.
+
+        The reader has its own connection. It takes its position, or raises, at once:
 """,
     },
 }

@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/client.py by `make blocking`: change that, not this.
-"""The application's client: enqueues tasks and asks about them."""
+"""The application's client: enqueues tasks, inspects them, waits for them and controls queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -56,21 +56,27 @@ R = TypeVar("R")
 
 
 class Client(Lifecycle, KnowsForeignNames, place="client"):
-    """A connection pool to one namespace of one server. Thread-safe, and safe to use after a fork.
+    """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
-    The server is named by `redis_url`. Or `redis` is a client of the application, of redis-py or valkey-py: a
-    `redis.Redis`, what `Sentinel.master_for` returns, a connection pool, or a `RedisCluster`. Then each call borrows a
-    connection of its pool.
+    `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
+    `redis.Redis`, the result of `Sentinel.master_for`, a connection pool, or a `RedisCluster`. Then each call borrows a
+    connection from its pool. Close the client when it is no longer needed, or use it as a context manager:
 
-    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
-    connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
-    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). For a `rediss://`
-    URL, files of PEM: `redis_tls_ca` holds the certificates of the authorities to trust, instead of the system's;
-    `redis_tls_cert` and `redis_tls_key` are what the client shows a server that asks for a certificate.
-    `redis_credentials`: a function without arguments that returns user and password, and when they expire, or an object
-    with `get_credentials()` as redis-py has it, or where either is, as in "module:name". It is called again ahead of
-    that time, and when the server refuses what it gave. Close the client, or use it as a context manager, when it is
-    not needed any more.
+        with rota.Client("redis://localhost:6379/0") as client:
+            handle = client.enqueue(resize.call(7))
+
+    * `max_payload_kb` limits the body of one task, in KiB.
+    * `timeout_seconds` limits each call as a whole, with connecting and all requests; in `enqueue_many`, it limits each
+      4,000 tasks.
+    * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
+      "waitaof" (the task is on disk).
+    * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
+      authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
+      certificate.
+    * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
+      object with `get_credentials()` as in redis-py, or the place of either, in the form "module:name". It is called
+      again before that time, and when the server refuses what it returned.
+    * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
     """
 
     def __init__(
@@ -88,9 +94,14 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         redis_credentials: CredentialProvider | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is not valid, InvalidName for a
-        namespace that is not, TypeError for an `on_commit` that takes no callback, a `redis` that cannot be used, or
-        both `redis` and `redis_url`."""
+        """Check the arguments. The first call connects.
+
+        Raises:
+            ValueError: If the URL, the durability or the timeout is not valid.
+            InvalidName: If the namespace is not valid.
+            TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both
+                `redis` and `redis_url` are given.
+        """
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
@@ -102,7 +113,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         self._sender = Sender(self._command, self._handles, self._driver.doubt, seconds, confirmed, repeats=REPEATS)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
-    # Producing
+    # Enqueueing
 
     @overload
     def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> Handle[R]: ...
@@ -131,14 +142,29 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> "Handle[Any] | ChainHandle | GroupHandle":
-        """Enqueue one call, a chain or a group; or a task by its name: `queue` is required for one not declared in this
-        process.
+        """Enqueue one call, a chain, a group, or a task by its name, and return its handle.
 
-        Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
-        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
-        it was accepted and its durability was not confirmed.
+        A task that is named needs `queue`, unless this process declares it. For example:
 
-        `on_commit` is called with a callback that sends the call, for when a transaction is committed: see `using`.
+            handle = client.enqueue(resize.call(7))
+            handle = client.enqueue("resize", args=[7], queue="images", delay=60)
+
+        `on_commit` is called with a callback that sends the call, to be called when a transaction is committed: see
+        `Task.using`.
+
+        The first five errors are raised before anything is sent.
+
+        Raises:
+            InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
+            InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing.
+            PayloadTooLarge: If the body is larger than `max_payload_kb`.
+            TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type.
+            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
+            Unavailable: If the server cannot be reached or refused. The call was not accepted.
+            ServerFull: If the server has no memory left. The call was not accepted.
+            Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
+                not confirmed in time. The error can repeat the call exactly.
+            GroupEnded: If a group of this id ended or was cancelled before all its members were accepted.
         """
         if positional:
             raise TypeError(why_not_positional(what, positional))
@@ -150,57 +176,88 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     def enqueue_many(
         self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
     ) -> list[Handle[R]]:
-        """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
+        """Enqueue many calls in order, some hundreds per round trip, and return their handles in the same order.
 
-        Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
-        `progress` is given how many were accepted, and of how many, after each 4,000; True draws a bar.
+        All calls are checked before any is sent. Those with `front=True` are sent after the others, the last one first,
+        so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
+        and their total after every 4,000 calls at most; True draws a bar in the terminal.
 
-        Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
+        Raises:
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `enqueue` does, with the number of
+                the call, counted from 0. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
+                were accepted before; the calls after the failed ones were not sent.
         """
         tasks = in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(self._send(there, on_commit, progress))
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
-        """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
+        """Enqueue a task by its name, due `delay` seconds from now, and return its id.
+
+        The signature is that of the classic producers; new code calls `enqueue`. Raises the errors of `enqueue`.
+        """
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "GroupHandle":
-        """The handle of a group, to look at it, add to it, wait for it, cancel it. Asks nothing. Raises InvalidName."""
+        """Return the handle of a group, to inspect it, add to it, wait for it or cancel it. Sends nothing.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+        """
         return self._flows.group(group_id)
 
     def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "GroupHandle":
-        """Enqueue a task for each item, as a group, as room comes: see `rota.map`, which takes and raises the same."""
+        """Enqueue a task for each item, as a group, a limited number at a time.
+
+        See `rota.map`, which has the same options and raises the same errors.
+        """
         return self._flows.map(task, items, options)
 
-    # Consuming
+    # Taking tasks
 
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "Consumer":
-        """Take tasks of these queues in this process, at most `limit` (up to 500) at a time: see `Consumer`.
+        """Return a consumer, which takes tasks of these queues in this process, at most `limit` (1 to 500) at a time.
 
-        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
-        Raises InvalidName, TypeError or ValueError; Unavailable or Uncertain when it cannot be registered.
+        See `Consumer`. It is registered at once:
+
+            with client.consumer("mail", limit=10) as tasks:
+                for task in tasks:
+                    with task:
+                        send(*task.args)
+
+        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), other workers get its
+        tasks.
+
+        Raises:
+            InvalidName: If a queue is not a valid name.
+            TypeError: If `limit` or `lease_seconds` has a wrong type.
+            ValueError: If `limit` or `lease_seconds` is out of range.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
         """
-        # Imported only here: it brings what a program that only enqueues does without.
+        # Imported only here: a program that only enqueues does not need it.
         from rota.client.consumer.lease import terms_of  # noqa: PLC0415
 
         return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb))
 
     @property
     def schedules(self) -> "Schedules":
-        """What is enqueued periodically, to be looked at and steered: see `Schedules`."""
-        from rota.client.blocking.schedules import Schedules  # noqa: PLC0415 - as above
+        """The schedules of the fleet, to list, change and run: see `Schedules`."""
+        from rota.client.blocking.schedules import Schedules  # noqa: PLC0415 - only those who use it load it
         from rota.client.schedule_steps import ScheduleSteps  # noqa: PLC0415
 
         return Schedules(self, self._driver, ScheduleSteps(self.namespace, self._max_payload_kb))
 
-    # Looking
+    # Inspecting
 
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
-        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
-        `unknown`, with the reason in `error`."""
+        """Return the status of a task, with its arguments if `args` is true.
+
+        Raises nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        """
         try:
             return self._driver.follow(looking_at(self._driver.store, task_id, args=args))
         except RotaError as error:
@@ -209,26 +266,45 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     def peek(
         self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
-        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+        """Return the first tasks in one state, of a queue or of all queues, at most `limit` of them.
 
-        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
-        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
+        `state` is `ready` (in the order of their lanes), `scheduled` (next due first), `running` or `dead` (latest
+        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. Nothing
+        beyond these tasks is read; if some are filtered out, the search ends after 10,000.
+
+        Raises:
+            ValueError: If the state or the limit is not valid.
+            TypeError: If the limit is not a whole number.
+            InvalidName: If the queue or the task name is not valid.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
         """
         return self._driver.follow(peeking(self._driver.store, queue, state, task, limit))
 
     def queues(self) -> list[QueueCounts]:
-        """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
+        """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return self._driver.follow(find_queues(self._driver.store))
 
     def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
     ) -> "Explanation":
-        """The next `n` claims in order, up to 1,000, of each pool or of the one named, and why it is these; of a queue
-        or a task why it is not among them, and when it could be.
+        """Return the next `n` claims (1 to 1,000) of each pool, in order and with their reasons.
 
-        The claim itself is run over a copy: nothing is changed. Raises InvalidName, TypeError, ValueError for a number
-        that is none or a pool that no master has, else as `cancel`.
+        `pool` restricts this to one pool. For a `queue` or a `task_id`, it also explains why they are not among these
+        claims, and when they could be. The script that claims runs on a copy of the data, so nothing changes.
+
+        Raises:
+            InvalidName: If the queue, the pool or the id is not a valid name.
+            TypeError: If `n` is not a whole number.
+            ValueError: If `n` is out of range, if both a queue and a task are named, or if no running master has this
+                pool.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
         """
         return self._driver.follow(explaining(self._driver.store, n, queue, task_id, pool))
 
@@ -240,79 +316,132 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         task: str | None = None,
         timeout: Duration | None = None,
     ) -> TaskEvents:
-        """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
+        """Follow task events with `for`, optionally those of one queue or of one task name.
 
-        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
-        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as
-        `TaskEvents` says.
+        The reader has its own connection. It takes its position, or raises, at once:
+
+            with client.events(queue="mail", timeout=60) as events:
+                for event in events:
+                    print(event)
+
+        `after` is the `id` of the last event that was processed, to continue behind it; "0" for all events that are
+        kept; None for those that happen from now on. `timeout` limits the wait for the next event, in seconds or as a
+        timedelta: None waits forever, and 0 returns only events that are there already.
+
+        Raises:
+            InvalidName: If the queue or the task name is not valid.
+            ValueError: If `after` is not the id of an event.
+            EventsOff: If no fleet of the namespace writes task events.
+            Unavailable: If the server cannot be reached or refused. For the errors of iteration, see `TaskEvents`.
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            interceptor.run(
-                self.namespace, self._driver.store.events("$", BATCH)
-            )  # raises: it answers no such question
+            # This raises, since a stand-in has no events.
+            interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return TaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
-    # Steering
+    # Waiting and changing
 
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
-        it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
+        """Wait until a task has ended, whether it succeeded or not, and return its status.
 
-        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
-        server does not let this user ask.
+        The state is `unknown` if nothing is known of the task (any more). The wait goes on while the server is away.
+        `timeout` is in seconds or a timedelta; None waits as long as it takes.
+
+        Raises:
+            WaitTimeout: If the task has not ended in time. This is a TimeoutError; the task goes on.
+            InvalidName: If the id is not a valid name.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
         """
         return status_of(task_id, self._state(Goal.END, task_id, timeout))
 
     def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended, and return its status; it may be claimed a little
-        before its function is called, and given back without. Waits and raises as `wait`."""
+        """Wait until a worker has claimed the task, or the task has ended, and return its status.
+
+        The task may be claimed shortly before its function is called, and returned to its queue without that.
+
+        Raises:
+            WaitTimeout, InvalidName, Unavailable: As `wait` does.
+        """
         return status_of(task_id, self._state(Goal.START, task_id, timeout))
 
     def result(self, task_id: str, timeout: Duration | None = None) -> Any:
-        """Wait until a task has ended, and return what its function returned. Waits as `wait`.
+        """Wait until a task has ended, and return what its function returned.
 
-        Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
-        and there is no result; and as `wait`.
+        The wait goes on while the server is away. `timeout` is in seconds or a timedelta; None waits as long as it
+        takes.
+
+        Raises:
+            TaskDead: If the task is dead. Its `epitaph` describes how it died.
+            TaskCancelled: If the task was cancelled, or purged with its queue.
+            TaskExpired: If no worker started the task before it expired.
+            ResultNotStored: If the task is done without a stored result, or nothing is known of it. The message has the
+                reason.
+            WaitTimeout, InvalidName, Unavailable: As `wait` does.
         """
         found = self._state(Goal.RESULT, task_id, timeout)
         return result_of(status_of(task_id, found), found.result)
 
     def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
-        """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that
-        it is dead or unknown.
+        """Cancel a task, and return what it was doing.
 
-        `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
-        for a time that is none, Unavailable or Uncertain.
+        A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A
+        task that is `dead` or `unknown` stays so. If `kill_after` is given, in seconds or as a timedelta, the worker is
+        killed if the task still runs so long after the worker was notified.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
         return self._driver.run(cancelling(self._driver.store, task_id, kill_after), [task_id])
 
     def pause(self, queue: str) -> bool:
-        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        """Pause a queue, so that no worker claims from it, and return False if it was paused already.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         check_queue(queue)
         return self._driver.run(self._driver.store.pause(queue)) > 0
 
     def resume(self, queue: str) -> bool:
-        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        """Resume a queue, so that workers claim from it again, and return False if it was not paused.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         check_queue(queue)
         return self._driver.run(self._driver.store.resume(queue)) > 0
 
     def revive(self, task_id: str) -> bool:
-        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        """Put a dead task back in its lane with its failures reset, and return False if it is not dead.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         require_name("id", task_id)
         return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
 
     def purge_dead(self, task_id: str) -> bool:
-        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        """Delete a dead task permanently, and return False if it is not dead.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
         require_name("id", task_id)
         return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
 
-    # What the methods above have in common
+    # Helpers of the methods above
 
     @cached_property
     def _flows(self) -> "Flows":
-        from rota.client.blocking.flows import Flows  # noqa: PLC0415 - as above
+        from rota.client.blocking.flows import Flows  # noqa: PLC0415 - only those who use it load it
         from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
@@ -320,7 +449,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         return Flows(self, self._driver, terms, self._on_commit)
 
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for a task, and for those that it follows."""
+        """Wait for a task, and before that for the tasks that it follows."""
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)

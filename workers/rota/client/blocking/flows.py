@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/flows.py by `make blocking`: change that, not this.
-"""What a client does with chains and groups."""
+"""The methods of a client for chains and groups."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -39,7 +39,7 @@ from rota.tasks.options import require_name
 
 
 class Flows:
-    """Chains and groups through one client, which says what it raises."""
+    """Chains and groups through one client, whose docstrings name the errors."""
 
     def __init__(self, client: TaskAccess, driver: Driver, terms: FlowTerms, on_commit: OnCommit | None) -> None:
         self.client = client
@@ -48,7 +48,7 @@ class Flows:
         self._on_commit = on_commit
 
     def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
-        """Enqueue a chain or a group. Raises TypeError for what is neither."""
+        """Enqueue a chain or a group. Raises TypeError if `what` is neither."""
         members = in_portions(self._terms.checks.all_of(what))
         flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
         on_commit = self._on_commit if on_commit is ... else on_commit
@@ -59,11 +59,11 @@ class Flows:
         return handle
 
     def group(self, group_id: str) -> GroupHandle:
-        """See `Client.group`."""
+        """Return the handle of a group: see `Client.group`."""
         return GroupHandle(require_name("id", group_id), duplicate=False, flows=self)
 
     def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
-        """See `rota.map`."""
+        """Enqueue a task for each item: see `rota.map`."""
         plan, count = plan_of(options), count_of(items)
         if self._on_commit is not None:
             check_nothing_waits(self._on_commit, MAP_AT_ONCE)
@@ -76,24 +76,24 @@ class Flows:
         return GroupHandle(filling.group_id, not filling.is_new, self)
 
     def add(self, group_id: str, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
-        """See `GroupHandle.add`."""
+        """Add members to a group: see `GroupHandle.add`."""
         prepared = in_portions(self._terms.checks.members(members_of(members)))
         return self._driver.send(MembersSending(self._terms, prepared, self._member_handle, group_id).send())
 
     def status(self, group_id: str) -> GroupStatus:
-        """See `GroupHandle.status`."""
+        """Return the status of a group: see `GroupHandle.status`."""
         return self._driver.follow(looking_at_group(self._terms.store, group_id))
 
     def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
-        """See `GroupHandle.wait`."""
+        """Wait until a group has ended: see `GroupHandle.wait`."""
         self._driver.wait_for_group(GroupQuestion(group_id), timeout)
         return self.status(group_id)
 
     def cancel(self, group_id: str) -> bool:
-        """See `GroupHandle.cancel`."""
+        """Cancel a group: see `GroupHandle.cancel`."""
         steps, answer = cancelling_group(self._terms.store, group_id), None
         try:
-            while True:  # each of its commands has all the time of a call: they may be many
+            while True:  # Each command has the full timeout of a call, since a large group takes many commands.
                 answer = self._driver.run(steps.send(answer))
         except StopIteration as end:
             is_known: bool = end.value

@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class TaskAccess(Protocol):
-    """A client, as far as the handle of a task needs it."""
+    """The part of a client that the handle of a task uses."""
 
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus: ...
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
@@ -27,10 +27,10 @@ class TaskAccess(Protocol):
 
 @dataclass(frozen=True, init=False)
 class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
-    """An enqueued task; `R_co` is what its function returns.
+    """An enqueued task. `R_co` is the type that its function returns.
 
-    `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
-    id, and this call added nothing.
+    The call added nothing if `duplicate` is true: a task with this id existed, or another one held the unique key. Then
+    `id` is the id of that task.
     """
 
     id: str
@@ -38,45 +38,67 @@ class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
     client: TaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: TaskAccess) -> None:  # noqa: A002 - the name of the field
-        # By hand, in half the time: frozen dataclasses set each field through a call.
+        # Setting the fields here takes half the time: a frozen dataclass sets each field through a call.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate
         fields["client"] = client
 
     def status(self) -> TaskStatus:
-        """Where the task stands now. Never raises: see `Client.status`."""
+        """Return the current status of the task. Raises nothing: see `Client.status`."""
         return self.client.status(self.id)
 
     def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the task has ended, however that may be; returns its status. Raises as `Client.wait`."""
+        """Wait until the task has ended, whether it succeeded or not, and return its status.
+
+        Raises:
+            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+        """
         return self.client.wait(self.id, timeout)
 
     def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended; returns its status. Raises as
-        `Client.wait`."""
+        """Wait until a worker has claimed the task, or the task has ended, and return its status.
+
+        Raises:
+            WaitTimeout, Unavailable: As `wait` does.
+        """
         return self.client.wait_started(self.id, timeout)
 
     def result(self, timeout: Duration | None = None) -> R_co:
-        """Wait until the task has ended, and return what its function returned. Raises as `Client.result`."""
+        """Wait until the task has ended, and return what its function returned.
+
+        Raises:
+            TaskDead: If the task is dead. Its `epitaph` describes how it died.
+            TaskCancelled: If the task was cancelled, or purged with its queue.
+            TaskExpired: If no worker started the task before it expired.
+            ResultNotStored: If the task is done without a stored result, or nothing is known of it.
+            WaitTimeout, Unavailable: As `wait` does.
+        """
         returned: R_co = self.client.result(self.id, timeout)
         return returned
 
     def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `Client.cancel`."""
+        """Cancel the task, and return what it was doing: see `Client.cancel`.
+
+        Raises:
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Uncertain: If the server did not reply in time. The call may be repeated.
+        """
         return self.client.cancel(self.id, kill_after)
 
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
-"""A task of a chain that stands so has the next one behind it, or had: `unknown` is one that is not remembered."""
+"""The states of a task after which the chain has gone on. A task that the server no longer remembers is `unknown`."""
 
 
 @dataclass(frozen=True)
 class ChainHandle(KnowsForeignNames, place="handle"):
-    """An enqueued chain: the `ids` of its tasks, in order.
+    """An enqueued chain. `ids` are the ids of its tasks, in order.
 
-    `duplicate`: the first one's id was live already, or its unique key was held: then nothing of the chain was added,
-    and `ids` has the one that stays.
+    The call added nothing if `duplicate` is true: a task with the first id existed, or another one held its unique key.
+    Then `ids` has only the id of that task.
     """
 
     ids: tuple[str, ...]
@@ -85,11 +107,11 @@ class ChainHandle(KnowsForeignNames, place="handle"):
 
     @property
     def id(self) -> str:
-        """The id of its first task."""
+        """The id of the first task."""
         return self.ids[0]
 
     def status(self) -> TaskStatus:
-        """The status of the task at which the chain stands, or with which it ended. Never raises."""
+        """Return the status of the task that the chain has reached, or with which it ended. Raises nothing."""
         for task_id in self.ids:
             found = self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -97,8 +119,14 @@ class ChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     def wait(self, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until the chain has ended; returns the status of the task with which it did: the last one, or the first
-        that was not done. Waits and raises as `Client.wait`."""
+        """Wait until the chain has ended, and return the status of the task with which it ended.
+
+        This is the last task, or the first one that was not done.
+
+        Raises:
+            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+        """
         left = TimeLeft(timeout)
         for task_id in self.ids:
             found = self.client.wait(task_id, left.seconds())
@@ -107,9 +135,16 @@ class ChainHandle(KnowsForeignNames, place="handle"):
         return found
 
     def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """Cancel the task at which the chain stands, which drops the rest, unless it `running` is done before it hears
-        of it: see `Client.cancel`."""
-        for task_id in self.ids:  # in order: one that is not there any more has the next one behind it
+        """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
+
+        If it was `running` and is done before it is notified, the chain goes on: see `Client.cancel`.
+
+        Raises:
+            ValueError: If `kill_after` is not above 0.
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time. The call may be repeated.
+        """
+        for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
             word = self.client.cancel(task_id, kill_after)
             if word is not CancelWord.UNKNOWN:
                 break
@@ -117,7 +152,7 @@ class ChainHandle(KnowsForeignNames, place="handle"):
 
 
 class GroupAccess(Protocol):
-    """The groups of a client, as far as the handle of one needs them."""
+    """The part of a client that the handle of a group uses."""
 
     client: TaskAccess
 
@@ -129,7 +164,10 @@ class GroupAccess(Protocol):
 
 @dataclass(frozen=True)
 class GroupHandle(KnowsForeignNames, place="handle"):
-    """A group. `duplicate`: a group of this id had all its members already, or has ended: nothing was added."""
+    """A group of tasks and chains.
+
+    The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.
+    """
 
     id: str
     duplicate: bool
@@ -137,25 +175,49 @@ class GroupHandle(KnowsForeignNames, place="handle"):
 
     @property
     def client(self) -> TaskAccess:
-        """The client that it goes through."""
+        """The client through which the handle works."""
         return self.flows.client
 
     def status(self) -> GroupStatus:
-        """Where the group stands; `unknown` when it ended a minute ago, or never was. Raises as
-        `Client.cancel`."""
+        """Return the status of the group: `unknown` if it ended more than a minute ago, or never existed.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return self.flows.status(self.id)
 
     def wait(self, timeout: Duration | None = None) -> GroupStatus:
-        """Wait until the group has ended: all its members, and what follows is enqueued; `unknown` as of `status`.
-        Waits and raises as `Client.wait`."""
+        """Wait until all members have ended and the task that follows is enqueued, and return the status of the group.
+
+        Raises:
+            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group goes on.
+            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            Uncertain: If the server did not send the final status in time.
+        """
         return self.flows.wait(self.id, timeout)
 
     def add(self, members: Iterable[Call[Any] | CallChain]) -> list[Handle[Any] | ChainHandle]:
-        """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded,
-        else as `Client.enqueue_many`."""
+        """Add members to a group that has not ended, and return a handle of each.
+
+        A member of the group may do this too.
+
+        Raises:
+            GroupEnded: If the group has ended, was cancelled, or is not known.
+            InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `Client.enqueue_many` does,
+                with the number of the member. Nothing was sent.
+            Unavailable, ServerFull, Uncertain: As `Client.enqueue_many` does.
+        """
         return self.flows.add(self.id, members)
 
     def cancel(self) -> bool:
-        """Cancel all members that have not ended, those that run too; neither `then` nor `on_dead` is enqueued. False
-        when it has ended, or never was. Raises as `Client.cancel`; it may be repeated."""
+        """Cancel all members that have not ended, including those that run.
+
+        Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call may be
+        repeated.
+
+        Raises:
+            Unavailable: If the server cannot be reached or refused.
+            Uncertain: If the server did not reply in time.
+        """
         return self.flows.cancel(self.id)

@@ -1,5 +1,5 @@
 # Generated from rota/client/aio/schedules.py by `make blocking`: change that, not this.
-"""`client.schedules`: the schedules of a fleet, to be looked at and changed."""
+"""`client.schedules`: the schedules of a fleet, to list, change and run."""
 
 from typing import Any
 
@@ -13,8 +13,11 @@ from rota.tasks.registry import TaskDefinition
 
 
 class Schedules:
-    """What a client can ask of schedules. Everything raises Unavailable or Uncertain as `Client.cancel` does, and
-    InvalidName for what is no name."""
+    """The schedules of a fleet, as a client reads and changes them.
+
+    Each method raises InvalidName if a name is not valid, Unavailable if the server cannot be reached or refused, and
+    Uncertain if the server did not reply in time.
+    """
 
     def __init__(self, client: TaskAccess, driver: Driver, steps: ScheduleSteps) -> None:
         self._client = client
@@ -22,43 +25,71 @@ class Schedules:
         self._steps = steps
 
     def list(self) -> "list[ScheduleStatus]":
-        """All schedules, those first that are due next."""
+        """Return all schedules, ordered by their next occurrence."""
         return self._driver.follow(self._steps.list())
 
     def get(self, name: str) -> ScheduleStatus | None:
-        """A schedule; None when there is none of that name."""
+        """Return the schedule of this name, or None if there is none."""
         return self._driver.follow(self._steps.get(name))
 
     def upcoming(self, name: str, count: int = 10) -> Times:
-        """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
+        """Return the times of the next occurrences, `count` at most, as if the schedule were not paused.
+
+        Raises:
+            UnknownSchedule: If there is no schedule of this name.
+        """
         return self._driver.follow(self._steps.upcoming(name, count))
 
     def put(self, name: str, task: TaskDefinition[..., Any] | str, when: Periodic) -> PutWord:
-        """Have a task enqueued periodically, or change that: `put("nightly", report, rota.Cron("0 3 * * *"))`.
+        """Create or change a schedule that enqueues a task periodically, and return "new", "changed" or "same".
 
-        The task by its name needs `queue` in `when`, unless it is declared in this process. It stays until a client
-        removes it. Returns "new", "changed" or "same". Raises ScheduleDeclared when a node's code or configuration has
-        one of that name; InvalidArguments, PayloadTooLarge, ValueError or TypeError for what cannot be.
+            client.schedules.put("nightly", report, rota.Cron("0 3 * * *"))
+
+        A task that is named needs `queue` in `when`, unless this process declares it. The schedule stays until a client
+        removes it.
+
+        Raises:
+            ScheduleDeclared: If a node's code or configuration declares a schedule of this name.
+            InvalidArguments: If the arguments are not JSON, or do not fit the task's signature.
+            PayloadTooLarge: If the body of the task is larger than `max_payload_kb`.
+            TypeError: If `when` is not `rota.Cron` or `rota.Every`, or `task` is not a task or a name.
+            ValueError: If `when` is not valid, or has another name.
         """
         return self._driver.follow(self._steps.put(name, task, when))
 
     def remove(self, name: str) -> bool:
-        """Remove what a client has put; False when there is none of that name. What of it waits or runs goes on.
+        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued go on.
 
-        Raises ScheduleDeclared for one of a node's code or configuration: it goes with that, and can be paused.
+        Raises:
+            ScheduleDeclared: If a node's code or configuration declares the schedule. Remove it there, or pause it.
         """
         return self._driver.follow(self._steps.remove(name))
 
     def pause(self, name: str) -> bool:
-        """Have nothing of it enqueued any more; False when it was paused already. Raises UnknownSchedule."""
+        """Pause a schedule, so that it enqueues nothing more, and return False if it was paused already.
+
+        Raises:
+            UnknownSchedule: If there is no schedule of this name.
+        """
         return self._driver.follow(self._steps.pause(name))
 
     def resume(self, name: str) -> bool:
-        """Let it go on with its next occurrence: those of the pause were not missed. False when it was not paused.
-        Raises UnknownSchedule."""
+        """Resume a schedule with its next occurrence, and return False if it was not paused.
+
+        Occurrences that were due during the pause are not made up for.
+
+        Raises:
+            UnknownSchedule: If there is no schedule of this name.
+        """
         return self._driver.follow(self._steps.resume(name))
 
     def run_now(self, name: str) -> Handle[Any]:
-        """Enqueue it once more, due now, also while it is paused. Where occurrences may not overlap and one has not
-        ended, the handle is of that one, and says `duplicate`. Raises UnknownSchedule."""
+        """Enqueue one more occurrence, due now, even if the schedule is paused, and return its handle.
+
+        If occurrences may not overlap and an earlier one has not ended, nothing is enqueued: the handle is that of the
+        earlier one, and its `duplicate` is true.
+
+        Raises:
+            UnknownSchedule: If there is no schedule of this name.
+        """
         return Handle(*self._driver.follow(self._steps.run_now(name)), self._client)
