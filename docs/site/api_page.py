@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from textwrap import indent
+from textwrap import indent, wrap
 from typing import Final
 
 from griffe import (
@@ -126,7 +127,10 @@ _SHOWN_AS: Final = {
 _HIDDEN: Final = re.compile(rf"\b({'|'.join(_SHOWN_AS)})\b")
 _STARS: Final = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 _WIDTH: Final = 100
+_COMMENTED: Final = _WIDTH - 8  # Room for a field and its comment, without the indentation and the mark of the comment.
 _PAGE: Final = re.compile(r"\bdocs/([a-z-]+\.md)")
+_RAISES: Final = re.compile(r"^Raises:\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)
+_ERROR: Final = re.compile(r"^ {4}([\w, ]+):", re.MULTILINE)
 
 
 def page() -> str:
@@ -180,7 +184,16 @@ def _described(item: Object, code: str) -> str:
     if item.docstring is None:
         raise ValueError(f"{item.filepath}:{item.lineno}: {item.path} needs a docstring: it is public")
     told = _PAGE.sub(r"[\g<0>](\1)", item.docstring.value)
-    return f"```python\n{code}\n```\n\n{told}\n"
+    return f"```python\n{code}\n```\n\n{_RAISES.sub(_errors, told)}\n"
+
+
+def _errors(block: re.Match[str]) -> str:
+    """Return the errors of a docstring as a list in Markdown."""
+    return "Raises:\n\n" + re.sub(r"^ {8}", "  ", _ERROR.sub(_error, block[1]), flags=re.MULTILINE)
+
+
+def _error(names: re.Match[str]) -> str:
+    return f"* {', '.join(f'`{name}`' for name in names[1].split(', '))}:"
 
 
 def _shown(member: Object) -> str:
@@ -225,7 +238,29 @@ def _field(member: Object) -> Iterator[str]:
     parent = member.parent
     if isinstance(parent, Class) and ("dataclass" in parent.labels or "class-attribute" in member.labels):
         kind = f": {member.annotation}" if member.annotation else ""
-        yield f"{member.name}{kind}{_default(member.value) if _is_plain(member.value) else ''}"
+        line = f"{member.name}{kind}{_default(member.value) if _is_plain(member.value) else ''}"
+        comment = _comment(member)
+        if comment and len(line) + len(comment) > _COMMENTED:
+            yield from (f"# {part}" for part in wrap(comment, _COMMENTED))
+        yield f"{line}  # {comment}" if comment and len(line) + len(comment) <= _COMMENTED else line
+
+
+def _comment(member: Attribute) -> str:
+    """Return the comment behind a field, or the one above it, or ""."""
+    assert isinstance(member.filepath, Path)
+    assert member.lineno is not None
+    assert member.endlineno is not None
+    lines = _lines(member.filepath)
+    _, _, behind = lines[member.endlineno - 1].partition("  # ")
+    above = takewhile(lambda line: line.strip().startswith("# "), reversed(lines[: member.lineno - 1]))
+    if behind.startswith(("noqa", "type:")):
+        return ""
+    return behind or " ".join(line.strip()[2:] for line in reversed([*above]))
+
+
+@cache
+def _lines(file: Path) -> tuple[str, ...]:
+    return tuple(file.read_text(encoding="utf-8").splitlines())
 
 
 def _is_plain(value: str | Expr | None) -> bool:
