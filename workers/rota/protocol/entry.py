@@ -66,7 +66,7 @@ class Entry(NamedTuple):
     crashes: int  # number of attempts that ended because their worker died
     losses: int  # number of attempts that ended because their node was lost
     releases: int  # number of times the task was given back without being run to its end
-    flag: str  # as described above
+    flag: str  # see the module
 
     @property
     def attempt(self) -> int:

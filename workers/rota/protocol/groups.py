@@ -76,7 +76,7 @@ class GroupState(NamedTuple):
     ended_us: int | None  # None if the group has not ended
     followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
     then: str = ""  # before the end: id of the task that may be enqueued then; "" for none
-    on_dead: str = ""  # likewise
+    on_dead: str = ""  # likewise, if a member is dead
 
 
 class GroupEnd(StrEnum):

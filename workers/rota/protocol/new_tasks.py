@@ -20,7 +20,7 @@ class NewTask(NamedTuple):
     # goes to the head of its lane; the last such task of a call is first in the lane.
     due: str = ""
     unique_key: str = ""  # "" for none
-    hold_ms: int = 0  # for how long the unique key is held; 0: until the task has ended
+    hold_ms: int = 0  # how long the unique key is held; 0: until the task has ended
     foreign: str = ""  # the task's name if it is not declared in this process, or only in its main module; not sent
 
     @property

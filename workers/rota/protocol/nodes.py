@@ -23,17 +23,17 @@ class NodeReport(NamedTuple):
     """A master's report on its node. The values from `done_per_second` to `late` cover the last minutes; they are None
     if the node has no exporter."""
 
-    state: str = "unknown"  # of the master, one word
+    state: str = "unknown"  # the state of the master, one word
     version: str = ""
-    url: str | None = None  # of the status page
+    url: str | None = None  # the address of the status page
     workers: int = 0  # number of workers that serve
     desired: int = 0  # number of workers that should serve
     busy: int = 0  # number of tasks that run
     concurrency: int = 0  # number of tasks that can run at once
     quiet: int = 0  # number of workers that claim nothing
     done_per_second: float | None = None
-    lag_p50_seconds: float | None = None  # of starts
-    lag_p99_seconds: float | None = None
+    lag_p50_seconds: float | None = None  # median lag of starts
+    lag_p99_seconds: float | None = None  # 99th percentile of the lag of starts
     late: float | None = None  # share of the starts that missed their objective
     last_death: str | None = None  # the last unexpected death, as a sentence
 
@@ -161,7 +161,7 @@ class Announced(NamedTuple):
 
     ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
     events: int = 0  # approximate number of task events to keep; 0: none are written
-    shares: tuple[QueueShare, ...] = ()  # of queues, for consumers
+    shares: tuple[QueueShare, ...] = ()  # the shares of queues, for consumers
     domains: tuple[Domain, ...] = ()  # those with patterns: scripts find in them which workers a new queue wakes
 
 

@@ -41,7 +41,7 @@ class RetryOutcome:
     """The outcome of a failed attempt that another one will follow."""
 
     delay_us: int  # microseconds from the settlement to the next attempt
-    account: bytes = b""  # of this attempt, a JSON object on one line
+    account: bytes = b""  # the account of this attempt, a JSON object on one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Settlement(NamedTuple):
 
     entry: Entry
     outcome: Outcome
-    account: bytes = b""  # of the run that ended the task (see `Ended`); empty if its end is not to be remembered
+    account: bytes = b""  # the run that ended the task (see `Ended`); empty if the end is not to be remembered
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
@@ -220,7 +220,7 @@ def traceback_text(error: BaseException) -> str:
 PURGED: Final = "purged"
 _HOW: Final = {"done", "cancelled", "expired", PURGED}
 _NOBODY: Final = "-"
-_LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
+_LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.lua
 
 
 class RunAccount(NamedTuple):

@@ -59,7 +59,7 @@ class CancelOrder(NamedTuple):
 
     owner: str
     task_id: str
-    ready_us: int  # of the task's entry: a later task with the same id is not meant
+    ready_us: int  # `ready_us` of the task's entry: a later task with the same id is not meant
     kill_after_seconds: float | None  # when to kill its process if it still runs; None: never
 
 
@@ -190,7 +190,7 @@ class AdoptedClassic:
 
     now_us: int
     on_duty: bool  # whether this poller is the one that listens for the fleet
-    next_due_us: int | None  # of the items that wait in sorted sets
+    next_due_us: int | None  # earliest due time of the items in sorted sets
     more: bool  # whether there are more items to take now
     sources: tuple[FromSource, ...]  # in the order of the call
     dead: tuple[tuple[str, str], ...]  # queue and reason of each item that is dead at once

@@ -192,7 +192,7 @@ class EventsPage:
 
     wanted: bool  # whether events are being written
     oldest: str  # id of the oldest event that is kept; "" if there is none
-    latest: str  # likewise of the latest
+    latest: str  # id of the latest event; "" if there is none
     end: str  # where the next page begins; "" if there are no events here
     events: tuple[TaskEvent, ...]  # without entries that other programs wrote
 

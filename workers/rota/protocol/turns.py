@@ -32,7 +32,7 @@ class Turn:
     held: Sequence[str] | None = ()
     tokens: Sequence[str] = ()  # queues whose doorbell this worker emptied since its last turn
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
-    limits: Packed = NO_LIMITS  # of queues that have a limit of their own, packed by `pack_limits`
+    limits: Packed = NO_LIMITS  # for queues that have a limit of their own, packed by `pack_limits`
     plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have them, instead of their settlements
     # How often a queue is chosen. If it is more than once, each pick takes one entry, as that many turns would.
     picks: int = 1
@@ -125,7 +125,7 @@ class QueueInOrder(NamedTuple):
 
     queue: str
     tier: int
-    cost: int  # of one entry, in virtual time
+    cost: int  # virtual time of one entry
     cap: int  # most entries that run at once over the fleet; 0: no cap
     interval_us: int  # microseconds from one start to the next; 0: no rate limit
     entries: int  # before the first claim; `running` and `time` likewise

@@ -81,18 +81,18 @@ class TaskState:
     state: str  # pending, scheduled, ready, running, dead, cancelled, done, expired, purged or unknown
     queue: str = ""
     due_us: int = 0  # when the task was due
-    failures: int = 0  # of its attempts; `crashes` and `losses` likewise
+    failures: int = 0  # number of attempts that failed; `crashes` and `losses` likewise
     crashes: int = 0
     losses: int = 0
     owner: str = ""  # the worker or consumer that holds it
     body: bytes = b""  # the body as it was enqueued, while it is kept
-    accounts: bytes = b""  # of its attempts, one on each line, the latest last
+    accounts: bytes = b""  # the accounts of its attempts, one on each line, the latest last
     result: bytes | None = None  # while it is kept; None if none is
-    progress: bytes = b""  # as `progress_text` wrote it
+    progress: bytes = b""  # the text that `progress_text` wrote
     ended_us: int = 0  # when a dead task died
     ended: Ended | None = None  # how it ended, while that is remembered
-    kind: str = ""  # as in its entry, while it has one
-    ready_us: int = 0  # likewise
+    kind: str = ""  # the kind in its entry, while it has one
+    ready_us: int = 0  # when it came into its lane, while it has an entry
     looked_at: int = 0  # number of texts of the memory of ends read, if the id was not found and there are more
     follows: str = ""  # what has to end before a pending task, `task ID` or `group ID`
 
@@ -174,7 +174,7 @@ class ClosedQueue:
     """A queue from which nothing can be claimed."""
 
     queue: str
-    closed_age_us: int  # for how long
+    closed_age_us: int  # how long it has been closed
     closed_by: str  # the condition that holds entries back; "" if the queue is paused
     error: str  # what is wrong with that condition, or ""
 
@@ -257,7 +257,7 @@ class PeekedTask:
     name: str
     due_us: int
     since_us: int  # when it came into its lane, or died
-    failures: int  # of its attempts; `crashes` and `losses` likewise
+    failures: int  # number of attempts that failed; `crashes` and `losses` likewise
     crashes: int
     losses: int
     owner: str  # the worker or consumer that holds it

@@ -77,7 +77,7 @@ class Address:
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    path: str = ""  # of a Unix socket; "": host and port are used
+    path: str = ""  # the path of a Unix socket; "": host and port are used
     tls: bool = False  # whether to use TLS
     database: int = 0
     username: str = ""  # "" for the server's default user
@@ -272,7 +272,7 @@ def _place(member: str) -> tuple[str, int]:
 
 SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: the next sentinel may know as well
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
-PRIMARY_SECONDS: Final = 2.0  # likewise for the primary: its host may be down while a failover is under way
+PRIMARY_SECONDS: Final = 2.0  # to connect to the primary: its host may be down while a failover is under way
 _PRIMARY: Final = b"master"
 _MOST_SHOWN: Final = 80  # characters of a reply that is not valid
 

@@ -31,7 +31,7 @@ _TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
-LogLines = Callable[[str, str, Fields], bytes]  # of level, event and fields, a line of at most LINE_BYTES
+LogLines = Callable[[str, str, Fields], bytes]  # makes a line of at most LINE_BYTES of level, event and fields
 
 
 @dataclass(slots=True)
