@@ -65,15 +65,15 @@ class MemberTask:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A live process of the fleet, and the tasks that it runs, of which there are at most `places`."""
+    """A live process of the fleet, and the tasks that it runs."""
 
     slot: int
     role: Role
     pid: int
     phase: Phase
-    beat_age_seconds: float
+    beat_age_seconds: float  # since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
-    places: int = 1
+    places: int = 1  # maximum number of tasks
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
@@ -206,7 +206,7 @@ class ProcessSnapshot:
     child: ChildNotice
     role: Role
     member: Member | None  # None if no process is in the slot
-    ready_seconds: float | None
+    ready_seconds: float | None  # since the child reported that it is ready
 
     def to_json(self) -> Json:
         """Return the row in JSON, with everything that the master and the slot report."""

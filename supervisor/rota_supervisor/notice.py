@@ -108,9 +108,9 @@ class FleetEvent(NamedTuple):
     n: int  # one more than the number of the line before
     at: float  # CLOCK_BOOTTIME, in seconds
     level: str
-    event: str
+    event: str  # its name
     text: str  # for people
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any]  # of the log line
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
@@ -169,11 +169,11 @@ class Notice:
     redis_up: bool = False
     redis_refusal: str = ""  # the reply of a Redis that refuses commands for now
     redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
-    evicts_keys: bool = False
+    evicts_keys: bool = False  # whether Redis drops keys when its memory is full
     pools: tuple[PoolNotice, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[Held, ...] = ()  # pools in back-off
     quiet_since: float | None = None  # None if the fleet is not quiet
-    closed: tuple[Closed, ...] = ()
+    closed: tuple[Closed, ...] = ()  # queues from which no worker may claim
     last_reload: Mapping[str, Any] | None = None  # its outcome, with its time in `at`
     last_death: Mapping[str, Any] | None = None  # its cause, with its time in `at`
     children: tuple[ChildNotice, ...] = ()

@@ -155,10 +155,10 @@ class Forks:
     """The resources with which the zygote forks."""
 
     channel: socket.socket
-    node: str
+    node: str  # the name of the master process
     master_pid: int
-    pools: Mapping[str, WorkerSettings]
-    bell_fd: int
+    pools: Mapping[str, WorkerSettings]  # the settings by pool
+    bell_fd: int  # the master's bell
     stack_fd: int | None  # its own stack file
     slots_fd: int = -1  # the memory of all slots, closed in a worker before it runs the application; set after import
 

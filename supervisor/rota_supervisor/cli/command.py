@@ -45,7 +45,7 @@ class CliState:
     config_file: str | None = None
     json: bool = False
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
-    is_master: bool = False
+    is_master: bool = False  # whether this process became a master
 
     def hints_of_folder(self) -> list[str]:
         """Return hints for a message that nothing was reached: whether this folder lacks a configuration file."""

@@ -31,7 +31,7 @@ class Wanted:
     ids: tuple[str, ...] = ()
     queue: str = ""
     task: str = ""
-    reason: str = ""
+    reason: str = ""  # why the task is dead
 
     def takes(self, dead: DeadTask) -> bool:
         """Whether a dead task is among them."""

@@ -35,19 +35,19 @@ class TextLine(NamedTuple):
 class Column(NamedTuple):
     """A column of a table."""
 
-    head: str
-    cell: Callable[[Row], Cell]
+    head: str  # its header
+    cell: Callable[[Row], Cell]  # makes the cell of a row
     rank: int = 0  # if not all columns fit, those with the highest rank are omitted first; 0 is never omitted
-    right: bool = True
+    right: bool = True  # whether cells are aligned to the right
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their headers. `widths` holds the width of each column."""
+    """Rows under their headers."""
 
     name: str
     columns: tuple[Column, ...]
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # of the columns
     lines: tuple[TextLine, ...]
 
     @property

@@ -64,15 +64,15 @@ class WorkerSettings:
     pool: str
     concurrency: int  # tasks that each worker runs at once
     tiers: tuple[Domain, ...]  # what the pool serves, highest first
-    lease_seconds: float
+    lease_seconds: float  # how long the owner stays registered without a renewal
     beat_seconds: float  # longest time without a heartbeat between tasks; for concurrent workers, also during tasks
     park_seconds: float  # longest wait at the doorbells
-    time_limit_seconds: float
-    max_tasks: int
-    max_tasks_jitter: float
-    max_rss_mb: int
-    max_payload_kb: int
-    max_result_kb: int
+    time_limit_seconds: float  # hard time limit of tasks without one of their own
+    max_tasks: int  # attempts after which a worker is replaced, 0 for no limit
+    max_tasks_jitter: float  # largest share by which that number is reduced at random
+    max_rss_mb: int  # growth of memory at which a worker is replaced, 0 for no limit
+    max_payload_kb: int  # largest body of a task
+    max_result_kb: int  # largest result that is kept
     durability: str  # the durability of tasks that the tasks enqueue
     overrides: dict[str, TaskOverride]  # by task
     lag_objective_seconds: float  # for queues without an objective of their own
@@ -87,10 +87,10 @@ class PollerSettings:
     server: ServerSettings
     rank: int  # position among the node's pollers: stand-by pollers wait 3 ms per rank
     lease_seconds: float
-    crash_limit: int
-    loss_limit: int
-    dead_max_age_seconds: float
-    dead_max_count: int
+    crash_limit: int  # a task that has killed this many workers is dead
+    loss_limit: int  # a task that was held by this many lost nodes is dead
+    dead_max_age_seconds: float  # older dead tasks are removed
+    dead_max_count: int  # the oldest dead tasks beyond this number are removed
     forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
     queues: tuple[str, ...]  # queues and patterns of all tiers, to find the name under which a queue is counted
     adopts: tuple[ClassicSource, ...]  # the classic queues that the poller takes items from

@@ -33,7 +33,7 @@ class RosterFields(NamedTuple):
     renewed_ns: int = 1
     recalled: int = 1
     quiet: int = 1
-    watch_granted: int = 1
+    watch_granted: int = 1  # the last request for a watch that the master has granted
     watched: int = 1
     places: int = 1
     stacks_asked: int = 1
@@ -56,10 +56,10 @@ class HeaderFields(NamedTuple):
     phase: int = 1
     beat_ns: int = 1
     mark: int = sum(MarkFields())  # of place 0
-    watch_asked: int = 1
-    recycle_reason: int = 1
-    shortest_soft_ns: int = 1
-    shortest_soft_met_ns: int = 1
+    watch_asked: int = 1  # the last request for a watch
+    recycle_reason: int = 1  # why the worker requests its replacement
+    shortest_soft_ns: int = 1  # see `Slot`
+    shortest_soft_met_ns: int = 1  # see `Slot`
     stepping: int = 1  # the place whose coroutine runs now, plus one
     held_lines: int = 1  # size of the log lines, in bytes
     unused: int = 4
@@ -90,11 +90,11 @@ class RegionFields(NamedTuple):
     """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further places, 1,824 kB in all."""
 
     header: int = sum(HeaderFields())
-    record: int = sum(RecordFields())
+    record: int = sum(RecordFields())  # of place 0
     outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
-    further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())
-    further_records: int = (MOST_PLACES - 1) * sum(RecordFields())
+    further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())  # of all places but the first
+    further_records: int = (MOST_PLACES - 1) * sum(RecordFields())  # of all places but the first
     held_lines: int = LOG_BYTES // WORD
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 

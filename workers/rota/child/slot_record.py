@@ -82,11 +82,11 @@ class Verdict(NamedTuple):
 class TaskInSlot(NamedTuple):
     """A task that a worker runs. Times are CLOCK_BOOTTIME."""
 
-    entry: bytes
+    entry: bytes  # its text
     name: str  # UNKNOWN_TASK until the body is decoded
     started_ns: int
-    deadline_ns: int
-    claimed_ns: int = 0
+    deadline_ns: int  # hard time limit
+    claimed_ns: int = 0  # when the reply to its claim was received
     unstarted: int = 0  # number of entries of the same claim that come after it
     soft_deadline_ns: int = 0  # 0 for none
     verdict: int = 0  # see Verdict

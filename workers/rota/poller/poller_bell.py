@@ -34,7 +34,7 @@ class BellState:
     rang: bool = False  # a classic queue has changed, or may have
     client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
     changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
-    _asked_for: tuple[str, ...] = field(default=(), init=False)
+    _asked_for: tuple[str, ...] = field(default=(), init=False)  # prefixes that the connection has been set up for
 
     @property
     def is_outdated(self) -> bool:

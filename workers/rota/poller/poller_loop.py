@@ -228,15 +228,15 @@ class PollerLoop:
 
     life: child_life.Life
     link: Link  # the connection to work on; the bell has its own
-    bell: PollerBell
+    bell: PollerBell  # the doorbell, on a connection of its own
     waiter: Waiter
     signals: StopSignals
     promoting: Promotion
     rounds: Rounds
-    rank: int
+    rank: int  # position among the node's pollers
     clock: Callable[[], float] = time.monotonic  # monotonic
-    _ready: bool = False
-    _rested: bool = False
+    _ready: bool = False  # whether a call has succeeded
+    _rested: bool = False  # whether a rest has just ended for a promotion
 
     def run(self) -> int:
         """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""

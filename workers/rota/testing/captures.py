@@ -45,16 +45,16 @@ class Expected(TypedDict, total=False):
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     queue: str
-    delay: Duration
+    delay: Duration  # seconds or a timedelta
     at: datetime
     id: str
-    unique: bool
+    unique: bool  # whether the call holds a unique key
     unique_for: Duration | None
     retries: int
     expires: Duration | None
     result_ttl: Duration
     front: bool
-    kind: str
+    kind: str  # immediate, delayed or periodic
 
 
 @dataclass(frozen=True, slots=True)

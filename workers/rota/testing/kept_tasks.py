@@ -45,7 +45,7 @@ class KeptTask:
     namespace: str
     body: bytes
     entry: Entry
-    is_front: bool
+    is_front: bool  # whether it was enqueued at the front
     state: State
     accounts: list[bytes] = field(default_factory=list)  # of its failed attempts
     ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown

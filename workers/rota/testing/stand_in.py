@@ -29,17 +29,17 @@ _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 class KeptGroup:
     """A group, with the state of its members."""
 
-    then: bytes
-    on_dead: bytes
+    then: bytes  # the tasks that follow the group, packed
+    on_dead: bytes  # the tasks that follow instead if a member is dead, packed
     opened_us: int
     phase: GroupPhase = GroupPhase.OPEN
-    cursor: int = 0
-    total: int = 0
+    cursor: int = 0  # number of items that a long enqueue has added so far
+    total: int = 0  # number of members
     live: set[str] = field(default_factory=set)  # ids of members that have not ended
     ended: Counter[str] = field(default_factory=Counter)  # number of members by how they ended
     is_cancelled: bool = False
     ended_us: int | None = None
-    followed_by: str = ""
+    followed_by: str = ""  # id of the task that followed the group
 
     def state(self, group_id: str) -> GroupState:
         """Return the state of the group, as the store does."""

@@ -55,16 +55,16 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 class Attempt:
     """An attempt that is shown in the slot, runs or has ended."""
 
-    entry: Entry
-    name: str
-    limit_ns: int
+    entry: Entry  # as claimed, or as Redis updated it before the start
+    name: str  # of the task
+    limit_ns: int  # hard time limit
     record: TaskRecord  # shows the attempt in the slot
     number: int  # identifies the attempt in its record
     prepared: Runnable | Unfit | None  # None if the body is gone: cancelled after a claim whose reply was lost
     asks_first: bool = False  # whether Redis has to permit the start
     ran_by: bytes = b""  # for the record of the attempt in Redis; empty if its end is not to be stored
     times: Times = NOT_BEGUN  # as if the function started when the attempt began, until it is called
-    runtime_seconds: float = 0.0
+    runtime_seconds: float = 0.0  # of the function
     outcome: Outcome = DONE
     reason: str = ""  # why the task is dead
     error: str = ""  # one line
@@ -72,7 +72,7 @@ class Attempt:
     soft_limit_ns: int = 0  # 0 for none
     soft_deadline_ns: int = 0  # CLOCK_BOOTTIME, 0 for none
     extend_soft_limit: Callable[[int], None] = soft_limit.extend  # called with each new soft deadline
-    _current: CurrentTask | None = None
+    _current: CurrentTask | None = None  # made on first use
 
     def current(self) -> CurrentTask:
         """Return the attempt as the application sees it. It is made on first use, as most tasks never need it."""
@@ -231,9 +231,9 @@ class AttemptMaker:
     started: Callable[[Entry, Times], None]  # called before the function, as a task that kills its worker has started
     alone: NoCopies  # ends copies of this process that a task forks
     random: Callable[[], float]  # returns a number in [0, 1)
-    short_limits: ShortLimits
+    short_limits: ShortLimits  # shows short soft limits to the master
     max_result_kb: int
-    owner: str
+    owner: str  # the name that this worker claims under
 
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
         """Show a claimed task in the slot, and decode it. Never raises: a task that cannot be decoded is `Unfit`."""

@@ -75,8 +75,8 @@ class Unanswered:
     # Whether Redis may hold tasks for this worker that are not recorded here, because a claim has had no reply or
     # because a task was forgotten.
     asked: bool = False
-    _sent: _Told = field(default_factory=_Told)
-    _later: _Told = field(default_factory=_Told)
+    _sent: _Told = field(default_factory=_Told)  # sent by a turn without a reply so far
+    _later: _Told = field(default_factory=_Told)  # not sent yet
 
     @property
     def has_outcomes(self) -> bool:
@@ -113,10 +113,10 @@ class Unanswered:
 class InFlight(Unanswered):
     """The tasks and outcomes of a worker that runs one task at a time."""
 
-    waiting: deque[Claim] = field(default_factory=deque)
-    _given_back: set[bytes] = field(default_factory=set)
-    _anchor: Anchor = _NO_ANCHOR
-    _start_by_ns: int = 0
+    waiting: deque[Claim] = field(default_factory=deque)  # claimed tasks that have not started
+    _given_back: set[bytes] = field(default_factory=set)  # entries that were given back since the last reply
+    _anchor: Anchor = _NO_ANCHOR  # reading of Redis time of the last claim
+    _start_by_ns: int = 0  # deadline for the next start (CLOCK_BOOTTIME)
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether claimed entries wait that may not be started without a turn, because their claim is too old."""
@@ -180,11 +180,11 @@ class InFlight(Unanswered):
 class Ledger(Unanswered):
     """The tasks and outcomes of a worker that runs up to `places` tasks at once."""
 
-    places: int
+    places: int  # maximum number of tasks
     alone: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
     _held: dict[int, str] = field(default_factory=dict)  # task ids by place
-    _free: list[int] = field(init=False)
-    _sent_tokens: int = 0
+    _free: list[int] = field(init=False)  # free places
+    _sent_tokens: int = 0  # number of tokens in the turn under way
     _named_ns: int | None = None  # when a turn last listed the held tasks
     _forgot: bool = False  # whether a task was forgotten since the last turn was made
 

@@ -227,12 +227,12 @@ class WorkerLoop:
     fence: Fence
     bell: Bell
     report: Report
-    recycling: RecycleRequest
+    recycling: RecycleRequest  # requests the replacement of this worker
     _slot: Slot = field(init=False)
-    _clock: RedisClock = field(default_factory=RedisClock)
-    _ready: bool = False
-    _lost: bool = False
-    _fenced: bool = False
+    _clock: RedisClock = field(default_factory=RedisClock)  # what is known of Redis time
+    _ready: bool = False  # whether a reply has arrived
+    _lost: bool = False  # whether Redis reported that the owner is not registered
+    _fenced: bool = False  # whether the fence was up at the last check
     _shown: Phase = Phase.BOOTING  # the phase in the slot
     _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
     _wait_us: int = 0  # time until a rate limit or a condition opens, 0 for none
@@ -242,14 +242,14 @@ class WorkerLoop:
     _round_trip_ns: int = 0  # duration of that turn
     _sent_before: bool = False  # whether the outcomes were sent before, without a reply
     _told_in_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
-    _recalled: int = 0  # the slot's count of recalls when the last turn was sent
+    _recalled: int = 0  # the slot's `recalled` when the last turn was sent
 
     def __post_init__(self) -> None:
         self._slot = self.life.slot
 
     def _call(self, turn: Turn) -> Command[TurnReply]:
-        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and how many
-        recalls were made so far."""
+        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
+        last recalled."""
         self._told_in_slot, self._recalled = self._slot.outcomes_left, self._slot.recalled
         return self.store.turn(self.life.owner, self.tiers, turn)
 

@@ -32,10 +32,10 @@ class Times(NamedTuple):
     """The start of an attempt, and its lag."""
 
     start_us: int  # Redis time
-    lag_seconds: float
+    lag_seconds: float  # from the due time to the start
     promotion_lag_seconds: float | None  # None if the task never waited for a due time, or waited for its rate after it
-    wait_seconds: float
-    early: bool
+    wait_seconds: float  # from being ready to the start
+    early: bool  # whether it certainly started before its due time
     start_ns: int  # CLOCK_BOOTTIME
 
 

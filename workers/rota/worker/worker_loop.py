@@ -11,8 +11,9 @@ Each iteration determines the worker's mode and its most urgent need, and takes 
 4. The worker calls the function, inside the hooks. `SoftLimit` ends the function at the task's soft time limit. At the
    hard limit the master kills the worker.
 5. The worker derives the outcome from the return value or the exception: done, retry, dead, cancelled or expired.
-6. The worker writes the outcome into its slot before it removes the task from there. If it is killed after that, the
-   master settles the task with this outcome. If it is killed earlier, the master treats the task as crashed.
+6. The worker writes the outcome into its slot before it removes the task from there. If the worker is killed after
+   that, the master settles the task with this outcome. If it is killed earlier, the attempt counts as a crash, or as a
+   failure if the hard time limit was reached.
 7. The failure hooks run, if the attempt failed.
 8. The next turn sends the outcome. The worker repeats outcomes until a reply confirms them. This is safe because an
    outcome that arrives twice changes nothing the second time, whereas a lost outcome would run the task twice.
@@ -57,11 +58,11 @@ class Loop(WorkerLoop):
     link: Link
     waiter: Waiter
     executor: Executor
-    _in_flight: InFlight = field(default_factory=InFlight)
-    _prefetch: Prefetch = field(default_factory=Prefetch)
-    _is_plenty: bool = False
-    _recalled_before: int = 0
-    _last_run: bytes = b""
+    _in_flight: InFlight = field(default_factory=InFlight)  # the claimed tasks, and the outcomes that are not confirmed
+    _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
+    _is_plenty: bool = False  # whether the last reply reported a backlog
+    _recalled_before: int = 0  # the slot's `recalled` when the last turn with a reply was sent
+    _last_run: bytes = b""  # entry of the last task, if a recall may have settled it too
 
     def run(self) -> int:
         """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""

@@ -44,10 +44,10 @@ class _OfQueue:
     """The metrics of each start, for one queue and kind. They are cached, because the lookup costs as much as observing
     a value."""
 
-    lag: recorder.Histogram
-    wait: recorder.Histogram
-    worst: recorder.Peak | None
-    objective_seconds: float
+    lag: recorder.Histogram  # time from the due time to the start
+    wait: recorder.Histogram  # time from being ready to the start
+    worst: recorder.Peak | None  # the worst lag, None for throttled tasks
+    objective_seconds: float  # lags above this are counted as misses
 
 
 @dataclass(frozen=True, slots=True)

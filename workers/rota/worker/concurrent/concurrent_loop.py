@@ -57,17 +57,17 @@ class ConcurrentLoop(WorkerLoop):
 
     settings: WorkerSettings
     maker: AttemptMaker
-    starts: StartSteps
+    starts: StartSteps  # the steps that permit a start
     recorder: Recorder
-    _ledger: Ledger = field(init=False)
-    _steps: Steps = field(init=False)
-    _stacks: StackTeller = field(init=False)
+    _ledger: Ledger = field(init=False)  # the places, and the outcomes that are not confirmed
+    _steps: Steps = field(init=False)  # watches the steps of coroutines
+    _stacks: StackTeller = field(init=False)  # logs stacks on request
     _outages: Outages = field(init=False)
-    _connection: AioConnection = field(init=False)
-    _doorbells: AioBell = field(init=False)
+    _connection: AioConnection = field(init=False)  # for turns and queries
+    _doorbells: AioBell = field(init=False)  # have a connection of their own
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
     _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by place
     _fault: BaseException | None = None  # ends the worker
     _is_told: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
