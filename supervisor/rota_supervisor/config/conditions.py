@@ -126,7 +126,7 @@ def _check_zone(zone: _Word) -> None:
         _zone(zone.text)
     # The name may be a folder of zones, not a valid file name, or a file that does not exist.
     except (OSError, ValueError, KeyError):
-        from zoneinfo import available_timezones  # noqa: PLC0415 - as below
+        from zoneinfo import available_timezones  # noqa: PLC0415 - see `_zone`
 
         hint = suggestion(zone.text, available_timezones()) or ", as in Europe/Zurich or UTC"
         raise zone.fault(f"this machine knows no time zone {zone.shown}{hint}") from None

@@ -61,7 +61,7 @@ class Total:
             return grown
         if not recorder.is_sound(self.definition, before, now):
             return None
-        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # may be infinite
+        return tuple(new - old if new != old else 0.0 for new, old in zip(now, before, strict=True))  # Both may be inf.
 
     def add(self, grown: Numbers) -> None:
         """Add the growth of one slot."""

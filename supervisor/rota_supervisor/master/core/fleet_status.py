@@ -266,7 +266,7 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
 
 
 def _held(pools: Sequence[_Pool]) -> tuple[Held, ...]:
-    """The pools that are in back-off, those that need a person first."""
+    """Return the pools in back-off, those that need a person first."""
     held = [
         Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
         for target, backoff, condition in pools

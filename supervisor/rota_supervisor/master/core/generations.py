@@ -131,7 +131,7 @@ class Generation:
     code: int  # the generation whose zygote it forks from; its own number if it brought new code
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict)  # the source of the value at each dotted path
-    # By pool, the generation that gave it new settings after the code was loaded
+    # For each pool with new settings since that code, the generation that brought them
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:

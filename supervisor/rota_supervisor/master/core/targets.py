@@ -95,7 +95,7 @@ class Stop:
     def waits_for(self, worker: Child, now: float) -> bool:
         """Whether a worker is still there, or its owner is still to be retired.
 
-        If Redis takes too long to retire it, the lease expires by itself, and another node gives back the tasks.
+        If Redis takes too long to retire it, the lease expires by itself, and the tasks are given back then.
         """
         return _is_there(worker) or (self._retires(worker) and now <= self.leave_by + RETIRE_SECONDS)
 
@@ -189,7 +189,7 @@ def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
 
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
-    """Return the pool of an order, and the number of workers it is to have. Raises RequestRefused if not possible."""
+    """Return the pool of an order, and the number of workers it is to have. Raises RequestRefused."""
     pool, pools = order.pool, ", ".join(counts)
     if pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, say which one: {pools}")

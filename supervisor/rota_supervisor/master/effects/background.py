@@ -1,4 +1,4 @@
-"""Work beside the master's loop: coroutines, whose failure is logged and stops nothing else, and threads."""
+"""Background work of the master: coroutines, whose failures are logged and do not affect other work, and threads."""
 
 import asyncio
 import contextlib

@@ -144,7 +144,7 @@ class RedisWatch:
                 self._happened(seen.EvictionPolicySeen(policy))
 
     async def leave_when_idle(self, leave: Callable[[], None]) -> None:
-        """For `--burst`: call `leave` once nothing is ready, running or overdue in this node's queues."""
+        """Call `leave` once nothing is ready, running or overdue in this node's queues (for `--burst`)."""
         while not self._state.stop.is_asked:
             if await self._is_idle():
                 leave()

@@ -60,7 +60,7 @@ class ClaimWatch:
     _quiet_looks: int = 0
 
     def rung(self) -> None:
-        """Begin the watch if a worker requests it. Called when a child has written to the eventfd."""
+        """Begin the watch if a worker requests it. This is called when a child has woken the master."""
         granted = [slot.grant_watch() for _, slot in self._workers()]
         if not any(granted):
             return

@@ -62,7 +62,7 @@ class ConfigWatch:
 
 
 async def watch_code(folders: Iterable[str], restart: Callable[[], object]) -> None:
-    """For development: call `restart`, forever, after each burst of changes to Python code below the folders."""
+    """Call `restart`, forever, after each burst of changes to Python code below the folders (for development)."""
     stop = threading.Event()
     bursts = _bursts(folders, stop)
     try:

@@ -65,7 +65,7 @@ class Inbox:
             self.wake.set()
 
     def tick(self, redis_silent_since: float) -> None:
-        """Tick, after all pending events were handled."""
+        """Tick after all pending events were handled."""
         self.wake.clear()
         self._take(Ticked(redis_silent_since))
 
