@@ -28,7 +28,7 @@ from rota_supervisor.master.core.reasons import (
 )
 from rota_supervisor.master.core.targets import Stage, Stop
 
-STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # out of 4,096 bytes; the names take up to 1,000, the rest 600
 STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
@@ -81,7 +81,7 @@ class Death:
     reason: Reason
     event: Died
     limits: Limits  # the limits of the child's generation
-    died_at: float  # in seconds of the master's clock
+    died_at: float  # the time of death in seconds of the master's clock
     stop: Stop  # how far the fleet had stopped
     in_hand: bool  # whether the child held tasks or outcomes when its slot was last read
 

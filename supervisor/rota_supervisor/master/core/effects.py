@@ -117,7 +117,7 @@ class RenewLeases(NamedTuple):
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]  # the queues that this node serves
     pools: Mapping[str, tuple[Domain, ...]]  # the tiers of its pools
-    lease_seconds: float  # for how long the declarations are valid
+    lease_seconds: float  # how long the declarations are valid
     announced: Announced  # the settings that hold for the whole fleet
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[Declared, ...] = ()  # the schedules that this node declares

@@ -130,7 +130,7 @@ class ProcessEnd(NamedTuple):
     wait_status: int
     oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
     max_rss_kb: int = 0  # includes the pages that it shared with its zygote
-    cpu_seconds: float = 0.0  # of the process itself, without the processes that it had started
+    cpu_seconds: float = 0.0  # the usage of the process itself, without the processes that it had started
 
     @property
     def signal_name(self) -> str:

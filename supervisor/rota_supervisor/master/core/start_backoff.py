@@ -62,7 +62,7 @@ class StartBackoff:
     early: tuple[float, ...] = ()  # the times of early deaths in the last minute
     relapses: int = 0  # relapses in a row
     relapsed_at: float = -math.inf  # the time of the last relapse
-    pause_seconds: float = 0.0  # for how long a probe has to stay alive
+    pause_seconds: float = 0.0  # how long a probe has to stay alive
     ready_at: float = math.inf  # the first READY since the last relapse
     words: str = ""  # the death of the last child, in words
 

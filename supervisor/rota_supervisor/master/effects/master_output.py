@@ -39,7 +39,7 @@ from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
 ANSWER_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
-_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a log line
+_STACK_CHARACTERS: Final = 3000  # out of the 4,096 bytes of a log line
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
 

@@ -33,7 +33,7 @@ from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-_REMEMBERED_SECONDS: Final = 2.0  # for this long, the id of a dead session is surely not reused
+_REMEMBERED_SECONDS: Final = 2.0  # the time for which the id of a dead session is surely not reused
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())

@@ -112,7 +112,7 @@ class RunOptions(NamedTuple):
     manager: NotifySocket  # the service manager, if any
     spawner: Spawner  # starts the children, and has started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` is set
-    code: tuple[str, ...]  # for development: folders whose changes restart the workers; `file` is watched as well
+    code: tuple[str, ...]  # folders, for development, whose changes restart the workers; `file` is watched as well
     burst: bool  # whether to leave when nothing is ready or running
     import_paths: tuple[str, ...]  # the folders with the task modules
     record: str  # the file to record events to, or "" for none
