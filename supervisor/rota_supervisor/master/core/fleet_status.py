@@ -135,7 +135,7 @@ def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
 
 Fields = Mapping[str, Any]
 
-MOST_CHARACTERS: Final = 300  # the limit for the text of an event, and in each field
+MOST_CHARACTERS: Final = 300  # the limit of the text of an event, and of each field
 MOST_PARTS: Final = 10  # elements in a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
