@@ -34,7 +34,7 @@ OF_THE_MASTER: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent t
 
 
 def boottime_seconds() -> float:
-    """Return the time by the clock of the slots, which all processes of a machine share."""
+    """Return CLOCK_BOOTTIME in seconds, the clock of the slots, which all processes of a machine share."""
     return boottime_ns() / NANOSECONDS
 
 

@@ -32,7 +32,9 @@ from rota.protocol.keys import UNKNOWN_TASK, is_name
 from rota.protocol.progress import LONGEST
 
 _LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
-_LOOKS: Final = 16  # attempts to read a task that changes meanwhile. An attempt takes 3 us, and a task at least 50 us
+# The maximum number of attempts to read a task that changes meanwhile; after these, no task is returned. An attempt
+# takes 3 us, and a task 50 us.
+_LOOKS: Final = 16
 _LIFE_SHIFT: Final = 40  # a place sees fewer tasks than this in one process
 _WORD_MASK: Final = (1 << 64) - 1
 # These are global names for speed, as a worker uses most of them in each task.
@@ -211,7 +213,7 @@ class TaskRecord:
         self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
 
     def extend(self, deadline_ns: int, soft_deadline_ns: int) -> None:
-        """Move the deadlines of the current task; 0 for no soft one."""
+        """Set the deadlines of the current task, 0 for no soft deadline."""
         words, base = self._words, self._base
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
         words[base + _DEADLINE] = deadline_ns

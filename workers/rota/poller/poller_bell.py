@@ -112,7 +112,7 @@ class KeyTracking:
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys without those that begin with another one, because the server refuses overlapping prefixes."""
+    """Return the keys, except those that begin with another key, because the server refuses overlapping prefixes."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):

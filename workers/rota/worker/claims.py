@@ -315,8 +315,8 @@ class Prefetch:
         self._paces: dict[str, _Pace] = {}
 
     def left_at_turn(self, queue: str, tasks: int, *, is_plenty: bool) -> int:
-        """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its reply is
-        there when they have ended.
+        """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its
+        reply arrives by the time they have ended.
 
         Returns 0 to send the turn after all of them, if a task may run, or wait for a processor, until the reply is
         late. Returns 1 only if the queue is backlogged, because otherwise other workers may be idle while the new task

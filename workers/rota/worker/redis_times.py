@@ -16,7 +16,7 @@ from rota.durations import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-_NOT_PROMOTED: Final = (Kind.IMMEDIATE, Kind.THROTTLED, Kind.RECOVERED)  # at their due time
+_NOT_PROMOTED: Final = (Kind.IMMEDIATE, Kind.THROTTLED, Kind.RECOVERED)  # not promoted at their due time
 _GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 
@@ -45,7 +45,7 @@ NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False, 0)
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Return the lag of an attempt that starts at `start_ns`, split into its parts."""
     now_us, sent_ns, received_ns = anchor
-    start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # at the latest
+    start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # the latest possible
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us, ready_us = entry.due_us, entry.ready_us
     lag = wait = (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0

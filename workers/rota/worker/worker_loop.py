@@ -107,7 +107,7 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle and give back tasks from memory. A task has overwritten the slot, so the master cannot see any more
+        """Settle and give back tasks from memory. A task has overwritten the slot, so the master can no longer see
         what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
