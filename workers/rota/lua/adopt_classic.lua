@@ -10,9 +10,9 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now; 0|1 whether this poller is the one that listens for the fleet; the next due time in microseconds or '';
---          0|1 whether items are left that could be taken now; (taken, left, error or '') per source; (queue, reason)
---          per item that went straight to the dead set
+-- returns  now in microseconds; 0|1 whether this poller is the one that listens for the fleet; the next due time in
+--          microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or '') per
+--          source; (queue, reason) per item that went straight to the dead set
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or is
--- missing.
+-- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or in
+-- no place.
 -- with: prefix lists places
 -- KEYS[1]  tasks
 -- ARGV

@@ -9,7 +9,8 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta orders:* owners patterns paused progress
 --          queue:* queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  cancelled | running | dead | unknown
+-- returns  cancelled (it waited, and has ended) | running (it will be interrupted) | dead (it was dead before; nothing
+--          was changed) | unknown
 -- Invariant: a waiting task has ended when the script returns. A running task is never started again.
 local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what an absent node may leave behind
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()

@@ -5,7 +5,7 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   ttl               lifetime of the definitions in milliseconds
---   name, kind, text  each condition
+--   name, kind, text  condition: its name, `hours` or `lua`, and its text, see shared/condition.lua
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters
 -- returns  a row per closed queue, at most 100 of each kind: queue, for how many microseconds it has been closed, the

@@ -12,9 +12,9 @@
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  now; 0|1 whether the list of claims is complete or has `most` claims (0: it took too much work); (entry,
---          task name) per claim; then a row for each queue that is claimed from and, up to 100 in total, for other
---          queues with entries:
+-- returns  now in microseconds; 0|1 whether the list of claims is complete or has `most` claims (0: it took too much
+--          work); (entry, task name) per claim; then a row for each queue that is claimed from and, up to 100 in total,
+--          for other queues with entries:
 --     queue, tier, cost, cap, interval in microseconds
 --     before these claims: number of entries, number running, virtual time
 --     after these claims: number of entries; 0|1 whether the queue is open; microseconds until its rate allows a start

@@ -8,7 +8,7 @@
 --   queue   queue to report even if it is not known; up to 500
 -- keys     closed conditions counts dead delayed doorbell doorbell:* events-on former idle members owners patterns
 --          paused progress queue:* queues served shares tasks tickets times:* totals turns:* waiters
--- returns  now, the number of owners, the next cursor ('0' after the last batch); then a row per queue:
+-- returns  now in microseconds, the number of owners, the next cursor ('0' after the last batch); then a row per queue:
 --     queue, ready, scheduled, overdue, in flight, dead, accepted
 --     age in microseconds of the oldest ready task and of the longest overdue task
 --     0|1 paused, 0|1 served

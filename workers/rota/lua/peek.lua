@@ -10,13 +10,13 @@
 --   count   number of entries to read, up to 500
 -- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
 --          progress queue:* served tasks tickets times:* turns:* waiters
--- returns  now, the number of entries read, the offset of the next page ('' after the last), then a row each: id,
---          queue, name, due time and time since when it is there (in microseconds), failures, crashes, losses, owner,
---          its epitaph (death record) or progress
---  ready      its lanes, the delayed lane first, because it is served first
---  scheduled  the delayed set, earliest due time first
---  running    the in-flight lists; the offset counts owners
---  dead       the dead set, latest first
+-- returns  now in microseconds, the number of entries read, the offset of the next page ('' after the last), then a row
+--          each: id, queue, name, due time and time since when it is there (in microseconds), failures, crashes,
+--          losses, owner, its epitaph (death record) or progress
+--   ready      its lanes, the delayed lane first, because it is served first
+--   scheduled  the delayed set, earliest due time first
+--   running    the in-flight lists; the offset counts owners
+--   dead       the dead set, latest first
 -- Cancelled tasks are left out. An item that is not an entry is a bare item; the row has the names in the item.
 local MOST, LONGEST_TOLD = 500, 4000
 local now, place, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]

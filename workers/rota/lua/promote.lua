@@ -8,9 +8,9 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* schedules-alive served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now; the next due time in microseconds or ''; 0|1 whether more tasks may be due; the number of members that
---          became dead because they are not tasks or have no usable lane; (queue, number of moved tasks)...; the
---          schedule of each occurrence that was skipped because an earlier one has not ended
+-- returns  now in microseconds; the next due time in microseconds or ''; 0|1 whether more tasks may be due; the number
+--          of members that became dead because they are not tasks or have no usable lane; (queue, number of moved
+--          tasks)...; the schedule of each occurrence that was skipped because an earlier one has not ended
 -- Invariant: no task is moved before its due time. Each moved member ends up in exactly one lane, in the dead set, or
 -- ended.
 local UNKNOWN_QUEUE = 'unknown'

@@ -7,7 +7,7 @@
 --   number  number of schedules to return, up to 500
 --   names   names of the schedules to return instead
 -- keys     schedules schedules-due tasks
--- returns  now, the number of schedules, then (name, record) for each that exists
+-- returns  now in microseconds, the number of schedules, then (name, record) for each that exists
 local now, due = redis_now(), PREFIX .. 'schedules-due'
 local offset, number = tonumber(ARGV[1]), math.min(500, tonumber(ARGV[2]))
 local names = {}

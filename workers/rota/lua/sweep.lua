@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Find work that was announced to no process. Pollers run this every 0.9 s. The script rings for entries without a
 -- doorbell token, keeps the fleet's pulse, and reports expired owners, the next due time, and items pushed without a
--- client.
+-- client. It also marks queues with entries as ready, forgets idle queues of patterns, and counts running tasks again
+-- every 10 s.
 -- with: prefix clock numbers entry lists doorbell recount leases untold idle condition shares closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -12,7 +13,7 @@
 --          patterns paused progress pulse queue:* queues rates ready rotation schedules-declared schedules-due served
 --          shares tasks tickets times:* totals turns:* waiters
 -- returns  twelve values; times are in microseconds:
---     now
+--     now, as Redis time
 --     number of doorbells rung for entries that no worker had been woken for
 --     time until which the grace period lasts
 --     expired owners

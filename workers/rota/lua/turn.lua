@@ -21,9 +21,9 @@
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  a status; now; microseconds until a rate or a condition opens a queue (0 for none); stale entries; (entry,
---          body) per claim; entries that were dropped because they were cancelled; with `alone` the entry that has to
---          run alone
+-- returns  a status; now, in microseconds; microseconds until a rate or a condition opens a queue (0 for none); stale
+--          entries; (entry, body) per claim; entries that were dropped because they were cancelled; with `alone` the
+--          entry that has to run alone
 --   ok      the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of one
 --           pick would claim. Fewer than `picks` means that nothing else may be claimed now
 --   plenty  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one

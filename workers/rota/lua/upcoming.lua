@@ -6,7 +6,7 @@
 --   ahead  how far ahead to search, in microseconds
 --   most   maximum number of schedules to return
 -- keys     schedules schedules-due tasks
--- returns  now, then (name, record) for each schedule
+-- returns  now in microseconds, then (name, record) for each schedule
 -- A name without a record is deleted, because no poller could process it.
 -- Invariant: nothing is changed except that such names are deleted.
 local now, due = redis_now(), PREFIX .. 'schedules-due'
