@@ -1,11 +1,11 @@
-"""A service that takes a second for each answer, at http://127.0.0.1:8093."""
+"""A service at http://127.0.0.1:8093 that takes a second for each response."""
 
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class SlowHandler(BaseHTTPRequestHandler):
-    """Answers each GET a second later."""
+    """A handler that responds to each GET after one second."""
 
     def do_GET(self) -> None:
         time.sleep(1)
@@ -15,7 +15,7 @@ class SlowHandler(BaseHTTPRequestHandler):
 
 
 class SlowService(ThreadingHTTPServer):
-    """Takes a hundred callers at once."""
+    """A server that accepts more than a hundred connections at once."""
 
     request_queue_size = 256
 

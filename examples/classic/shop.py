@@ -1,6 +1,6 @@
-"""A shop that queues by hand, as it did before there was a fleet: python shop.py [--orders N].
+"""A shop that writes its queues by hand: python shop.py [--orders N].
 
-It knows Redis, JSON and the names of its keys, and nothing of Rota. Nothing in it changes when a fleet adopts its keys.
+It uses Redis and JSON, but not Rota. It does not change when a fleet adopts its keys.
 """
 
 import argparse
@@ -16,18 +16,18 @@ DELAYED = "delayed:"
 
 
 def queue_mail(server: "redis.Redis", seller: int, item: int, price: int, buyer: int) -> None:
-    """Push a mail, a JSON object, for a worker that can do nothing else."""
+    """Push a mail, a JSON object, for a worker that only sends mails."""
     mail = {"seller": seller, "item": item, "price": price, "buyer": buyer, "time": time.time()}
     server.rpush("queue:email", json.dumps(mail))
 
 
 def queue_call(server: "redis.Redis", queue: str, name: str, *args: Any) -> None:
-    """Push a call for a worker that looks its callbacks up by name."""
+    """Push a call for a worker that finds its functions by name."""
     server.rpush(f"queue:{queue}", json.dumps([name, args]))
 
 
 def execute_later(server: "redis.Redis", queue: str, name: str, args: list[Any], delay: float = 0.0) -> str:
-    """Have a call made in `delay` seconds; returns its id."""
+    """Schedule a call in `delay` seconds and return its id."""
     identifier = str(uuid.uuid4())
     item = json.dumps([identifier, queue, name, args])
     if delay > 0:
@@ -38,7 +38,7 @@ def execute_later(server: "redis.Redis", queue: str, name: str, args: list[Any],
 
 
 def main() -> None:
-    """Sell some items: each is a mail, a call for now, and one for later."""
+    """Sell some items. Each sale queues a mail, a call for now, and a call for later."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=5, help="how many items to sell (default 5)")
     orders = parser.parse_args().orders

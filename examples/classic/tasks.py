@@ -1,4 +1,4 @@
-"""What the shop's own workers did, as tasks. Each appends a line to done.jsonl, in the folder of the fleet."""
+"""The work of the shop's former workers, as tasks. Each appends a line to done.jsonl, in the folder of the fleet."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import rota
 
 
 def _done(what: str, *about: Any) -> None:
-    """Append one line in a single write, as several workers do so at once."""
+    """Append one line in a single write, because several workers may write at once."""
     task = rota.current_task()
     line = {"what": what, "about": about, "queue": task.queue, "lag_seconds": round(task.lag_seconds, 6)}
     file = os.open(Path("done.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -21,17 +21,17 @@ def _done(what: str, *about: Any) -> None:
 
 @rota.task(queue="email")
 def send_sold_email(mail: dict[str, Any]) -> None:
-    """Tell a seller: the one argument is the object as the shop pushed it."""
+    """Send a mail to a seller. The argument is the JSON object that the shop pushed."""
     _done("mail", mail["seller"], mail["item"])
 
 
 @rota.task(queue="low")
 def count_sale(order: int) -> None:
-    """One of the callbacks, known by its name."""
+    """Count a sale. The shop's items refer to this task by its name."""
     _done("count", order)
 
 
 @rota.task(queue="low")
 def ask_for_feedback(buyer: int, order: int) -> None:
-    """A call that the shop scheduled."""
+    """Send a request for feedback. The shop schedules this call."""
     _done("feedback", buyer, order)

@@ -1,4 +1,4 @@
-"""The tasks, in a module without FastAPI: workers import this and no more."""
+"""The tasks. Workers import only this module, so it does not import FastAPI."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import rota
 
 @rota.task(retries=3, time_limit=60, result_ttl=3600)
 async def make_invoice(order_id: int) -> str:
-    """Make an invoice; returns the name of its file. Others would ask their services here."""
+    """Make an invoice and return the name of its file. A real task would call other services here."""
     if order_id < 1:
         raise rota.Dead(f"there is no order {order_id}")
     await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Invoices in FastAPI: a request enqueues the making of one, and the event loop goes on meanwhile."""
+"""Invoices in FastAPI: a request enqueues a task that makes the invoice, without blocking the event loop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from invoice_tasks import make_invoice
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """Close the client of this event loop as the application ends. It connects at its first use."""
+    """Close the client of this event loop when the application ends. The client connects at its first use."""
     yield
     await rota.default_async_client().aclose()
 
@@ -23,14 +23,14 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/invoices/{order_id}", status_code=202)
 async def request_invoice(order_id: int) -> dict[str, str]:
-    """Have an invoice made. With an id of its own it is asked for again safely, whatever became of the first time."""
+    """Enqueue the making of an invoice. The task's id is fixed, so the request can be repeated safely."""
     handle = await make_invoice.using(id=f"invoice-{order_id}").aenqueue(order_id)
     return {"task": handle.id}
 
 
 @app.get("/tasks/{task_id}")
 async def progress(task_id: str) -> dict[str, Any]:
-    """How far a task is: asked at the server, without waiting for it."""
+    """Return the state of a task, without waiting for its end."""
     status = await rota.default_async_client().status(task_id)
     return {"state": status.state, "error": status.error}
 
@@ -38,5 +38,5 @@ async def progress(task_id: str) -> dict[str, Any]:
 @app.exception_handler(rota.Unavailable)
 @app.exception_handler(rota.Uncertain)
 async def unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Nothing was enqueued, or it was sent and no answer came: whoever asked may ask again."""
+    """Report an outage. Nothing was enqueued, or no reply arrived; in both cases the client may repeat the request."""
     return JSONResponse({"error": str(error)}, status_code=503)

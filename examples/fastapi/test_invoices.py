@@ -1,4 +1,4 @@
-"""The application's own tests: the first needs no server, the others have one of their own."""
+"""The application's own tests. The first needs no server; the others start one of their own."""
 
 from collections.abc import Iterator
 
@@ -37,6 +37,6 @@ def test_of_an_invoice_that_cannot_be_made_the_error_is_shown(browser: TestClien
 
 
 def test_without_a_server_a_request_is_refused(rota_client: rota.Client, browser: TestClient) -> None:
-    rota.configure(redis_url="redis://127.0.0.1:1", namespace=rota_client.namespace)  # until this test is over
+    rota.configure(redis_url="redis://127.0.0.1:1", namespace=rota_client.namespace)  # for this test only
     answer = browser.post("/invoices/7")
     assert (answer.status_code, "127.0.0.1:1" in answer.text) == (503, True)

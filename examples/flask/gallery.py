@@ -1,4 +1,4 @@
-"""A gallery in Flask: uploading a picture enqueues its thumbnail, and another address tells how far that is."""
+"""A gallery in Flask: an upload enqueues a task that makes the thumbnail, and another endpoint returns its state."""
 
 from flask import Flask, request
 from flask.typing import ResponseReturnValue
@@ -8,8 +8,8 @@ from gallery_tasks import make_thumbnail
 
 
 def create_app() -> Flask:
-    """The application. It connects to Redis at the first enqueue, so each process of the server has connections of its
-    own, whether that forks or not."""
+    """Return the application. It connects to Redis at the first enqueue, so each process of the web server has its own
+    connections, whether or not the server forks."""
     app = Flask(__name__)
     app.add_url_rule("/pictures", view_func=upload, methods=["POST"])
     app.add_url_rule("/tasks/<task_id>", view_func=progress)
@@ -19,19 +19,19 @@ def create_app() -> Flask:
 
 
 def upload() -> ResponseReturnValue:
-    """Take a picture."""
+    """Accept a picture and enqueue its thumbnail."""
     handle = make_thumbnail.enqueue(request.form["name"])
     return {"task": handle.id}, 202
 
 
 def progress(task_id: str) -> ResponseReturnValue:
-    """How far a task is: asked at the server, without waiting."""
+    """Return the state of a task, without waiting for its end."""
     status = rota.status(task_id)
     is_known = status.state != "unknown" or not status.error
     return {"state": status.state, "error": status.error}, 200 if is_known else 503
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:
-    """Nothing was enqueued, or it was sent and no answer came: whoever asked may ask again, as a second thumbnail
-    does no harm."""
+    """Report an outage. Nothing was enqueued, or no reply arrived; in both cases the client may repeat the request,
+    because a second thumbnail does no harm."""
     return {"error": str(error)}, 503

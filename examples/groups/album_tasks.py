@@ -1,4 +1,4 @@
-"""The tasks of the album. What they do is to append a line to album.txt, in the order in which they are done."""
+"""The tasks of the album. Each appends a line to album.txt when it is done."""
 
 import os
 
@@ -6,7 +6,7 @@ import rota
 
 
 def _tell(line: str) -> None:
-    """In one write, as several workers do so at once."""
+    """Append a line in a single write, because several workers may write at once."""
     file = os.open("album.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, f"{line}\n".encode())
@@ -16,7 +16,7 @@ def _tell(line: str) -> None:
 
 @rota.task(retries=3, time_limit=60)
 def shrink(picture: str) -> None:
-    """Make a picture small; what is no picture never will be one."""
+    """Shrink a picture. If the file is not a picture, the task is dead at once, because a retry cannot help."""
     if not picture.endswith(".png"):
         raise rota.Dead(f"{picture} is no picture")
     _tell(f"shrunk {picture}")
@@ -24,17 +24,17 @@ def shrink(picture: str) -> None:
 
 @rota.task(retries=3, time_limit=60)
 def publish(album: str) -> None:
-    """Show an album whose pictures are all small."""
+    """Publish an album after all its pictures were shrunk."""
     _tell(f"published {album}")
 
 
 @rota.task(retries=3, time_limit=60)
 def invite(album: str) -> None:
-    """Write to those who may see an album, once it is there."""
+    """Invite friends to an album after it was published."""
     _tell(f"invited to {album}")
 
 
 @rota.task(retries=3, time_limit=60)
 def complain(album: str) -> None:
-    """Tell the owner that something in an album is no picture."""
+    """Notify the owner that a file in an album is not a picture."""
     _tell(f"something in {album} is no picture")

@@ -1,6 +1,6 @@
 """Give the mail service something to do: python produce.py [--sold N].
 
-The first half is what an application that imports the tasks does. The second half uses plain Redis commands,
+The first half enqueues as an application does that imports the tasks. The second half uses plain Redis commands,
 as a program in any other language would, in the format of the classic delayed queue.
 """
 
@@ -20,7 +20,8 @@ FEEDBACK_DELAY_SECONDS = 2
 
 
 def produce_with_rota(sold: int) -> int:
-    """Enqueue through the task functions; answers how many. The client finds its server in ./rota.toml."""
+    """Enqueue through the task functions, and return the number of tasks. The client reads its server from
+    ./rota.toml."""
     for item in range(sold):
         send_sold_email.enqueue(17, item, 900 + item, 3)
         send_feedback_request.enqueue_in(FEEDBACK_DELAY_SECONDS, 3, item)
@@ -31,7 +32,7 @@ def produce_with_rota(sold: int) -> int:
 
 
 def produce_with_plain_redis() -> int:
-    """Enqueue one task for now and one for later with nothing but RPUSH and ZADD; answers how many."""
+    """Enqueue one task for now and one for later with plain RPUSH and ZADD, and return the number of tasks."""
     settings = tomllib.loads(Path("rota.toml").read_text())
     prefix = "{" + os.environ.get("ROTA_NAMESPACE", settings["namespace"]) + "}"
     with redis.Redis.from_url(os.environ.get("ROTA_REDIS_URL", settings["redis_url"])) as server:
@@ -43,7 +44,7 @@ def produce_with_plain_redis() -> int:
 
 
 def main() -> None:
-    """Produce both ways and say how much."""
+    """Enqueue in both ways, and print the number of tasks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sold", type=int, default=10, help="how many sold mails (default 10)")
     count = produce_with_rota(parser.parse_args().sold) + produce_with_plain_redis()

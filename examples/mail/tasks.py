@@ -1,6 +1,6 @@
 """The tasks of the mail service. "Sending" appends one JSON line to an outbox file, so that you can watch it.
 
-The file is outbox.jsonl in the folder the fleet was started in, or what MAIL_OUTBOX says.
+The file is outbox.jsonl in the folder where the fleet was started, unless MAIL_OUTBOX names another.
 """
 
 import json
@@ -12,7 +12,7 @@ import rota
 
 
 def _send(recipient: str, subject: str) -> None:
-    """Append one mail to the outbox, in a single write, as several workers do so at once."""
+    """Append one mail to the outbox in a single write, because several workers may write at once."""
     task = rota.current_task()
     mail = {
         "to": recipient,
@@ -33,23 +33,23 @@ def _send(recipient: str, subject: str) -> None:
 
 @rota.task(queue="password-reset", retries=3, time_limit=10)
 def send_password_reset(user_id: int, token: str) -> None:
-    """Send the link that somebody is waiting for."""
+    """Send the link that resets a password. The user is waiting for it."""
     _send(f"user-{user_id}@example.com", f"Reset your password: {token}")
 
 
 @rota.task(queue="sold-email", retries=5, time_limit=30)
 def send_sold_email(seller_id: int, item_id: int, price: int, buyer_id: int) -> None:
-    """Tell a seller that an item found its buyer; price in cents."""
+    """Send a seller the news that an item was sold. The price is in cents."""
     _send(f"user-{seller_id}@example.com", f"Sold: item {item_id} to user {buyer_id} for {price / 100:.2f}")
 
 
 @rota.task(queue="expired-email", retries=5, time_limit=30)
 def send_expired_email(seller_id: int, item_id: int) -> None:
-    """Tell a seller that a listing ran out unsold."""
+    """Send a seller the news that a listing expired unsold."""
     _send(f"user-{seller_id}@example.com", f"Expired: item {item_id}")
 
 
 @rota.task
 def send_feedback_request(buyer_id: int, item_id: int) -> None:
-    """Ask a buyer, some time after the sale, how it went."""
+    """Send a buyer a request for feedback, some time after the sale."""
     _send(f"user-{buyer_id}@example.com", f"How was item {item_id}?")

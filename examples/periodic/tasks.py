@@ -1,4 +1,4 @@
-"""Tasks that a fleet enqueues by itself."""
+"""Periodic tasks, which the fleet enqueues itself."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ LINES = Path("occurrences.jsonl")
 
 
 def note(what: str) -> None:
-    """Add a line, whole, whatever else writes there."""
+    """Append one line in a single write, so that lines of several writers do not mix."""
     task = rota.current_task()
     line = {"what": what, "due_at": task.due_at.isoformat(), "lag_seconds": task.lag_seconds}
     with LINES.open("a") as file:
@@ -18,11 +18,11 @@ def note(what: str) -> None:
 
 @rota.task(every=1)
 def count() -> None:
-    """Every second."""
+    """Run every second."""
     note("count")
 
 
 @rota.task(schedules=[rota.Cron("0 9 * * MON-FRI", timezone="America/New_York", args=["week"], name="morning")])
 def report(span: str) -> None:
-    """On workdays at nine in New York, and whenever else a schedule says so, as `nightly` in rota.toml does."""
+    """Run on workdays at nine in New York, and at the times of other schedules, for example `nightly` in rota.toml."""
     note(f"report of the {span}")

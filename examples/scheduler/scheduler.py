@@ -1,7 +1,8 @@
-"""A scheduler of three primitives: enqueue something for a time, remove it, and pop what is due under a lock.
+"""A scheduler of three primitives: enqueue an alarm for a time, remove it, and pop a due alarm under a lock.
 
-The classic one keeps everything in a sorted set by time. Its pop moves the score of what it returns to now + lock, so
-that it fires again, elsewhere, when whoever popped it fails. Here the time is a task's due time, and the lock a lease.
+The classic implementation keeps all alarms in a sorted set by time. Its pop sets the score of the alarm to now + lock,
+so that the alarm fires again, in another process, if this process fails. Here the time is a task's due time, and the
+lock is a lease.
 """
 
 import os
@@ -16,7 +17,7 @@ LOCK_SECONDS = 2
 
 
 class Scheduler:
-    """Fires what was enqueued, once it is due, in whichever process pops it."""
+    """A scheduler whose alarms fire in the process that pops them, once they are due."""
 
     def __init__(self, client: rota.Client) -> None:
         self._client = client
@@ -29,20 +30,20 @@ class Scheduler:
         self._consumer.close()
 
     def enqueue(self, what: str, delay: float) -> str:
-        """Have this fire `delay` seconds from now; returns its id."""
+        """Enqueue an alarm that fires `delay` seconds from now, and return its id."""
         return self._client.enqueue("alarm", args=[what], queue=QUEUE, delay=delay).id
 
     def remove(self, alarm_id: str) -> bool:
-        """Have it not fire after all; False when it fires already, or has ended."""
+        """Remove an alarm. Return False if it is already firing or has ended."""
         return self._client.cancel(alarm_id) == "cancelled"
 
     def pop(self) -> rota.LeasedTask:
-        """Wait for the next that is due, and lock it: it fires again if this process fails before it is done."""
+        """Wait for the next due alarm, and lock it. It fires again if this process fails before the alarm is done."""
         return next(self._consumer)
 
 
 def main() -> None:
-    """Three alarms: one is removed, and the first process that one fires in fails."""
+    """Enqueue three alarms. One is removed, and the first process in which one fires fails."""
     url = os.environ.get("ROTA_REDIS_URL", "redis://127.0.0.1:6398/0")
     with rota.Client(url, namespace="alarms") as client, Scheduler(client) as scheduler:
         if "--fail" in sys.argv:

@@ -1,4 +1,4 @@
-"""Accounts and transfers, in SQLAlchemy: a session for each task, and tasks that wait for the commit."""
+"""A ledger of transfers in SQLAlchemy: a session for each task, and tasks that are sent after the commit."""
 
 import os
 from collections.abc import Callable, Generator
@@ -11,11 +11,11 @@ import rota
 
 
 class Base(DeclarativeBase):
-    """All tables."""
+    """The base class of all tables."""
 
 
 class Transfer(Base):
-    """Money on its way: requested by the application, booked by a task."""
+    """A transfer, which the application requests and a task books."""
 
     __tablename__ = "transfers"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -23,7 +23,7 @@ class Transfer(Base):
     state: Mapped[str] = mapped_column(default="requested")
 
 
-# An engine connects when it is first used. That must not be here: workers are forked from a process that imported this.
+# An engine connects at its first use. Do not use it while this module is imported: workers are forked afterwards.
 engine = create_engine(os.environ.get("LEDGER_URL", "sqlite:///ledger.sqlite3"), connect_args={"timeout": 20})
 new_session = sessionmaker(engine)
 
@@ -34,13 +34,13 @@ _session: ContextVar[Session] = ContextVar("session")
 
 
 def session() -> Session:
-    """The session of the task that runs."""
+    """Return the session of the running task."""
     return _session.get()
 
 
 @rota.around_task
 def session_per_task(_task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Commit when the task returns; roll back when it raises, and let it fail: it is tried again from the start."""
+    """Commit if the task returns. If it raises, roll back and let it fail: it is retried from the start."""
     with new_session.begin() as opened:
         token = _session.set(opened)
         try:
@@ -56,9 +56,11 @@ _WAITING = "rota: what waits for the commit"
 
 
 def on_commit(of: Session) -> Callable[[Callback], None]:
-    """For `using(on_commit=...)`: sends when this session's outermost transaction is committed, and not when that, or
-    the savepoint in which it was asked for, is rolled back. A session begins a transaction with its first statement;
-    the call begins one too, so that there is something to commit."""
+    """Return a hook for `using(on_commit=...)`: it sends the task when the session's outermost transaction commits.
+
+    The task is not sent if that transaction, or the savepoint in which it was enqueued, is rolled back. A session
+    begins a transaction with its first statement; the hook begins one if there is none, so that a commit follows.
+    """
 
     def wait(callback: Callback) -> None:
         transaction = of.get_nested_transaction() or of.get_transaction() or of.begin()
@@ -69,7 +71,7 @@ def on_commit(of: Session) -> Callable[[Callback], None]:
 
 @event.listens_for(Session, "after_commit")
 def _send(committed: Session) -> None:
-    if not committed.in_nested_transaction():  # the end of a savepoint is told as a commit too
+    if not committed.in_nested_transaction():  # SQLAlchemy also reports the end of a savepoint as a commit
         for _, callback in committed.info.pop(_WAITING, ()):
             callback()
 
@@ -91,7 +93,7 @@ def _is_inside(inner: SessionTransaction | None, outer: SessionTransaction) -> b
 
 @rota.task(retries=5, time_limit=30)
 def book(transfer_id: int) -> None:
-    """Book a transfer; one that is booked stays as it is, so that a repeated run does no harm."""
+    """Book a transfer. A repeated run does no harm, because a booked transfer stays as it is."""
     transfer = session().get_one(Transfer, transfer_id)
     if transfer.amount <= 0:
         raise rota.Dead(f"transfer {transfer_id} is of {transfer.amount}")
@@ -99,10 +101,10 @@ def book(transfer_id: int) -> None:
 
 
 def request_transfer(amount: int) -> tuple[int, str]:
-    """Note a transfer and have it booked, both or neither; returns the ids of the transfer and the task."""
+    """Store a transfer and enqueue its booking, both or neither. Return the ids of the transfer and the task."""
     with new_session.begin() as opened:
         transfer = Transfer(amount=amount)
         opened.add(transfer)
-        opened.flush()  # gives it its id
+        opened.flush()  # the database assigns the id
         task = book.using(on_commit=on_commit(opened)).enqueue(transfer.id)
         return transfer.id, task.id

@@ -1,4 +1,4 @@
-"""The ledger's own tests. They need no Redis: `rota_capture` stands in for it, and runs what was enqueued."""
+"""The ledger's own tests. They need no Redis: `rota_capture` collects the enqueued tasks and runs them."""
 
 from collections.abc import Iterator
 from pathlib import Path

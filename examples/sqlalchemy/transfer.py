@@ -1,11 +1,11 @@
-"""Make the tables, request three transfers, and wait until they are booked: python transfer.py."""
+"""A program that creates the tables, requests three transfers and waits until they are booked: python transfer.py."""
 
 import rota
 from ledger import Base, Transfer, engine, new_session, request_transfer
 
 
 def main() -> None:
-    """Do all that."""
+    """Create the tables, then request each transfer and wait for it."""
     Base.metadata.create_all(engine)
     for amount in (10, 20, 30):
         transfer_id, task_id = request_transfer(amount)

@@ -1,4 +1,4 @@
-"""One tenant asks for very many reports, then two others for ten each: python flood.py [REPORTS]."""
+"""A program in which one tenant requests many reports, and then two others ten each: python flood.py [REPORTS]."""
 
 import sys
 
@@ -7,7 +7,7 @@ from reports import make_report
 
 
 def ask(tenant: str, reports: int) -> None:
-    """Enqueue so many reports into the tenant's own queue."""
+    """Enqueue this number of reports in the tenant's own queue."""
     for_tenant = make_report.using(queue=f"tenant-{tenant}")
     rota.enqueue_many(for_tenant.call(number) for number in range(reports))
     print(f"tenant-{tenant} asked for {reports}")

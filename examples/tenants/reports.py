@@ -1,4 +1,4 @@
-"""The only task of the service. "Making a report" appends a line to reports.txt, in the order they are made."""
+"""The only task of the service. "Making a report" appends a line to reports.txt."""
 
 import os
 import time
@@ -14,6 +14,6 @@ def make_report(number: int) -> None:
     line = f"{task.queue} report {number}, {task.lag_seconds:.3f} s after it was asked for\n"
     file = os.open("reports.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(file, line.encode())  # in one write, as several workers do so at once
+        os.write(file, line.encode())  # a single write, because several workers may write at once
     finally:
         os.close(file)

@@ -1,10 +1,10 @@
-"""An order, and how far it is."""
+"""The orders of the shop."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """Placed in a request; confirmed by a task."""
+    """An order, which a request places and a task confirms."""
 
     customer = models.CharField(max_length=100)
     amount = models.IntegerField()

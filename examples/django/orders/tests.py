@@ -9,10 +9,10 @@ from orders.views import TooExpensive
 
 
 class PlacingAnOrder(TestCase):
-    """What a request enqueues."""
+    """Tests of the tasks that a request enqueues."""
 
     def test_an_order_is_confirmed_once_its_request_is_committed(self) -> None:
-        # TestCase rolls everything back, so it has to be told to act as if it was committed.
+        # TestCase rolls everything back, so the test asks it to run the callbacks of a commit.
         with rota.testing.capture() as captured, self.captureOnCommitCallbacks(execute=True):
             placed = self.client.post("/orders/", {"customer": "Ann", "amount": "7"}).json()
         captured.assert_enqueued(confirm_order, args=[placed["order"]])
@@ -29,7 +29,7 @@ class PlacingAnOrder(TestCase):
 
 
 class ConfirmingAnOrder(TestCase):
-    """What the task does: it is a function."""
+    """Tests of the task, which can be called like any function."""
 
     def test_a_placed_order_is_confirmed(self) -> None:
         order = Order.objects.create(customer="Ann", amount=7)

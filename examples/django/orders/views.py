@@ -1,4 +1,4 @@
-"""Two addresses: one places an order, one tells how far it is."""
+"""Two views: one places an order, the other returns its state."""
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -11,12 +11,12 @@ LIMIT = 1000
 
 
 class TooExpensive(Exception):
-    """Nobody may order that much. Rolls the request's transaction back."""
+    """Raised if an order exceeds the limit. It rolls back the request's transaction."""
 
 
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
-    """Place an order and have it confirmed. The task is sent when the request is committed, or not at all."""
+    """Place an order and enqueue its confirmation. The task is sent when the request is committed, or not at all."""
     order = Order.objects.create(customer=request.POST["customer"], amount=int(request.POST["amount"]))
     task = confirm_order.enqueue(order.pk)
     if order.amount > LIMIT:
@@ -26,5 +26,5 @@ def create(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def show(_request: HttpRequest, order_id: int) -> HttpResponse:
-    """How far an order is."""
+    """Return the state of an order."""
     return JsonResponse({"state": get_object_or_404(Order, id=order_id).state})

@@ -1,4 +1,4 @@
-"""Addresses: two of the shop, the admin, and Rota's page within it."""
+"""The URLs: two of the shop, the admin, and Rota's page in it."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -8,6 +8,6 @@ from orders import views
 urlpatterns = [
     path("orders/", views.create),
     path("orders/<int:order_id>/", views.show),
-    path("admin/rota/", include("rota.contrib.django.urls")),  # before the admin's own, which take all below admin/
+    path("admin/rota/", include("rota.contrib.django.urls")),  # before the admin, which matches all below admin/
     path("admin/", admin.site.urls),
 ]
