@@ -1,6 +1,6 @@
-"""Rota beside the classic loop, raw limits and well-known systems, on one private server: `make bench`.
+"""Measure Rota, the classic loop, raw limits and well-known systems on one private server: `make bench`.
 
-Every contender once a round, the order rotated. What counts are the ratios within a round; rates depend on the machine.
+Each round measures every contender once, in rotated order. Compare ratios within a round; rates depend on the machine.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ALL_MEASURES = [limits.NAME, *MEASURES, growth.NAME]
 
 
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """A type of argument: some of the known names, separated by commas."""
+    """Return a parser for an argument of known names, separated by commas."""
 
     def parse(text: str) -> list[str]:
         given = [one.strip() for one in text.split(",")]
@@ -62,7 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print the results, and store them."""
     wanted = _arguments()
     effort = QUICK if wanted.quick else FULL
     if wanted.rounds:

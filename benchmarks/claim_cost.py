@@ -1,7 +1,8 @@
-"""What a claim takes in the server, by how many queues of its tier have work: queues that are named, or of a pattern.
+"""The server time of a claim, by the number of queues of its tier that have work: named queues, or those of a pattern.
 
-No fleet runs: one connection makes turns, each settling what the one before it claimed, and the server tells how long
-it was at them. So a number is that of the script alone, and few tasks are needed to keep 10,000 queues filled.
+No fleet runs. One connection makes turns, each of which settles the tasks that the previous turn claimed, and the
+server reports the time that it spent. So the result is the time of the script alone, and few tasks are enough to keep
+10,000 queues filled.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ from rota.server.connection import Connection
 PATTERN = "tenant-*"
 _LEASE_MS = 600_000
 _CHUNKS = 5
-_TURNS = 400  # a chunk
+_TURNS = 400  # turns in a chunk
 
 
 class _Worker:
-    """Who takes turns; nothing else is in the namespace."""
+    """The only worker in the namespace, which makes turns."""
 
     def __init__(self, place: Place, domain: Domain) -> None:
         self._place = place
@@ -50,7 +51,7 @@ class _Worker:
         ).claims
 
     def microseconds_a_turn(self) -> float:
-        """As the server counts them."""
+        """Return the server time of a turn, as the server counts it."""
         self._place.client.config_resetstat()
         for _ in range(_TURNS):
             self.turn()
@@ -62,14 +63,14 @@ class _Worker:
 
 
 def microseconds_a_claim(place: Place, number: int, *, by_pattern: bool) -> list[float]:
-    """Of several chunks of turns, while so many queues have work."""
+    """Return the server time of a claim for several chunks of turns, while this number of queues have work."""
     place.clear()
     queues = [f"tenant-{at}" for at in range(number)]
     names = [PATTERN] if by_pattern else queues
     worker = _Worker(place, domain_of([QueueShare(name) for name in names]))
     turns = (_CHUNKS + 1) * _TURNS
     worker.fill(queues, 2 + 2 * turns // number)
-    for _ in range(max(_TURNS, number // 40)):  # the first ones find out what there is
+    for _ in range(max(_TURNS, number // 40)):  # the first turns discover the queues
         worker.turn()
     found = [worker.microseconds_a_turn() for _ in range(_CHUNKS)]
     worker.close()

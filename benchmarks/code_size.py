@@ -1,7 +1,7 @@
-"""How large Python code is: `python -m benchmarks.code_size FOLDER ...`, for ours or for what pip unpacks of others.
+"""The size of Python code: `python -m benchmarks.code_size FOLDER ...`, for Rota or for a package that pip unpacked.
 
-Code lines are those that are neither blank, nor a comment, nor a docstring. Import lines are those of all import
-statements, wherever they stand.
+A code line is not blank, and neither a comment nor a docstring. Import lines are the lines of all import statements,
+including those in functions.
 """
 
 import ast
@@ -15,7 +15,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one file; `functions`: the lines of each."""
+    """The sizes of one file; `functions` has the number of lines of each function."""
 
     lines: int
     code: int

@@ -1,4 +1,4 @@
-"""What the runner knows of a contender: which processes make up its fleet, and which one enqueues for it."""
+"""The interface of a contender: the processes of its fleet, and the process that enqueues for it."""
 
 import json
 import re
@@ -16,70 +16,70 @@ OWN_PYTHON = Path(sys.executable)
 
 
 class StartedFleet(Protocol):
-    """What a contender needs of its fleet once that runs."""
+    """A running fleet, as its contender sees it."""
 
     @property
     def place(self) -> Place:
-        """Where it runs."""
+        """The server and the folder that the fleet uses."""
 
     def freeze(self) -> None:
         """Stop every process of the fleet."""
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Continue the stopped processes."""
 
 
 class Contender(Protocol):
-    """One system under test. A file of `benchmarks.contenders` each."""
+    """A system under test. Each has a module in `benchmarks.contenders`."""
 
     @property
     def name(self) -> str:
-        """What it is called in tables and plots."""
+        """The name in tables and plots."""
 
     @property
     def package(self) -> str:
-        """The package that has to be installed for it."""
+        """The package that must be installed."""
 
     @property
     def measures(self) -> frozenset[str]:
-        """What it can be measured in."""
+        """The measurements that the contender supports."""
 
     @property
     def settings(self) -> str:
-        """How it is set up, in words, for the report."""
+        """The settings, as text for the report."""
 
     @property
     def at_least_once(self) -> bool:
         """Whether a task survives the death of the process that runs it."""
 
     def producer(self) -> list[str]:
-        """The process that enqueues."""
+        """Return the command of the process that enqueues."""
 
     def versions(self) -> dict[str, str]:
-        """What is installed of it, by package; nothing when it is not there."""
+        """Return the installed versions by package; an empty dict if the contender is not installed."""
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:
-        """The processes to start for a fleet of so many workers."""
+        """Return the commands of the processes to start for a fleet with this number of workers."""
 
     def environment(self, place: Place) -> dict[str, str]:
-        """What they need in their environment beyond `Place.environment`."""
+        """Return the environment variables that the processes need in addition to `Place.environment`."""
 
     def hold(self, running: StartedFleet) -> None:
-        """Keep the fleet from claiming, so that tasks can pile up before it."""
+        """Prevent the fleet from claiming, so that tasks accumulate."""
 
     def let_go(self, running: StartedFleet) -> None:
-        """Have it begin."""
+        """Let the fleet claim again."""
 
     def settled(self, place: Place) -> int | None:
-        """How many tasks it has put in its books as done; None where it keeps none to look at."""
+        """Return the number of tasks that the contender counted as done; None if it keeps no such counter."""
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:
-        """The pids of its workers that are ready; None where only the tasks tell."""
+        """Return the pids of the ready workers; None if only running tasks show which workers are ready."""
 
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
-AT_ONCE = frozenset({"waits", "steady", "held"})  # of those that run a hundred tasks at once in a process
+AT_ONCE = frozenset({"waits", "steady", "held"})  # for processes that run a hundred tasks at once
 _INSTALLED = (
     "import json,sys,importlib.metadata as m;"
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"
@@ -87,7 +87,7 @@ _INSTALLED = (
 
 
 class OnPython:
-    """A contender with a module that has its tasks and its producer, in an interpreter that has it."""
+    """A contender whose tasks and producer are in a module, run by the interpreter where the contender is installed."""
 
     name: str
     python: Path
@@ -95,15 +95,15 @@ class OnPython:
 
     @property
     def package(self) -> str:
-        """The package of its name: -c and a number, -ends and +log say how it is set up."""
+        """The package of that name, without the suffixes for settings: -c and a number, -ends, +log."""
         return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
-        """Drives the module."""
+        """Return the command that drives the module."""
         return [str(self.python), "-m", "benchmarks.drive", self.app]
 
     def versions(self) -> dict[str, str]:
-        """What its interpreter tells."""
+        """Return the versions that the interpreter reports."""
         if not self.python.exists():
             return {}
         wanted = [self.package, "redis", "hiredis", "kombu", "taskiq-redis"]
@@ -114,7 +114,7 @@ class OnPython:
 
 @dataclass(frozen=True)
 class Plain(OnPython):
-    """A contender without anything special to it."""
+    """A contender that needs no code of its own."""
 
     name: str
     app: str
@@ -123,31 +123,31 @@ class Plain(OnPython):
     at_least_once: bool = True
     measures: frozenset[str] = EVERYTHING
     python: Path = OWN_PYTHON
-    copies: bool = False  # one process a worker, instead of a parent that is told how many
+    copies: bool = False  # start one process for each worker, not one parent with an option for the number
     extra: dict[str, str] = field(default_factory=dict)
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """Each command with `{workers}` and `{bin}` filled in, once or once a worker."""
+        """Return each command with `{workers}` and `{bin}` filled in, once or once for each worker."""
         words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
         commands = [[word.format_map(words) for word in argv] for argv in self.argv]
         return commands * workers if self.copies else commands
 
     def environment(self, place: Place) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
-        """What it was made with."""
+        """Return the variables that the contender was created with."""
         return self.extra
 
     def hold(self, running: StartedFleet) -> None:
-        """Stop its processes."""
+        """Stop the processes of the fleet."""
         running.freeze()
 
     def let_go(self, running: StartedFleet) -> None:
-        """Let them go on."""
+        """Continue the stopped processes."""
         running.thaw()
 
     def settled(self, place: Place) -> int | None:  # noqa: ARG002 # the Protocol's signature
-        """It keeps no books to look at."""
+        """Return None: the contender keeps no counter."""
         return None
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:  # noqa: ARG002 # the Protocol's signature
-        """Its tasks tell."""
+        """Return None: only running tasks show which workers are ready."""
         return None

@@ -1,8 +1,8 @@
-"""A producer in a contender's own interpreter: `python -m benchmarks.drive APP`.
+"""A producer that runs in a contender's own interpreter: `python -m benchmarks.drive APP`.
 
-Does what is asked of it, a line of JSON on standard input each, and answers with how long that took.
-An APP is a module with `enqueue(task, *args)`, and perhaps `enqueue_many(task, rows)`, `enqueue_at(task, due, *args)`
-or `enqueue_many_at(task, due_rows)`, and `startup()`; all may be coroutine functions.
+Each line on standard input is a request in JSON. The producer carries it out and replies with the time that it took.
+APP is a module with `enqueue(task, *args)`, and optionally `enqueue_many(task, rows)`, `enqueue_at(task, due, *args)`,
+`enqueue_many_at(task, due_rows)`, and `startup()`. All may be coroutine functions.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ def _timed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> fl
 
 
 def each(app: App, asked: Asked) -> float:
-    """One call a task."""
+    """Enqueue with one call for each task."""
     return _timed(app.enqueue, [(asked["task"], number) for number in range(asked["count"])])
 
 
 def many(app: App, asked: Asked) -> float:
-    """One call a batch, or one a task where the contender has no bulk call."""
+    """Enqueue with one call for each batch, or for each task if the contender has no bulk call."""
     function = getattr(app, "enqueue_many", None)
     if function is None:
         return each(app, asked)
@@ -61,7 +61,7 @@ def many(app: App, asked: Asked) -> float:
 
 
 def later(app: App, asked: Asked) -> float:
-    """Tasks that are due at these Unix times; each gets its due time in microseconds as its argument."""
+    """Enqueue tasks for these Unix times; the argument of each is its due time in microseconds."""
     rows = [(due, round(due * MICROSECONDS)) for due in asked["dues"]]
     function = getattr(app, "enqueue_many_at", None)
     if function is not None:
@@ -70,8 +70,8 @@ def later(app: App, asked: Asked) -> float:
 
 
 def pile(app: App, asked: Asked) -> float:
-    """Many tasks due evenly within so many seconds, 500 a call, where the contender has a bulk call for it; each gets
-    its due time in microseconds."""
+    """Enqueue many tasks whose due times are evenly spread over a number of seconds, with 500 tasks a call if the
+    contender has a bulk call for it. The argument of each is its due time in microseconds."""
     count, batch = asked["count"], asked["batch"]
     dues = (asked["due"] + number * asked["seconds"] / count for number in range(count))
     rows = ((due, round(due * MICROSECONDS)) for due in dues)
@@ -80,7 +80,7 @@ def pile(app: App, asked: Asked) -> float:
 
 
 def singly(app: App, asked: Asked) -> float:
-    """Single tasks with pauses of 15 to 25 ms; each gets the microsecond of its call as its argument."""
+    """Enqueue single tasks with pauses of 15 to 25 ms; the argument of each is the time of its call in microseconds."""
     pauses = random.Random(asked["count"])
     started = time.perf_counter()
     for _ in range(asked["count"]):
@@ -90,7 +90,8 @@ def singly(app: App, asked: Asked) -> float:
 
 
 def steadily(app: App, asked: Asked) -> float:
-    """Single tasks at a steady rate; each gets the microsecond of its call. One that was late puts off no other."""
+    """Enqueue single tasks at a steady rate; the argument of each is the time of its call in microseconds. A call that
+    is late does not delay the others."""
     started = time.perf_counter()
     for number in range(asked["count"]):
         time.sleep(max(0.0, started + number / asked["rate"] - time.perf_counter()))
@@ -99,15 +100,15 @@ def steadily(app: App, asked: Asked) -> float:
 
 
 def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
-    """In one call, where the contender has a bulk call."""
+    """Enqueue in one call if the contender has a bulk call."""
     function = getattr(app, "enqueue_many", None)
     calls = [(task, rows)] if function else [(task, *row) for row in rows]
     _call_each(function or app.enqueue, calls)
 
 
 def press(app: App, asked: Asked) -> float:
-    """At least so many tasks, of which two batches wait at most: the fleet has always work, and the producer takes no
-    more of the machine than that needs."""
+    """Enqueue at least this number of tasks, of which at most two batches wait. The fleet always has work, and the
+    producer uses no more of the machine than this requires."""
     before, count, batch = _counted(), asked["count"], asked["batch"]
     started, sent = time.perf_counter(), 0
     while sent < count:
@@ -124,8 +125,9 @@ def _counted() -> int:
 
 
 def come(app: App, asked: Asked) -> float:
-    """Tasks that come by chance at this rate, whatever becomes of them (a Poisson process); each gets the microsecond
-    at which it came. What came while a call was on its way goes with the next. Answers how many came."""
+    """Enqueue tasks that arrive randomly at this rate, independent of their progress (a Poisson process), and return
+    their number. The argument of each is its arrival time in microseconds. Tasks that arrive during a call are sent
+    with the next one."""
     chance, at, came = random.Random(asked["rate"]), time.time(), 0
     end = at + asked["seconds"]
     while at < end:
@@ -153,7 +155,7 @@ VERBS: dict[str, Callable[[App, Asked], float]] = {
 
 
 def main() -> None:
-    """Answer until standard input ends. What an app prints goes to standard error."""
+    """Serve requests until standard input ends. The output of an app goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     asyncio.set_event_loop(_loop)

@@ -1,14 +1,14 @@
-"""How much work a profile puts into each measurement."""
+"""The amount of work in each measurement, by profile."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Sizes of one run. The rates do not depend on them, their spread does."""
+    """The sizes of one run. They affect the spread of the rates, not the rates."""
 
     rounds: int
-    drain_seconds: float  # about how long one drain is to take
+    drain_seconds: float  # approximate duration of one drain
     work_tasks: int
     enqueue_seconds: float
     enqueue_repeats: int
@@ -18,10 +18,10 @@ class Effort:
     burst_ahead_seconds: float
     wake_tasks: int
     steady_tasks: int
-    steady_rate: float  # a second: what the slowest does easily, its producer beside it on two processors
+    steady_rate: float  # tasks per second: easy for the slowest contender, with its producer, on two processors
     load_seconds: float
     idle_seconds: float
-    crash_seconds: float  # after which a task counts as lost
+    crash_seconds: float  # time after which a task counts as lost
     crash_kills: int
     starts: int
     depths: tuple[int, ...]
@@ -31,7 +31,7 @@ class Effort:
     growth_tasks: int
 
     def rounds_of(self, measure: str) -> int:
-        """Slow measurements that spread little are made in every third round."""
+        """Return the number of rounds. Slow measurements with little spread are made in every third round."""
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 

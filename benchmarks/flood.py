@@ -1,8 +1,9 @@
-"""Many delayed tasks beside a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota alone, two workers.
+"""Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota only, two workers.
 
-A million tasks due evenly within a minute, or 100,000 due at one instant (`--delayed 100000 --within 0`), while others
-come by chance at a share of what the two workers can do. Told is whether all started, once and not early; which scripts
-took over a millisecond; how late both kinds started, by when they were due; and when that was as before again.
+A million tasks are due evenly within a minute, or 100,000 at one instant (`--delayed 100000 --within 0`), while others
+arrive randomly at a share of the capacity of the two workers. The report shows whether all tasks started, once and not
+early; which scripts took over a millisecond; how late both kinds started, by due time; and when the lag was normal
+again.
 """
 
 import argparse
@@ -32,11 +33,11 @@ ENQUEUED_A_SECOND: Final = 30_000
 DRAIN_SECONDS: Final = 60.0
 MICROSECONDS: Final = 1_000_000
 
-Slices = dict[int, list[float]]  # lags in milliseconds, by the number of the slice in which the tasks were due
+Slices = dict[int, list[float]]  # lags in milliseconds, by the index of the slice in which the tasks were due
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     wanted = _arguments()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
@@ -82,7 +83,7 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
         wait_until(lambda: place.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
-        time.sleep(SLICE_SECONDS)  # for whatever would start twice
+        time.sleep(SLICE_SECONDS)  # for tasks that would start twice
     print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(place.journal('mark')):,} starts")
     print(_scripts(calls))
     _say_how_late(wanted, place, due, normal_ms)
@@ -109,7 +110,7 @@ def _scripts(calls: Iterable[SlowCall]) -> str:
 
 
 def slices(lines: Iterable[Line], first_due: float) -> Slices:
-    """The lags of all, by when they were due; slice 0 begins at this Unix time."""
+    """Return the lags of all tasks by the slice of their due time. Slice 0 begins at this Unix time."""
     found: Slices = defaultdict(list)
     for line in lines:
         found[int((line.label / MICROSECONDS - first_due) // SLICE_SECONDS)].append(line.late_ms)
@@ -117,7 +118,7 @@ def slices(lines: Iterable[Line], first_due: float) -> Slices:
 
 
 def _shown(found: Slices) -> str:
-    """Every so many slices, so that a line holds them."""
+    """Return the values of evenly chosen slices, as many as fit on a line."""
     numbers = sorted(number for number in found if number >= 0)
     step = max(1, len(numbers) // SHOWN_SLICES)
     return "  ".join(
@@ -126,7 +127,7 @@ def _shown(found: Slices) -> str:
 
 
 def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
-    """The ends, in seconds from the first due time, of the slices whose median lag was above normal."""
+    """Return the ends of the slices whose median lag was above normal, in seconds from the first due time."""
     late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
     return [(number + 1) * SLICE_SECONDS for number in late]
 

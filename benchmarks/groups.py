@@ -1,7 +1,7 @@
-"""What it costs that tasks are members of a group, or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
+"""The cost of tasks that are members of a group or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
 
-One connection enqueues 100,000 tasks and works them off in turns of 128, as a worker does. The time is what the server
-counts for the scripts, so that nothing but their work is in it.
+One connection enqueues 100,000 tasks and processes them in turns of 128, as a worker does. The time is the server's
+count for the scripts, so it includes nothing else.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ def new_task() -> NewTask:
 
 
 def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
-    """A full call of plain tasks, of members of one group, or of chains of two tasks."""
+    """Enqueue a full call of plain tasks, of members of one group, or of chains of two tasks."""
     tasks, nonce = [new_task() for _ in range(BATCH)], uuid.uuid4().hex
     if kind == "plain":
         fleet.run(fleet.store.enqueue(nonce, tasks))
@@ -41,7 +41,7 @@ def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
 
 
 def drain(fleet: Fleet) -> int:
-    """Work off all there is; returns how many ran."""
+    """Process all waiting tasks, and return their number."""
     owner, ended = fleet.register(lease_ms=3_600_000), 0
     claims = turn(fleet, owner, ())
     while claims:
@@ -56,7 +56,7 @@ def turn(fleet: Fleet, owner: str, ended: Sequence[Claim]) -> Sequence[Claim]:
 
 
 def scripts_us(fleet: Fleet) -> int:
-    """What the server has spent on scripts so far."""
+    """Return the time that the server has spent on scripts, in microseconds."""
     return int(fleet.redis.info("commandstats").get("cmdstat_evalsha", {}).get("usec", 0))
 
 
@@ -71,7 +71,7 @@ def measure(fleet: Fleet, kind: str) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     for name, binary in server_binaries().items():
         for kind in ("plain", "group", "chains"):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""Whether a task costs the same however much waits, however many workers and queues there are. Of Rota alone.
+"""The cost of a task as the numbers of waiting tasks, workers and queues grow. Rota only.
 
-At each point a fixed number of tasks is drained several times while the rest stays waiting; what is compared is the
-time a task takes. Of many queues that have work at once, `named` in the tier or of a `pattern`, it is the time that the
-server is at a claim. Points are measured in rounds, their order rotated.
+At each point, a fixed number of tasks is drained several times while the rest keeps waiting, and the time per task is
+compared. For many queues that have work at once, `named` in the tier or matched by a `pattern`, the server time of a
+claim is compared. Points are measured in rounds, in rotated order.
 """
 
 import statistics
@@ -20,31 +20,31 @@ from benchmarks.running import Running, running
 
 NAME = "growth"
 _CHUNKS = 5
-# What is done, at most, while the fleet is held and let go again: a queue at a time.
+# The most tasks that run while the fleet is held and released again, which happens one queue at a time.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
-_BEYOND_TASKS_A_WORKER = 400  # it has two claims in hand when the fleet is held
+_BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the fleet is held
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
-_MOST_NAMED = 1000  # a tier of more names than that is none that people write
+_MOST_NAMED = 1000  # nobody writes a tier with more names than that
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place on one axis: `depth` and `delayed` tasks waiting, `workers`, `queues`; queues that have work, and are
-    `named` or of a `pattern`."""
+    """A point on an axis. The axes are waiting tasks (`depth`, `delayed`), `workers`, `queues`, and queues that have
+    work and are `named` or match a `pattern`."""
 
     axis: str
     value: int
 
     @property
     def key(self) -> str:
-        """Its name among the values of a result."""
+        """The name of the point in the values of a result."""
         return f"{self.axis} {self.value}"
 
 
 def points(effort: Effort) -> list[Point]:
-    """All points of a profile."""
+    """Return all points of a profile."""
     axes = {
         "depth": effort.depths,
         "delayed": effort.depths,
@@ -92,7 +92,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
     run.contender.hold(run)
     if delayed := _of(point, "delayed", 0):
         run.producer.pile("nothing", delayed, time.time() + _FAR_SECONDS)
-    # The first drain is a trial: it brings every worker to its speed.
+    # The first drain warms up every worker.
     beyond = _BEYOND_TASKS + _BEYOND_TASKS_A_QUEUE * _of(point, "queues", 1)
     beyond += _BEYOND_TASKS_A_WORKER * _of(point, "workers", 2)
     waiting = (_CHUNKS + 1) * (effort.growth_tasks + beyond)
@@ -101,7 +101,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
 
 
 def _one_chunk(run: Running, count: int) -> float:
-    """Microseconds a task, over the next so many or a few more, once the fleet has been let go; it is held after."""
+    """Release the fleet, and return the microseconds per task for about `count` tasks. The fleet is held afterwards."""
     run.contender.let_go(run)
     before = _settled(run)
     started = time.perf_counter()
@@ -117,7 +117,7 @@ def _settled(run: Running) -> int:
 
 
 def table(results: list[Result], effort: Effort) -> str:
-    """A line a point: the time of a task, and its ratio to the first point of its axis, within a round."""
+    """Return a line for each point: the time per task, and its ratio to the axis's first point in the same round."""
     lines = [
         "growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows); named, pattern: of a claim"
     ]

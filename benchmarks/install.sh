@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh PYTHON FOLDER REQUIREMENTS: a virtualenv for systems that are measured beside Rota. Whatever cannot be
-# installed is named and left out; the benchmark goes on without it.
+# install.sh PYTHON FOLDER REQUIREMENTS: create a virtualenv for the systems that are compared with Rota. A package that
+# cannot be installed is reported and left out; the benchmark goes on without it.
 set -u
 python=$1 folder=$2 requirements=$3
 

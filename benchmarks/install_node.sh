@@ -1,6 +1,6 @@
 #!/bin/sh
-# install_node.sh FOLDER MANIFEST: what a package.json names, for systems that run on Node.js. Without npm, or when it
-# cannot be installed, it is named and left out; the benchmark goes on without it.
+# install_node.sh FOLDER MANIFEST: install the packages of a package.json, for systems that run on Node.js. Without npm,
+# or if the installation fails, these systems are reported and left out; the benchmark goes on without them.
 set -u
 folder=$1 manifest=$2
 

@@ -1,10 +1,10 @@
-"""How many instructions a server executes for each task that is enqueued, and settled and claimed, under valgrind.
+"""The number of instructions that a server executes for a task, measured under valgrind.
 
     PYTHONPATH=tests python -m benchmarks.instructions
 
-On a machine that does other things too, times differ by more than what a change of a script costs; the instructions of
-the same calls differ by one in a hundred, as the server does little else (`hz 1`). They leave out what waits for
-memory. Needs `valgrind` on the PATH.
+One number is for the enqueue of a task, another for its settlement and claim. On a busy machine, times vary by more
+than the cost of a change to a script. The instruction counts of the same calls vary by 1 %, because the server does
+little else (`hz 1`). They do not include waits for memory. `valgrind` must be on the PATH.
 """
 
 import shutil
@@ -32,12 +32,12 @@ LIMITS = {"turns of 128": 128, "turns of 1": 1}
 TURNS = 200
 ACCOUNT = b" 1795357044555160 12 17128 nothing"
 LEASE_MS = 3_600_000
-_PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind takes fifty times as long
+_PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind is fifty times slower
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A server in valgrind, and the one worker that is played here."""
+    """A server in valgrind, and one simulated worker."""
 
     server: Server
     connection: Connection
@@ -45,13 +45,13 @@ class Bench:
     tiers: Packed
 
     def fill(self, count: int) -> None:
-        """Enqueue so many tasks."""
+        """Enqueue this number of tasks."""
         for first in range(0, count, BATCH):
             tasks = [NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]') for _ in range(min(BATCH, count - first))]
             self.connection.run(self.store.enqueue(uuid.uuid4().hex, tasks))
 
     def drain(self, owner: str, limit: int) -> None:
-        """Work off all that waits, so many at a time, each turn settling what the one before claimed."""
+        """Process all waiting tasks, `limit` at a time. Each turn settles the tasks that the previous one claimed."""
         claims = self._turn(owner, limit, ())
         while claims:
             claims = self._turn(owner, limit, claims)
@@ -62,20 +62,20 @@ class Bench:
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
     def enqueue_singly(self, count: int) -> None:
-        """Enqueue so many tasks by a call each, as a client does: its calls have one name, and numbers."""
+        """Enqueue tasks with one call each, as a client does: its calls share a name and are numbered."""
         name = uuid.uuid4().hex
         for number in range(count):
             task = NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]')
             self.connection.run(self.store.enqueue(f"{name} {number}", [task]))
 
     def turns(self, limit: int) -> int:
-        """The instructions for each task of a drain of TURNS turns."""
+        """Return the instructions per task of a drain of TURNS turns."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(TURNS * limit)
         return self._counted(lambda: self.drain(owner, limit)) // (TURNS * limit)
 
     def enqueues(self) -> int:
-        """The instructions for an enqueue of one task, into a queue that others wait in; they are drained behind it."""
+        """Return the instructions for an enqueue of one task into a queue in which others wait. Drain it afterwards."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(BATCH)
         found = self._counted(lambda: self.enqueue_singly(TURNS)) // TURNS
@@ -83,7 +83,7 @@ class Bench:
         return found
 
     def _counted(self, act: Callable[[], None]) -> int:
-        """The instructions that the server executes meanwhile."""
+        """Return the instructions that the server executes during the call."""
         self._valgrind("--zero")
         self._valgrind("--instr=on")
         act()
@@ -102,7 +102,7 @@ def _instructions(folder: Path) -> int:
 
 
 def in_valgrind(binary: str, folder: Path) -> str:
-    """A program that runs the server in valgrind."""
+    """Return the path of a program that runs the server in valgrind."""
     program = folder / "server-in-valgrind"
     output = f"--callgrind-out-file={folder}/callgrind.%p"
     program.write_text(f'#!/bin/sh\nexec valgrind --tool=callgrind --instr-atstart=no {output} {binary} "$@"\n')
@@ -111,7 +111,7 @@ def in_valgrind(binary: str, folder: Path) -> str:
 
 
 def measure(kind: str, binary: str, keep: int) -> None:
-    """Measure with so many ends remembered, and print."""
+    """Measure while the server remembers `keep` ends of tasks, and print the results."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(in_valgrind(binary, Path(folder)), Path(folder), hz="1").start()
         try:
@@ -119,7 +119,7 @@ def measure(kind: str, binary: str, keep: int) -> None:
             bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
             connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [QUEUE], Announced(ends=keep)))
             bench.fill(BATCH)
-            bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)  # scripts are loaded
+            bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)  # loads the scripts
             counts = [f"{bench.turns(limit):,} in {name}" for name, limit in LIMITS.items()]
             counts.append(f"{bench.enqueues():,} in enqueues of 1")
             print(f"{kind}, ended.keep {keep:,}: {', '.join(counts)}")
@@ -128,7 +128,7 @@ def measure(kind: str, binary: str, keep: int) -> None:
 
 
 def main() -> None:
-    """Measure with and without the memory of ends."""
+    """Measure with and without remembered ends."""
     if shutil.which("callgrind_control") is None:
         sys.exit("benchmarks.instructions: no valgrind on the PATH: install it (apt-get install valgrind)")
     for kind, binary in server_binaries().items():

@@ -1,4 +1,4 @@
-"""What the server can do at most, as its own redis-benchmark tells, where that is installed."""
+"""The limits of the server as its own redis-benchmark measures them, if that is installed."""
 
 import csv
 import shutil
@@ -23,7 +23,7 @@ _SETTINGS = {
 
 
 def run_limits(place: Place, effort: Effort) -> Iterator[Result | Failure]:
-    """RPUSH and LPOP a second, with few and many clients."""
+    """Measure RPUSH and LPOP per second, with few and many clients."""
     program = shutil.which("redis-benchmark")
     if program is None:
         say("  redis-benchmark is not installed: left out")
@@ -40,12 +40,12 @@ def run_limits(place: Place, effort: Effort) -> Iterator[Result | Failure]:
 
 
 def parse(shown: str) -> dict[str, float]:
-    """Requests a second by command, from its CSV."""
+    """Return the requests per second by command, from the CSV of redis-benchmark."""
     rows = csv.reader(line for line in shown.splitlines() if line.startswith('"'))
     return {row[0]: float(row[1]) for row in rows if row[0] in ("RPUSH", "LPOP")}
 
 
 def table(results: list[Result]) -> str:
-    """A line a setting."""
+    """Return a line for each setting."""
     values = next((one.values for one in results if one.measure == NAME), {})
     return "\n".join([TITLE, *(f"  {name:40}{rate:>12,.0f} 1/s" for name, rate in values.items())])

@@ -1,4 +1,4 @@
-"""Medians, quantiles and ratios: what becomes of measured numbers. No I/O."""
+"""Medians, quantiles and ratios of measured numbers. No I/O."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT = 300
-Values = dict[str, Any]  # by name: a float, a list of floats, or None for what never came
+Values = dict[str, Any]  # by name: a float, a list of floats, or None for an event that did not happen
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one contender showed in one round of one measurement."""
+    """The result of one contender in one round of one measurement."""
 
     measure: str
     round: int
@@ -21,7 +21,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, lowest and highest."""
+    """Median, minimum and maximum."""
 
     middle: float
     low: float
@@ -29,18 +29,18 @@ class Spread:
 
 
 def spread(numbers: Sequence[float]) -> Spread | None:
-    """The spread of numbers; None of none."""
+    """Return the spread of the numbers; None if there are none."""
     return Spread(statistics.median(numbers), min(numbers), max(numbers)) if numbers else None
 
 
 def quantile(numbers: Iterable[float], share: float) -> float:
-    """The smallest number that at least this share of them does not exceed."""
+    """Return the smallest number that at least this share of the numbers does not exceed."""
     ordered = sorted(numbers)
     return ordered[max(0, -(-round(share * 1_000_000) * len(ordered) // 1_000_000) - 1)]
 
 
 def summary(prefix: str, numbers: Sequence[float]) -> Values:
-    """p50, p99 and the most of a list, and at most 300 of it, evenly chosen by rank."""
+    """Return p50, p99 and the maximum of a list, and at most 300 of its numbers, evenly chosen by rank."""
     ordered = sorted(numbers)
     steps = min(len(ordered), KEPT)
     kept = [ordered[(rank + 1) * len(ordered) // steps - 1] for rank in range(steps)]
@@ -53,17 +53,17 @@ def summary(prefix: str, numbers: Sequence[float]) -> Values:
 
 
 def shown(value: float | None, digits: int) -> str:
-    """A number for people."""
+    """Return a number as text."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def read_results(recorded: dict[str, Any]) -> list[Result]:
-    """The numbers of a recorded run."""
+    """Return the results of a recorded run."""
     return [Result(**one) for one in recorded["results"]]
 
 
 def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dict[int, float]:
-    """The numbers of one contender by round; rounds in which it has none are left out."""
+    """Return the numbers of one contender by round, without the rounds in which it has none."""
     return {
         one.round: one.values[key]
         for one in results
@@ -72,12 +72,12 @@ def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dic
 
 
 def ratios(numbers: dict[int, float], references: dict[int, float]) -> list[float]:
-    """Each number over the reference of the same round, so that what disturbs a round disturbs both."""
+    """Return each number divided by the reference of the same round, so that a disturbance affects both."""
     return [number / references[turn] for turn, number in numbers.items() if references.get(turn)]
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """The order of a round: each begins once."""
+    """Return the order of a round. Over the rounds, each contender is first once."""
     if not names:
         return []
     first = turn % len(names)

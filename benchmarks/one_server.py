@@ -1,9 +1,10 @@
-"""What one server can carry: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota alone.
+"""The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota only.
 
-The server has a processor to itself, and everybody else shares the others. Told is what a task costs that processor:
-its enqueue, one a call and 500 a call, and its way through a worker: of tasks that do nothing, of 1 ms and of 10 ms,
-which are claimed many, some and one at a time. Longer ones cost what those of 10 ms do. From that follows how many
-tasks a second keep 70 % of the processor busy, and how many workers those keep busy.
+The server has a processor to itself, and all other processes share the rest. The report shows the time of that
+processor per task: for the enqueue, with one task and with 500 tasks per call, and for the way through a worker. Empty
+tasks are claimed many at a time, tasks of 1 ms some at a time, and tasks of 10 ms one at a time; longer tasks cost the
+same as those of 10 ms. From these times follow the rate that keeps the processor 70 % busy, and the number of workers
+that this rate keeps busy.
 """
 
 import argparse
@@ -27,7 +28,7 @@ SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task, and how many of them how many workers run here."""
+    """A kind of task, with the number of tasks and of workers that run them here."""
 
     title: str
     name: str
@@ -45,7 +46,7 @@ LONGER: Final = 0.1
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.one_server")
     parser.add_argument("--server", choices=sorted(server_binaries()), default=min(server_binaries()))
     wanted = parser.parse_args()
@@ -68,7 +69,7 @@ def _measure(place: Place) -> None:
 
 
 def _enqueue_us(place: Place) -> float:
-    """What the enqueue of a task costs, one a call."""
+    """Return the server's processor time for an enqueue with one task per call, in microseconds."""
     with running(ROTA, place, KINDS[0].workers) as run:
         run.contender.hold(run)
         for title, enqueue in (("500 a call", run.producer.many), ("one a call", run.producer.each)):
@@ -81,9 +82,9 @@ def _enqueue_us(place: Place) -> float:
 
 
 def _run_us(place: Place, kind: Kind) -> float:
-    """What a task of this kind costs from its claim to its end."""
+    """Return the server's processor time for a task of this kind from its claim to its end, in microseconds."""
     with running(ROTA, place, kind.workers) as run:
-        drain(run, kind.name, kind.tasks // 5)  # brings all to speed
+        drain(run, kind.name, kind.tasks // 5)  # warms up all processes
         took = drain(run, kind.name, kind.tasks)
     each_us = took.server_seconds / kind.tasks * 1_000_000
     busy = took.server_seconds / took.seconds

@@ -1,7 +1,7 @@
-"""The tables of docs/performance.md, so that none is typed: `PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`.
+"""The generated tables of docs/performance.md: `PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`.
 
-What stands on the page between `<!-- table: NAME -->` and `<!-- table: end -->` is written anew: what is compared from
-the code, the rest from a recorded run, without a path from benchmarks/results/reference.json.
+The text between `<!-- table: NAME -->` and `<!-- table: end -->` is replaced. The contenders come from the code, the
+numbers from a recorded run, by default benchmarks/results/reference.json.
 """
 
 import json
@@ -18,11 +18,11 @@ from benchmarks.contenders import CONTENDERS, rivals
 from benchmarks.measures import MEASURES, Metric
 from benchmarks.numbers import Result, of, read_results, shown
 
-_FEW = 2  # measurements that are named as missing; with more missing, those that are made are named
+_FEW = 2  # if at most this many measurements are missing, they are listed; otherwise the existing ones are
 PAGE = ROOT / "docs" / "performance.md"
 REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
 
-# The columns of each table: what stands above, the measurement and its number.
+# The columns of each table: heading, measurement, and the name of the number.
 Columns = Sequence[tuple[str, str, str]]
 RATES: Columns = (
     ("drain, 1/s", "drain", "rate"),
@@ -64,7 +64,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def contenders(_results: Sequence[Result]) -> str:
-    """How each is set up, and what it is measured in."""
+    """Return the table of contenders, with their settings and measurements."""
     rows = [(one.name, one.settings, _measured_in(one)) for one in CONTENDERS.values()]
     return _markdown(("contender", "set up as", "measured in"), rows)
 
@@ -81,7 +81,7 @@ def _names(measures: frozenset[str]) -> str:
 
 
 def goals(results: Sequence[Result]) -> str:
-    """What Rota sets itself, and what the run shows of it."""
+    """Return the table of Rota's targets, with the results of the run."""
     shown_of = targets.findings(results, rivals({one.contender for one in results}))
     rows = [
         (target.text, f"{found:.3g} {target.unit}".rstrip(), target.goal, "" if target.is_kept(found) else "**missed**")
@@ -91,7 +91,7 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
-    """A line for each contender that was measured in one of these."""
+    """Return a function for a table with a line for each contender that has a result in one of these columns."""
 
     def write(results: Sequence[Result]) -> str:
         rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]
@@ -128,18 +128,18 @@ _TABLE = re.compile(r"(<!-- table: (?P<name>[\w ]+) -->\n).*?(<!-- table: end --
 
 
 def rewritten(page: str, recorded: dict[str, Any]) -> str:
-    """The page with all its tables as the code and this run have them."""
+    """Return the page with all tables replaced from the code and this run."""
     results = read_results(recorded)
     return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found['name']](results)}\n\n{found[3]}", page)
 
 
 def names(page: str) -> Iterator[str]:
-    """Which tables stand on it."""
+    """Yield the names of the tables on the page."""
     return (found["name"] for found in _TABLE.finditer(page))
 
 
 def write(recorded_at: Path) -> None:
-    """Write the page's tables anew."""
+    """Write the page with new tables."""
     PAGE.write_text(rewritten(PAGE.read_text(), json.loads(recorded_at.read_text())))
 
 

@@ -1,4 +1,4 @@
-"""Where a contender is measured: the server, and the folder in which its tasks write down what they did."""
+"""The environment of a measurement: the server, and the folder with the journal of the tasks."""
 
 import os
 import time
@@ -16,7 +16,7 @@ LOOK_SECONDS = 0.002
 
 
 class Failed(Exception):
-    """A contender did not do what was asked of it; it is reported, and the others go on."""
+    """Raised if a contender fails. The failure is reported, and the other contenders go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,19 @@ class Line:
 
     @property
     def late_ms(self) -> float:
-        """How long after the moment in its label it was written."""
+        """The time from the moment in the label to the writing of the line, in milliseconds."""
         return (self.at - self.label) / 1000
 
 
 def parse_journal(text: str) -> list[Line]:
-    """The whole lines of a journal; what is still being written is left out."""
+    """Return the complete lines of a journal, without a last line that is still being written."""
     whole = text[: text.rfind("\n") + 1]
     rows = (line.split() for line in whole.splitlines())
     return [Line(event, int(label), int(at_ns) / 1000, int(pid)) for event, label, at_ns, pid in rows]
 
 
 def wait_until(done: Callable[[], bool], what: str, seconds: float, look_seconds: float = LOOK_SECONDS) -> None:
-    """Look every 2 ms until it is done. Raises Failed when it is not in time."""
+    """Check every 2 ms until `done` returns True. Raises Failed after the deadline."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -60,7 +60,7 @@ class Place:
         self.client: Any = redis.Redis.from_url(server.url, socket_timeout=None)
 
     def clear(self) -> None:
-        """Forget everything: what the server holds, what tasks wrote, what the runner told them."""
+        """Delete everything: the data of the server, the journal of the tasks, and the signals of the runner."""
         self.client.flushall()
         for name in ("journal", "places"):
             (self.folder / name).write_bytes(b"")
@@ -69,38 +69,38 @@ class Place:
             (self.folder / name).unlink(missing_ok=True)
 
     def tell(self, word: str) -> None:
-        """Tell waiting tasks to go on: `met` or `let-go`."""
+        """Signal waiting tasks to continue: `met` or `let-go`."""
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """This process's environment without settings of Rota, and what the tasks need to know. Python keeps what it
-        compiles, as it does where packages are installed."""
+        """Return the environment of this process, without settings of Rota and with the variables of the tasks. Python
+        writes bytecode files, as in an installation."""
         left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}
 
     def counted(self) -> int:
-        """How many calls were counted since `clear`, by all processes."""
+        """Return the number of calls since `clear`, in all processes."""
         return sum(words(self.folder)[0::2])
 
     def busy_seconds(self) -> float:
-        """How long those calls that tell their length took together."""
+        """Return the total duration of the calls that record one, in seconds."""
         return sum(words(self.folder)[1::2]) / 1_000_000
 
     def journal(self, event: str) -> list[Line]:
-        """The lines of this event since `clear`."""
+        """Return the lines of this event since `clear`."""
         return [line for line in parse_journal((self.folder / "journal").read_text()) if line.event == event]
 
     def forget_journal(self) -> None:
-        """Begin the journal anew; writers append, so nothing is torn."""
+        """Empty the journal. Writers append, so no line is torn."""
         os.truncate(self.folder / "journal", 0)
 
     def wait_for_lines(self, event: str, count: int, seconds: float) -> list[Line]:
-        """Wait until the journal has so many lines of this event. Raises Failed when it has not in time."""
+        """Wait until the journal has `count` lines of this event. Raises Failed after the deadline."""
         wait_until(lambda: self._told(event) >= count, f"{count} x {event}", seconds, look_seconds=0.05)
         return self.journal(event)
 
     def _told(self, event: str) -> int:
-        """How many whole lines of this event there are. Parsing them would slow down what is waited for."""
+        """Return the number of complete lines of this event, without parsing them, which would slow the tasks down."""
         text = b"\n" + (self.folder / "journal").read_bytes()
         return text[: text.rfind(b"\n")].count(b"\n" + event.encode() + b" ")

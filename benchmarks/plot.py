@@ -1,6 +1,6 @@
-"""Plots of a recorded run: `python -m benchmarks.plot RESULT.json FOLDER`, by the interpreter that has matplotlib.
+"""Plots of a recorded run: `python -m benchmarks.plot RESULT.json FOLDER`, in the interpreter that has matplotlib.
 
-drain.svg, lag.svg, crash.svg and growth.svg; what a run did not measure is not drawn.
+The files are drain.svg, lag.svg, crash.svg and growth.svg. A plot is left out if the run did not measure it.
 """
 
 import json
@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from benchmarks.numbers import Result, of, ratios, read_results
 
 OURS, KEEPS, LOSES = "#b03a2e", "#2e6da4", "#a9a9a9"
-EARLY_MS = 0.05  # where what is early is drawn, as a logarithmic axis has no place for it
+EARLY_MS = 0.05  # where early starts are drawn, because a logarithmic axis has no negative values
 WIDTH = 7.5
 AXES = {
     "depth": "tasks waiting",
@@ -39,7 +39,7 @@ def _middle(results: Sequence[Result], measure: str, name: str, key: str) -> flo
 
 
 def _bars(axes: Any, rows: Sequence[tuple[str, float, str, str]]) -> None:
-    """One horizontal bar a row of name, length, colour and words, the first on top."""
+    """Draw a horizontal bar for each row of name, length, colour and label, the first at the top."""
     for place, (_, length, colour, words) in enumerate(rows):
         axes.barh(place, length, color=colour, height=0.7)
         axes.annotate(words, (length, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
@@ -49,13 +49,13 @@ def _bars(axes: Any, rows: Sequence[tuple[str, float, str, str]]) -> None:
 
 
 def _explain(axes: Any) -> None:
-    """Say what the colours mean."""
+    """Add a legend for the colours."""
     patches = [mpl.patches.Patch(color=colour) for colour in (OURS, KEEPS, LOSES)]
     axes.legend(patches, ["Rota", "at least once", "loses what it holds"], fontsize=8, frameon=False, loc="lower right")
 
 
 def drain(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
-    """Rates of drain, relative to the classic loop."""
+    """Plot the rates of drains, relative to the classic loop."""
     rows, contenders = [], recorded["contenders"]
     for name in contenders:
         rate = _middle(results, "drain", name, "rate")
@@ -72,7 +72,7 @@ def drain(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
 
 
 def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
-    """The share of tasks that had started by so long after their due time."""
+    """Plot the share of started tasks over the time since their due time."""
     figure, axes = plt.subplots(figsize=(WIDTH, 3.8))
     for name in recorded["contenders"]:
         late = sorted(
@@ -96,7 +96,7 @@ def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
 
 
 def crash(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
-    """How long after a SIGKILL the task in hand starts again."""
+    """Plot the time from a SIGKILL until the running task starts again."""
     rows, contenders = [], recorded["contenders"]
     patience_ms = recorded["effort"]["crash_seconds"] * 1000
     for name in contenders:
@@ -113,7 +113,7 @@ def crash(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
 
 
 def growth(results: Sequence[Result], _recorded: dict[str, Any]) -> Any:
-    """What a task costs, along each axis, relative to the axis's first point."""
+    """Plot the cost of a task along each axis, relative to the first point of the axis."""
     figure, panels = plt.subplots(1, len(AXES), figsize=(WIDTH * 1.3, 2.8), sharey=True)
     for axes, (axis, title) in zip(panels, AXES.items(), strict=True):
         keys = {key for one in results if one.measure == "growth" for key in one.values}
@@ -139,7 +139,7 @@ PLOTS: dict[str, Callable[[Sequence[Result], dict[str, Any]], Any]] = {
 
 
 def main(recorded_at: str, folder: str) -> None:
-    """Draw all that was measured."""
+    """Draw the plots of everything that was measured."""
     mpl.use("svg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "rota", "font.size": 9, "font.family": "sans-serif"})
     recorded = json.loads(Path(recorded_at).read_text())

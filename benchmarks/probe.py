@@ -1,8 +1,9 @@
-"""What the tasks of a benchmark do, the same for every contender: count, work, and write down when they started.
+"""The tasks of a benchmark, which are the same for every contender: they count, work, and record their start.
 
-It costs no round trip, and everybody the same: a count is two words of shared memory (0.3 us), a start is one line
-appended to a file that stays open (2 us). Starts are told by this machine's clock, which is the server's TIME as well,
-as the server runs here. Only the standard library is imported: this runs in each contender's own interpreter.
+This needs no round trip and costs every contender the same: a count is two words of shared memory (0.3 us), a start is
+one line that is appended to an open file (2 us). Starts are recorded with this machine's clock, which is also the
+server's TIME, because the server runs here. The module imports only the standard library, because it runs in each
+contender's own interpreter.
 """
 
 import functools
@@ -22,7 +23,7 @@ NAMES: Final = ("nothing", "brief", "work", "mark", "delayed", "meet", "hold")
 
 
 class _Count:
-    """This process's two words in the shared table, found anew after a fork: calls, and microseconds in them."""
+    """The two words of a process in the shared table, assigned again after a fork: calls, and microseconds in them."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -49,20 +50,20 @@ count_of_calls = _Count()
 
 
 def words(folder: Path) -> "array[int]":
-    """The table of all processes: calls and microseconds in turn."""
+    """Return the table of all processes: calls and microseconds alternate."""
     used = (folder / "places").stat().st_size
     with (folder / "counts").open("rb") as table:
         return array("Q", table.read(min(2 * used, WORDS) * 8))
 
 
 def write(event: str, label: int, at_ns: int) -> None:
-    """Append a line in one write, so that lines of several processes never mix."""
+    """Append a line in a single write, so that lines of several processes do not mix."""
     os.write(_journal(), f"{event} {label} {at_ns} {os.getpid()}\n".encode())
 
 
 @functools.cache
 def _journal() -> int:
-    """Kept open: to open and close it takes ten times as long as the write."""
+    """Return the journal's descriptor. It stays open, because open and close take ten times as long as the write."""
     return os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
 
 
@@ -78,26 +79,26 @@ def brief(_number: int) -> None:
 
 
 def work(_number: int) -> None:
-    """Sleep for 10 ms, and count how long that was."""
+    """Sleep for 10 ms, and count the call and its duration."""
     started = time.perf_counter_ns()
     time.sleep(WORK_SECONDS)
     count_of_calls.add((time.perf_counter_ns() - started) // 1000)
 
 
 def mark(label: int) -> None:
-    """Write down when this started, and count one call; the label is the microsecond at which it was meant to."""
+    """Record the start, and count one call. The label is the planned start in microseconds."""
     write("mark", label, time.time_ns())
     count_of_calls.add()
 
 
 def delayed(label: int) -> None:
-    """The same, told apart where both run side by side."""
+    """Do the same as `mark` under another name, to distinguish tasks that run side by side."""
     write("delayed", label, time.time_ns())
     count_of_calls.add()
 
 
 def meet(label: int) -> None:
-    """Stay until the runner has seen all workers here."""
+    """Wait until the runner has seen all workers in this task."""
     write("meet", label, time.time_ns())
     while not (FOLDER / "met").exists():
         time.sleep(LOOK_SECONDS)
@@ -105,7 +106,7 @@ def meet(label: int) -> None:
 
 
 def hold(label: int) -> None:
-    """Stay until the runner lets go. Somebody will be killed here."""
+    """Wait until the runner releases the task. The runner may kill the worker meanwhile."""
     write("hold", label, time.time_ns())
     while not (FOLDER / "let-go").exists():
         time.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""What tasks do that run in an event loop. Apart from `probe`, so that the others need not import asyncio."""
+"""The tasks that run in an event loop. They are not in `probe`, so that other contenders do not import asyncio."""
 
 import asyncio
 import time
@@ -11,30 +11,30 @@ NAMES: Final = ("nothing", "work", "mark", "linger", "meet", "hold")
 
 
 async def nothing(number: int) -> None:
-    """As `probe.nothing`."""
+    """Run `probe.nothing`."""
     probe.nothing(number)
 
 
 async def work(_number: int) -> None:
-    """As `probe.work`."""
+    """Do the same as `probe.work`."""
     started = time.perf_counter_ns()
     await asyncio.sleep(WORK_SECONDS)
     count_of_calls.add((time.perf_counter_ns() - started) // 1000)
 
 
 async def mark(label: int) -> None:
-    """As `probe.mark`."""
+    """Do the same as `probe.mark`."""
     probe.mark(label)
 
 
 async def linger(label: int) -> None:
-    """Write down when this started, and wait 10 ms."""
+    """Record the start, and wait for 10 ms."""
     write("linger", label, time.time_ns())
     await asyncio.sleep(WORK_SECONDS)
 
 
 async def meet(label: int) -> None:
-    """As `probe.meet`."""
+    """Do the same as `probe.meet`."""
     write("meet", label, time.time_ns())
     while not (FOLDER / "met").exists():
         await asyncio.sleep(LOOK_SECONDS)
@@ -42,7 +42,7 @@ async def meet(label: int) -> None:
 
 
 async def hold(label: int) -> None:
-    """As `probe.hold`."""
+    """Do the same as `probe.hold`."""
     write("hold", label, time.time_ns())
     while not (FOLDER / "let-go").exists():
         await asyncio.sleep(LOOK_SECONDS)

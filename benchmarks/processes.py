@@ -1,4 +1,4 @@
-"""The process tree of a running contender: frozen, measured, ended."""
+"""The process tree of a running contender, which can be stopped, measured and killed."""
 
 import ctypes
 import os
@@ -15,13 +15,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Have every orphan below this process become its child, so that none outlives the benchmark."""
+    """Make every orphan below this process its child, so that none outlives the benchmark."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def give_a_processor_to(pid: int) -> None:
-    """Have it run alone on one processor; this process, and what it starts from now on, run on the others. Where there
-    is but one, as under `taskset -c 0`, all share it."""
+    """Reserve a processor for a process. This process and those that it starts from now on run on the others. If there
+    is only one processor, for example under `taskset -c 0`, all share it."""
     *others, last = sorted(os.sched_getaffinity(0))
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {last})
@@ -29,7 +29,7 @@ def give_a_processor_to(pid: int) -> None:
 
 
 def tree(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """The roots and everything below them that lives, parents first."""
+    """Return the roots and their living descendants, parents first."""
     found: list[psutil.Process] = []
     for root in roots:
         with suppress(psutil.NoSuchProcess):
@@ -45,34 +45,34 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def send(processes: Iterable[psutil.Process], number: int) -> None:
-    """Signal each that still lives."""
+    """Send a signal to each process that is still alive."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
 
 def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
-    """End the roots, everything below them, and what they left to this process; none of `spared`."""
+    """Kill the roots, their descendants, and orphans that this process adopted, but none of `spared`."""
     while True:
         orphans = [child for child in psutil.Process().children() if child.pid not in spared]
         living = tree([*roots, *orphans])
         if not living:
             break
-        send(living, signal.SIGSTOP)  # so that none starts another meanwhile
+        send(living, signal.SIGSTOP)  # so that no process starts another one
         send(living, signal.SIGKILL)
         psutil.wait_procs(living, timeout=END_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of a set of processes: proportional set size altogether, unique set size of each."""
+    """The memory of a set of processes in bytes: total proportional set size, and unique set size of each."""
 
     pss: int
     uss: dict[int, int]
 
 
 def memory_of(processes: Iterable[psutil.Process]) -> Memory:
-    """What the processes hold now."""
+    """Return the memory that the processes hold now."""
     pss, uss = 0, {}
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -83,7 +83,7 @@ def memory_of(processes: Iterable[psutil.Process]) -> Memory:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """Processor time that the processes have used, all threads, in nanosecond steps where the kernel tells."""
+    """Return the processor time of all threads of the processes, with nanosecond precision if the kernel reports it."""
     return sum(_cpu_seconds(process) for process in processes)
 
 

@@ -1,4 +1,4 @@
-"""The runner's end of a producer in a contender's own interpreter."""
+"""The runner's side of a producer that runs in a contender's own interpreter."""
 
 import json
 import select
@@ -22,7 +22,7 @@ class Producer:
         )
 
     def wait_until_ready(self) -> None:
-        """Raise Failed unless it has started in time."""
+        """Wait until the producer has started. Raises Failed if it does not start in time."""
         if self._line(BOOT_SECONDS) != "ready":
             raise Failed("its producer did not start")
 
@@ -42,40 +42,40 @@ class Producer:
         return float(json.loads(answer))
 
     def each(self, task: str, count: int) -> float:
-        """Enqueue one task a call; answers the seconds it took."""
+        """Enqueue tasks with one call each, and return the seconds that it took."""
         return self._ask(verb="each", task=task, count=count)
 
     def many(self, task: str, count: int) -> float:
-        """Enqueue 500 tasks a call where the contender can; answers the seconds it took."""
+        """Enqueue 500 tasks a call if the contender can, and return the seconds that it took."""
         return self._ask(verb="many", task=task, count=count, batch=BATCH)
 
     def later(self, task: str, dues: list[float]) -> float:
-        """Enqueue tasks for these Unix times; answers the seconds it took."""
+        """Enqueue tasks for these Unix times, and return the seconds that it took."""
         return self._ask(verb="later", task=task, dues=dues)
 
     def pile(self, task: str, count: int, due: float, seconds: float = 0.0) -> float:
-        """Enqueue many tasks for one time, or evenly for as many seconds from it on, 500 a call; answers the seconds it
-        took."""
+        """Enqueue many tasks, 500 a call, and return the seconds that it took. The due times are evenly spread over
+        `seconds` from `due` on."""
         return self._ask(verb="pile", task=task, count=count, batch=BATCH, due=due, seconds=seconds)
 
     def singly(self, task: str, count: int) -> float:
-        """Enqueue single tasks with pauses of about 20 ms; answers the seconds it took."""
+        """Enqueue single tasks with pauses of about 20 ms, and return the seconds that it took."""
         return self._ask(verb="singly", task=task, count=count)
 
     def steadily(self, task: str, count: int, rate: float) -> float:
-        """Enqueue so many single tasks a second, if it can; answers the seconds it took."""
+        """Enqueue single tasks at this rate per second, if possible, and return the seconds that it took."""
         return self._ask(verb="steadily", task=task, count=count, rate=rate)
 
     def press(self, task: str, batches: int) -> float:
-        """Enqueue batches of 500 tasks as fast as the fleet runs them; answers the seconds it took."""
+        """Enqueue batches of 500 tasks as fast as the fleet runs them, and return the seconds that it took."""
         return self._ask(verb="press", task=task, count=batches * BATCH, batch=BATCH)
 
     def come(self, task: str, rate: float, seconds: float) -> int:
-        """Have tasks come by chance, so many a second, for so many seconds; answers how many came."""
+        """Enqueue tasks that arrive randomly at this rate for this time, and return their number."""
         return round(self._ask(verb="come", task=task, rate=rate, seconds=seconds, batch=BATCH))
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the process."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):

@@ -1,4 +1,4 @@
-"""The raw numbers of a run, as a file: what was run, where, with which versions, and every number of every round."""
+"""The record of a run as a file: command, machine, versions, and every number of every round."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ from benchmarks.rounds import Failure
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Return a description of this machine."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -41,7 +41,7 @@ def record(
     effort: Effort,
     server: str,
 ) -> dict[str, Any]:
-    """The whole run as one value."""
+    """Return the whole run as one value."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),

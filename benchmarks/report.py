@@ -7,7 +7,7 @@ from benchmarks.numbers import Result, Spread, of, ratios, shown, spread
 
 
 def table(measure: Measure, names: Sequence[str], results: Sequence[Result]) -> str:
-    """A line a contender and metric: the median over rounds with its range, and the ratio within a round."""
+    """Return a line for each contender and metric: the median over rounds, its range, and the ratio within a round."""
     lines = [f"{measure.title}  (ratios to {measure.reference})"]
     lines += [line for metric in measure.metrics for line in _lines(measure, metric, names, results)]
     return "\n".join(lines)

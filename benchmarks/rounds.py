@@ -1,4 +1,4 @@
-"""Runs measurements in rounds: every contender once a round, the order rotated, so that a disturbance meets all."""
+"""Measurements in rounds: every contender once a round, in rotated order, so that a disturbance affects all alike."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ from benchmarks.running import running
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a contender could not do."""
+    """The failure of a contender in a measurement."""
 
     measure: str
     round: int
@@ -26,14 +26,14 @@ class Failure:
 
 
 def say(text: str) -> None:
-    """Progress, for people; the tables are on standard output."""
+    """Print progress to standard error. The tables go to standard output."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run_rounds(
     measure: Measure, contenders: Sequence[Contender], place: Place, effort: Effort
 ) -> Iterator[Result | Failure]:
-    """Measure everybody in every round. A contender that fails is left out of the measure's other rounds."""
+    """Measure every contender in every round. A contender that fails is left out of the later rounds."""
     able = {one.name: one for one in contenders if measure.name in one.measures}
     for turn in range(effort.rounds_of(measure.name)):
         for name in rotated(list(able), turn):
@@ -48,7 +48,7 @@ def _run_once(measure: Measure, contender: Contender, place: Place, effort: Effo
     try:
         with running(contender, place, measure.workers) as run:
             values = measure.run(run, effort)
-    except (Failed, OSError, psutil.Error) as failure:  # what a fleet can do to its runner: the others go on
+    except (Failed, OSError, psutil.Error) as failure:  # a fleet may fail in these ways; the others go on
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
         return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))
     say(f"  {measure.name} {turn + 1}: {contender.name}: {_told(measure, values)}  [{time.monotonic() - began:.0f} s]")

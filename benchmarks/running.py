@@ -1,4 +1,4 @@
-"""A contender that runs: its fleet and its producer on one place, from start to end."""
+"""A running contender: its fleet and its producer in one place, from start to end."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from benchmarks.producer import Producer
 
 START_SECONDS = 40.0
 _AGAIN_SECONDS = 0.7
-_MOST_MEETING = 80  # tasks for each worker; some fetch that many and more before they begin
+_MOST_MEETING = 80  # tasks for each worker; some prefetch that many and more before they start
 _SHOWN_CHARACTERS = 2000
 
 
 class Running:
-    """A fleet of so many workers and a producer. `popens` are the processes that were started for it."""
+    """A fleet with `workers` workers, and a producer. `popens` are the processes that were started for the fleet."""
 
     def __init__(self, contender: Contender, place: Place, workers: int) -> None:
         self.contender = contender
@@ -60,14 +60,14 @@ class Running:
             self.popens.append(popen)
 
     def end_fleet(self) -> None:
-        """End the processes of the fleet, however they are."""
+        """Kill the processes of the fleet, whatever their state."""
         kill_tree(self.roots(), self._spared)
         for popen in self.popens:
             popen.wait()
         self.popens.clear()
 
     def _meet(self) -> None:
-        """Send each worker a task that stays until all are there, and more while one holds several for itself."""
+        """Send each worker a task that waits until every worker runs one, and more while a worker holds several."""
         sent, again_at = 0, 0.0
 
         def all_here() -> bool:
@@ -86,29 +86,29 @@ class Running:
         self.place.wait_for_lines("met", sent, START_SECONDS)
 
     def roots(self) -> list[psutil.Process]:
-        """The processes that were started, as psutil sees them."""
+        """Return the processes that were started, as psutil objects."""
         return [psutil.Process(popen.pid) for popen in self.popens if popen.poll() is None]
 
     def processes(self) -> list[psutil.Process]:
-        """The whole fleet."""
+        """Return all processes of the fleet."""
         return tree(self.roots())
 
     def freeze(self) -> None:
-        """Stop every process of the fleet, so that work can pile up before it."""
+        """Stop every process of the fleet, so that tasks accumulate."""
         self._frozen = self.processes()
         send(self._frozen, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Continue the stopped processes."""
         send(reversed(self._frozen), signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The last that its processes said; of our own files as they are called here, wherever this is."""
+        """Return the last lines of the fleet's output, with paths of this repository made relative."""
         text = self.log_path.read_text(errors="replace").replace(f"{ROOT}{os.sep}", "")
         return text[-_SHOWN_CHARACTERS:].strip()
 
     def close(self) -> None:
-        """End everything, however it is."""
+        """Kill everything, whatever its state."""
         self.end_fleet()
         self.producer.stop()
         self._log.close()
@@ -116,7 +116,7 @@ class Running:
 
 @contextmanager
 def running(contender: Contender, place: Place, workers: int) -> Iterator[Running]:
-    """A running contender on an emptied place; without a fleet when `workers` is 0."""
+    """Run a contender in an emptied place; without a fleet if `workers` is 0."""
     place.clear()
     made = Running(contender, place, workers)
     try:

@@ -1,8 +1,8 @@
-"""How long a scrape takes, how many series it has, and what an observation costs: `python benchmarks/scrape.py`.
+"""The time of a scrape, its number of series, and the cost of an observation: `python benchmarks/scrape.py`.
 
-All in processor time, which other work on the machine does not change. Once at rest, and with workers that have run
-every task of every queue, in shared memory as a fleet has it.
-`--queues 200 --tasks 20 --workers 32` are the defaults; no server is asked.
+Times are processor times, which other work on the machine does not change. They are measured at rest, and with workers
+that have run every task of every queue, in shared memory as in a fleet.
+The defaults are `--queues 200 --tasks 20 --workers 32`. No server is needed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.observer import Observer, OwnSlot
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 
-ACCEPT = "application/openmetrics-text;version=1.0.0"  # what Prometheus asks for
+ACCEPT = "application/openmetrics-text;version=1.0.0"  # the format that Prometheus requests
 SCRAPES = 5
 STARTS_A_SECOND = 2500
 OBSERVATIONS = 1_000_000
@@ -30,7 +30,7 @@ MILLISECONDS = 1000
 
 
 def settings_for(queues: int) -> ExporterSettings:
-    """As the defaults of the configuration are."""
+    """Return settings with the defaults of the configuration."""
     return ExporterSettings(
         server=ServerSettings("redis://127.0.0.1:1", "bench"),
         queues=tuple(QueueSettings(f"queue-{number}", 1, 1.0, 1.0, 0.99) for number in range(queues)),
@@ -50,7 +50,7 @@ def settings_for(queues: int) -> ExporterSettings:
 
 
 def work(recorder: Recorder, queues: int, tasks: int) -> None:
-    """What a worker records that runs each task of each queue once more."""
+    """Record one more run of each task of each queue, as a worker does."""
     for queue in (f"queue-{number}" for number in range(queues)):
         for kind in m.KINDS[:2]:
             recorder.histogram(m.TASK_LAG, queue, kind).observe(0.01)
@@ -61,7 +61,7 @@ def work(recorder: Recorder, queues: int, tasks: int) -> None:
 
 
 def scrape(observer: Observer, what: str) -> None:
-    """Scrape as a Prometheus does, and say what processor time the first and the best of some take."""
+    """Scrape as Prometheus does, and print the processor time of the first scrape and of the fastest one."""
     seconds: list[float] = []
     for _ in range(SCRAPES):
         began = time.process_time()
@@ -74,7 +74,7 @@ def scrape(observer: Observer, what: str) -> None:
 
 
 def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
-    """Say what looking each second costs while tasks start, and the scrape after ten of these seconds."""
+    """Print the cost of the observation each second while tasks start, and of the scrape after ten seconds."""
     chance, seconds = random.Random(1), 0.0
     for _ in range(10):
         for _ in range(STARTS_A_SECOND):
@@ -92,7 +92,7 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
 
 
 def observing() -> None:
-    """Say what a kept child costs."""
+    """Print the cost of one observation of a histogram and of a peak, looked up beforehand."""
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
     histogram, peak = recorder.histogram(m.TASK_LAG, "q", "delayed"), recorder.peak(m.TASK_LAG_WORST, "q")
     now_ns = boottime_ns()
@@ -102,7 +102,7 @@ def observing() -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("queues", 200), ("tasks", 20), ("workers", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)

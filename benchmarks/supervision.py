@@ -1,10 +1,12 @@
-"""What supervision costs: `python -m benchmarks.supervision`. Rota alone, with an application of 100 MB.
+"""The cost of supervision: `python -m benchmarks.supervision`. Rota only, with an application of 100 MB.
 
 1. Memory of each of 8 workers, before and after full collections in all of them.
-2. From SIGKILL of a worker until its replacement has started, and until what it ran runs again there, all 8 busy.
-3. Processor time of the master and of the whole fleet while nothing happens.
-4. From asking for a reload with other settings of all workers until they have taken over, the code staying as it is.
-5. How long the control socket takes to answer, which is how long the master's loop is held up, also without a server.
+2. The time from SIGKILL of a worker until its replacement has started, and until its task runs again there, while all 8
+   are busy.
+3. Processor time of the master and of the whole fleet while they are idle.
+4. The time from the request for a reload with other settings of all workers until they have taken over, with the same
+   code.
+5. The response time of the control socket, which shows how long the master's loop is blocked, also without a server.
 """
 
 import argparse
@@ -32,7 +34,7 @@ WORKERS: Final = 8
 RELOADS: Final = 10
 LOOK_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
-# Objects as an application has them, each with a count of references and a place in the collector's lists.
+# Objects as in an application: each has a reference count and is tracked by the garbage collector.
 _APPLICATION: Final = """
 import gc
 import rota
@@ -50,7 +52,7 @@ _ROWS_OF_100_MB: Final = 200_000
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="rota-bench") as name, _server(Path(name), arguments.server) as server:
         folder = Path(name) / "fleet"
@@ -130,7 +132,7 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
         fleet.wait_for("end", label=label)
         held.append(f"held {WORKERS + number}")
         fleet.hold(held[-1])
-        time.sleep(0.02 + 0.003 * (number % 10))  # so that kills fall on different moments of what goes by the clock
+        time.sleep(0.02 + 0.003 * (number % 10))  # so that kills fall on different phases of periodic work
     for label in held:
         fleet.release(label)
     fleet.wait_for("end", len(held))
@@ -139,7 +141,8 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
 
 
 def _kill_the_worker_of(label: str, fleet: RunningFleet) -> tuple[float, float]:
-    """Told by the replacement itself, so that nobody has to ask meanwhile, which would take the master's time."""
+    """Return the milliseconds until the replacement is ready and until its task runs. The replacement records both
+    times, so that no query takes up the master's time meanwhile."""
     [first] = fleet.journal("start", label=label)
     at = time.time()
     os.kill(first.pid, signal.SIGKILL)
@@ -154,7 +157,7 @@ def _print_spread(what: str, numbers: Sequence[float]) -> None:
     print(f"{what}, ms: p50 {p50:.1f}  p90 {p90:.1f}  p99 {p99:.1f}  most {ordered[-1]:.1f}")
 
 
-# What it costs while idle
+# Cost while idle
 
 
 def _idle(fleet: RunningFleet, seconds: float) -> None:
@@ -183,7 +186,7 @@ def _reloads(fleet: RunningFleet) -> None:
 
 
 class _Asking(threading.Thread):
-    """Asks for the status each millisecond, and keeps how long each answer took."""
+    """A thread that requests the status each millisecond, and records each response time."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Rota sets itself, as ratios within one run or as numbers of it, and whether a run shows it. No I/O."""
+"""Rota's performance targets, as ratios or numbers of one run, and whether a run meets them. No I/O."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ Results = Sequence[Result]
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """The names of the systems beside Rota: all, and those of Python that run a task again when its process dies."""
+    """The names of the other systems: all, and those in Python that run a task again if its process dies."""
 
     every: Sequence[str]
     python: Sequence[str]
@@ -25,7 +25,7 @@ Find = Callable[[Results, Rivals], Found]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One promise: what `find` finds in a run is to be at least (or at most) the limit."""
+    """A target: the value that `find` returns for a run must be at least (or at most) the limit."""
 
     text: str
     find: Find
@@ -35,11 +35,11 @@ class Target:
 
     @property
     def goal(self) -> str:
-        """The limit, for people."""
+        """The limit as text."""
         return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}".rstrip()
 
     def is_kept(self, found: float) -> bool:
-        """Whether that is within the limit."""
+        """Whether the value meets the limit."""
         return found >= self.limit if self.at_least else found <= self.limit
 
 
@@ -49,7 +49,7 @@ def _middle(numbers: Iterable[float]) -> Found:
 
 
 def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
-    """Our number over the reference's of the same round."""
+    """Return a function that divides Rota's number by that of the reference in the same round."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(ratios(of(results, measure, ours, key), of(results, measure, reference, key)))
@@ -58,19 +58,19 @@ def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
 
 
 def every(rivals: Rivals) -> Sequence[str]:
-    """All systems beside Rota."""
+    """Return all systems except Rota."""
     return rivals.every
 
 
 def python(rivals: Rivals) -> Sequence[str]:
-    """Those of Python that run a task again."""
+    """Return the Python systems that run a task again."""
     return rivals.python
 
 
 def ratio_to_best(
     among: Callable[[Rivals], Sequence[str]], measure: str, key: str, ours: str = "rota", *, least: bool = False
 ) -> Find:
-    """Our number over that of the rival with the highest median, or the least."""
+    """Return a function that divides Rota's number by that of the rival with the highest median, or the lowest."""
 
     def find(results: Results, rivals: Rivals) -> Found:
         found = {name: of(results, measure, name, key) for name in among(rivals)}
@@ -86,7 +86,7 @@ def _median(numbers: dict[int, float]) -> float:
 
 
 def number(measure: str, key: str) -> Find:
-    """Rota's own number."""
+    """Return a function for Rota's own number."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(of(results, measure, "rota", key).values())
@@ -95,7 +95,7 @@ def number(measure: str, key: str) -> Find:
 
 
 def steepest(*axes: str) -> Find:
-    """The most that a point of these axes of growth differs from the first of its axis, as a ratio above 1."""
+    """Return a function for the highest ratio of a point on these axes of growth to the first point of its axis."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         keys = dict.fromkeys(key for one in results if one.measure == "growth" for key in one.values)
@@ -156,14 +156,14 @@ TARGETS = (
 
 
 def findings(results: Results, rivals: Rivals) -> Iterator[tuple[Target, float]]:
-    """Each target that the run says something about, with what it says."""
+    """Yield each target for which the run has a value, with that value."""
     for target in TARGETS:
         if (shown := target.find(results, rivals)) is not None:
             yield target, shown
 
 
 def table(results: Results, rivals: Rivals) -> str:
-    """A line for each target that the run says something about."""
+    """Return a line for each target for which the run has a value."""
     lines = [
         f"  {'yes' if target.is_kept(shown) else 'NO':4}{target.text:72}{shown:10.3g} {target.unit:4}{target.goal}"
         for target, shown in findings(results, rivals)

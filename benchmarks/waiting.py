@@ -1,8 +1,8 @@
-"""How soon those who wait know of an end: `python -m benchmarks.waiting [THREADS] [WORKERS]`, on a server of its own.
+"""The delay until waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
 
-Each of the threads of one process waits for the result of a task of its own, which returns when its function ended. The
-time from there to the thread that has it is the worker's turn, the wake-up, the one question for the result, and the
-thread's turn to run.
+The program starts a server of its own. Each thread of one process waits for the result of its own task, which is the
+time at which its function ended. The delay from there until the thread has the result consists of the worker's turn,
+the wake-up, the one query for the result, and the wait of the thread until it runs.
 """
 
 import sys
@@ -25,9 +25,9 @@ SECONDS: Final = 60.0
 
 
 def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
-    """From the end of each task's function to its thread, in seconds, the shortest first."""
+    """Return the delays from the end of each task's function to its thread, in seconds, in ascending order."""
     client, waits = fleet.client, list[float]()
-    client.pause("default")  # until all wait
+    client.pause("default")  # until all threads wait
     handles = [client.enqueue("tell_end", args=[seconds], queue="default") for _ in range(threads)]
 
     def wait(handle: Handle[float]) -> None:
@@ -55,7 +55,7 @@ def _shown(waits: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the results."""
     threads, workers = (int(word) for word in [*sys.argv[1:], "500", "2"][:2])
     kind, binary = min(server_binaries().items())
     with tempfile.TemporaryDirectory() as of_server, tempfile.TemporaryDirectory() as of_fleet:

@@ -1,6 +1,6 @@
-"""The classic loop: RPUSH by the producer; BLPOP, decode, look up, call by each worker.
+"""The classic loop: the producer calls RPUSH; each worker calls BLPOP, decodes, finds the function and calls it.
 
-It settles nothing: what a worker holds when it dies is lost. As a program this is one worker.
+Nothing is settled: if a worker dies, the task that it holds is lost. Run as a program, this module is one worker.
 """
 
 import json
@@ -15,7 +15,7 @@ from benchmarks import probe
 
 QUEUE = "classic:queue"
 CALLBACKS: dict[str, Callable[[int], None]] = {name: getattr(probe, name) for name in probe.NAMES}
-# redis-py 8 gives up a read after 5 s unless told otherwise, which kills a worker that waits in BLPOP.
+# By default, a read of redis-py 8 times out after 5 s, which would kill a worker that waits in BLPOP.
 client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 
 
@@ -24,12 +24,12 @@ def _item(task: str, args: Sequence[Any]) -> str:
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One RPUSH."""
+    """Enqueue with one RPUSH."""
     client.rpush(QUEUE, _item(task, args))
 
 
 def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """One pipeline of RPUSHes."""
+    """Enqueue with a pipeline of RPUSHes."""
     with client.pipeline(transaction=False) as pipeline:
         for row in rows:
             pipeline.rpush(QUEUE, _item(task, row))

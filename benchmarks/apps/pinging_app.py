@@ -1,7 +1,7 @@
-"""What a worker can reach at most that asks the server once a task: it claims nothing, and only pings before each.
+"""The limit for a worker with one round trip per task: it claims nothing, and only pings before each task.
 
-As a program this is one worker. How many tasks it is to do is told it once for all of them: the producer leaves each
-worker its share.
+Run as a program, this module is one worker. The producer sends each worker its share of the tasks once, in one
+message.
 """
 
 import json
@@ -14,18 +14,18 @@ import redis
 from benchmarks import probe
 
 SHARES = "pinging:shares"
-WORKERS = 2  # of the measure that this is the mark of
+WORKERS = 2  # the number of workers in the measure that uses this reference
 CALLBACKS: dict[str, Callable[[int], None]] = {name: getattr(probe, name) for name in probe.NAMES}
 client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """A share of one task."""
+    """Send a share of one task."""
     client.rpush(SHARES, json.dumps([task, [args]]))
 
 
 def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """A share for each worker."""
+    """Send each worker its share."""
     client.rpush(SHARES, *[json.dumps([task, rows[first::WORKERS]]) for first in range(WORKERS)])
 
 

@@ -1,4 +1,4 @@
-"""The least a producer can do through redis-py: RPUSH of one ready text, and the same pipelined."""
+"""The lower limit for a producer with redis-py: RPUSH of a constant text, singly and in pipelines."""
 
 import os
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 
 
 def enqueue(_task: str, *_args: Any) -> None:
-    """One RPUSH."""
+    """Enqueue with one RPUSH."""
     client.rpush(QUEUE, ITEM)
 
 
 def enqueue_many(_task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """One pipeline of RPUSHes."""
+    """Enqueue with a pipeline of RPUSHes."""
     with client.pipeline(transaction=False) as pipeline:
         for _ in rows:
             pipeline.rpush(QUEUE, ITEM)

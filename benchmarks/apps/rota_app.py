@@ -1,4 +1,4 @@
-"""Rota's tasks, and its producer, which deals them out to the queues in turn when there are several."""
+"""Rota's tasks, and its producer, which uses the queues in turn if there are several."""
 
 import itertools
 import os
@@ -16,12 +16,12 @@ _in_turn = itertools.cycle(QUEUES)
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One task, one round trip."""
+    """Enqueue one task in one round trip."""
     TASKS[task].enqueue(*args)
 
 
 def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Many at once."""
+    """Enqueue many tasks at once."""
     function = TASKS[task]
     if len(QUEUES) == 1:
         rota.enqueue_many([function.call(*row) for row in rows])
@@ -30,6 +30,6 @@ def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def enqueue_many_at(task: str, due_rows: Sequence[tuple[Any, ...]]) -> None:
-    """Many, each due at a time of its own."""
+    """Enqueue many tasks at once, each with its own due time."""
     function = TASKS[task]
     rota.enqueue_many([function.using(at=datetime.fromtimestamp(due, UTC)).call(*args) for due, *args in due_rows])

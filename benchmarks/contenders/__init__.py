@@ -1,4 +1,4 @@
-"""The contenders, by the names that `--only` takes. Which are there depends on what is installed."""
+"""The contenders, by the names that `--only` accepts. Only installed contenders are measured."""
 
 from collections.abc import Collection
 
@@ -17,7 +17,7 @@ CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}
 
 
 def rivals(names: Collection[str]) -> Rivals:
-    """Which of these contenders are rivals, in groups."""
+    """Return the rivals among these contenders, in groups."""
     return Rivals(
         every=[one.name for one in PEERS if one.name in names],
         python=[one.name for one in PYTHON_PEERS if one.at_least_once and one.name in names],

@@ -1,4 +1,4 @@
-"""The classic loop: no settling, no schedule, no books. The mark that speed is measured against."""
+"""The classic loop: it settles nothing and has neither schedules nor counters. It is the reference for speed."""
 
 from benchmarks.contender import UNSCHEDULED, Contender, Plain
 

@@ -15,17 +15,17 @@ NODE = shutil.which("node")
 
 @dataclass(frozen=True)
 class OnNode(Plain):
-    """A contender whose `app` is a script of Node.js: a worker, and what its producer drives."""
+    """A contender whose `app` is a Node.js script, which is a worker and also the module that the producer drives."""
 
     copies: bool = True
-    measures: frozenset[str] = EVERYTHING - {"load"}  # whose arrivals by chance only the producer of Python knows
+    measures: frozenset[str] = EVERYTHING - {"load"}  # only the Python producer has random arrivals
 
     def producer(self) -> list[str]:
-        """Speaks what `benchmarks.drive` does."""
+        """Return the command of a producer with the protocol of `benchmarks.drive`."""
         return ["node", str(SCRIPTS / "drive.js"), self.app]
 
     def versions(self) -> dict[str, str]:
-        """What the package says of itself, where there is a Node.js to run it."""
+        """Return the version that the package reports, if Node.js is installed."""
         manifest = MODULES / self.package / "package.json"
         if NODE is None or not manifest.exists():
             return {}

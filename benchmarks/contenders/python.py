@@ -1,7 +1,7 @@
-"""The well-known systems of the Python Package Index, each as its documentation recommends for production.
+"""Well-known systems from the Python Package Index, each set up as its documentation recommends for production.
 
-As many processes as workers, one task at a time in each unless said otherwise. All import the same tasks, which need
-nothing but the standard library.
+Each has as many processes as workers, and a process runs one task at a time unless noted otherwise. All import the same
+tasks, which need only the standard library.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from benchmarks.contender import AT_ONCE, EVERYTHING, ROOT, Contender, Plain
 
 ENVIRONMENTS = ROOT / ".venv-bench"
 PEERS_PYTHON = ENVIRONMENTS / "peers" / "bin" / "python"
-OLDER_PYTHON = ENVIRONMENTS / "older" / "bin" / "python"  # arq and SAQ accept no redis-py 8
+OLDER_PYTHON = ENVIRONMENTS / "older" / "bin" / "python"  # arq and SAQ do not support redis-py 8
 
 RQ: Contender = Plain(
     name="rq",
@@ -69,7 +69,7 @@ ARQ = Plain(
     settings=(
         "a process a worker, ten tasks at once in each as by default (with one it starts two a second), no results"
     ),
-    measures=EVERYTHING - {"work"},  # ten at once: its processes' time in tasks is another thing
+    measures=EVERYTHING - {"work"},  # its processes run ten tasks at once, so their time in tasks is not comparable
     python=OLDER_PYTHON,
     copies=True,
 )
@@ -100,7 +100,7 @@ TASKIQ = Plain(
         "taskiq-redis with streams, which are acknowledged; one task at a time in each process; a scheduler that looks "
         "each second"
     ),
-    measures=EVERYTHING - {"start"},  # what comes before its group of consumers is there, is never read
+    measures=EVERYTHING - {"start"},  # tasks sent before its consumer group exists are never read
     python=PEERS_PYTHON,
 )
 ARQ_AT_ONCE = dataclasses.replace(

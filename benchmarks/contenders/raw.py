@@ -1,4 +1,4 @@
-"""What redis-py can do at most with one connection: bare RPUSH, and RPUSH in pipelines."""
+"""The limits of redis-py with one connection: single RPUSHes, and RPUSHes in pipelines."""
 
 from benchmarks.contender import Contender, Plain
 

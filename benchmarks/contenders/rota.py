@@ -1,4 +1,4 @@
-"""This fleet, run by `rota run` as a user runs it, with all metrics on."""
+"""A Rota fleet that is started with `rota run`, as a user starts it, with all metrics."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Rota(OnPython):
-    """A fleet with its defaults, but for the log of single tasks."""
+    """A fleet with default settings, except for the log lines of tasks."""
 
     name: str
     settings: str
@@ -33,7 +33,7 @@ class Rota(OnPython):
     concurrency: int = 1
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """One master."""
+        """Return the command of one master."""
         run = [str(self.python.with_name("rota")), "run", self.app]
         if self.concurrency == 1:
             return [[*run, "-w", str(workers)]]
@@ -41,7 +41,7 @@ class Rota(OnPython):
         return [["env", f"ROTA_POOLS={json.dumps({'waiting': pool})}", *run]]
 
     def environment(self, place: Place) -> dict[str, str]:
-        """Its configuration."""
+        """Return the configuration of the fleet as environment variables."""
         return {
             "ROTA_NAMESPACE": NAMESPACE,
             "ROTA_REDIS_URL": place.url,
@@ -60,33 +60,33 @@ class Rota(OnPython):
         return [f"bench-{number}" for number in range(self.queues)]
 
     def hold(self, running: StartedFleet) -> None:
-        """Pause its queues."""
+        """Pause the queues."""
         for queue in self._queue_names():
             _client(running.place.url).pause(queue)
 
     def let_go(self, running: StartedFleet) -> None:
-        """Resume them."""
+        """Resume the queues."""
         for queue in self._queue_names():
             _client(running.place.url).resume(queue)
 
     def settled(self, place: Place) -> int:
-        """The books of the namespace."""
+        """Return the number of done tasks from the counters of the namespace."""
         return int(place.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
 
     def ready_workers(self, running: StartedFleet) -> set[int]:
-        """The pids of the workers that the master calls ready."""
+        """Return the pids of the workers that the master reports as ready."""
         processes = _status(running.place.folder / "control")["processes"]
         return {each["pid"] for each in processes if (each["role"], each["state"]) == ("worker", "ready")}
 
 
 @functools.cache
 def _client(url: str) -> rota.Client:
-    """One that stays connected, so that no measurement waits for a connection."""
+    """Return a client that stays connected, so that no measurement includes the time to connect."""
     return rota.Client(url, NAMESPACE)
 
 
 def _status(path: Path) -> dict[str, Any]:
-    """What `rota status` shows, asked at the control socket, as a command takes half a second to start."""
+    """Return the data of `rota status` from the control socket, because the command takes half a second to start."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(ANSWER_SECONDS)
         asking.connect(str(path))

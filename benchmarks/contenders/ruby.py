@@ -1,4 +1,4 @@
-"""Sidekiq, whose workers and producer run on Ruby. Debian has it; `make bench` installs none."""
+"""Sidekiq, whose workers and producer run on Ruby. Debian has a package; `make bench` does not install it."""
 
 import dataclasses
 import json
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
 
 SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
-# YJIT of Ruby 3.1 writes over 256 MB for its code as it begins, by default. That Ruby calls the shared memory of its
-# standard library experimental.
+# By default, YJIT of Ruby 3.1 writes to 256 MB of memory for its code when it starts. Ruby 3.1 also warns that the
+# shared memory of its standard library is experimental.
 OPTIONS = "--yjit --yjit-exec-mem-size=16 -W:no-experimental"
-EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # so that threads hold less memory, as Sidekiq advises
+EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # threads use less memory; Sidekiq recommends this
 _INSTALLED = """
 require "hiredis"; require "redis"; require "sidekiq"
 print({sidekiq: Sidekiq::VERSION, redis: Redis::VERSION, hiredis: Hiredis::VERSION, ruby: RUBY_VERSION}.to_json)
@@ -27,11 +27,11 @@ class OnRuby(Plain):
     at_least_once: bool = False
 
     def producer(self) -> list[str]:
-        """Speaks what `benchmarks.drive` does."""
+        """Return the command of a producer with the protocol of `benchmarks.drive`."""
         return ["ruby", str(SCRIPTS / "drive.rb"), self.app]
 
     def versions(self) -> dict[str, str]:
-        """What Ruby tells, where it has YJIT and all that is needed."""
+        """Return the versions that Ruby reports, if it has YJIT and everything that is needed."""
         ruby = shutil.which("ruby")
         if ruby is None:
             return {}
@@ -48,7 +48,7 @@ def _worker(threads: int) -> list[list[str]]:
 
 SIDEKIQ = OnRuby(
     name="sidekiq",
-    measures=UNSCHEDULED - {"load"},  # whose arrivals by chance only the producer of Python knows
+    measures=UNSCHEDULED - {"load"},  # only the Python producer has random arrivals
     app=str(SCRIPTS / "sidekiq_app.rb"),
     argv=_worker(1),
     settings=(

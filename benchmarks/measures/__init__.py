@@ -1,4 +1,4 @@
-"""The measurements, by the names that `--measure` takes, in the order in which they are made."""
+"""The measurements, by the names that `--measure` accepts, in the order in which they are made."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from benchmarks.running import Running
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a measurement. `better` is what to hope for: "more" or "less"."""
+    """A number of a measurement. `better` is the better direction: "more" or "less"."""
 
     key: str
     title: str
@@ -22,7 +22,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measurement of a fleet of so many workers; ratios are taken to the reference of the same round."""
+    """A measurement of a fleet with `workers` workers. Ratios are relative to the reference in the same round."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""SIGKILL of the process that runs a task: how soon the task starts again, and how soon the pool is whole."""
+"""SIGKILL of the process that runs a task: the time until the task starts again, and until the pool is complete."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Several kills where the task comes back within a second, one where it does not. Where nobody promises that, it is
-    not waited for as long."""
+    """Kill several times if the task starts again within a second, otherwise once. If the contender does not promise a
+    second start, wait for a shorter time."""
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []
     whole: list[float | None] = []
@@ -41,7 +41,7 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
     (place.folder / "let-go").unlink(missing_ok=True)
     running.producer.each("hold", 1)
     [first] = place.wait_for_lines("hold", 1, _START_SECONDS)
-    time.sleep(0.1 + 0.037 * number)  # so that kills fall on different moments of what the fleet does by the clock
+    time.sleep(0.1 + 0.037 * number)  # so that kills fall on different phases of the fleet's periodic work
     killed = time.time()
     os.kill(first.pid, signal.SIGKILL)
     whole_ms = _until_whole(running, first.pid, killed)
@@ -54,7 +54,7 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
 
 
 def _until_whole(running: Running, killed_pid: int, killed: float) -> float | None:
-    """Milliseconds until all its workers are ready again; None where nobody tells."""
+    """Return the milliseconds until all workers are ready again; None if the contender does not report this."""
     ready_workers = running.contender.ready_workers
     if ready_workers(running) is None:
         return None

@@ -1,8 +1,9 @@
-"""How fast workers work off what waits: two of them tasks that do nothing and tasks of 10 ms, one tasks that wait.
+"""The rate at which workers process waiting tasks: two workers with empty tasks and tasks of 10 ms, one with tasks that
+wait.
 
-Timed from the moment the workers may begin until the last call has returned, told by words of shared memory that each
-process counts in. For Rota it is timed on until the books say that the last one is settled; what the others still have
-to acknowledge by then is not held against them.
+The time is measured from the release of the workers until the last call has returned. Each process counts its calls in
+shared memory. For Rota, the time ends when the counters show that the last task is settled; for the others,
+acknowledgements that are still missing at the end do not count.
 """
 
 import time
@@ -24,18 +25,20 @@ _MOST_TASKS = 150_000
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Tasks a second that do nothing."""
+    """Measure empty tasks per second."""
     return _measure_rate(running, "nothing", effort)
 
 
 def measure_waits(running: Running, effort: Effort) -> Values:
-    """Tasks a second of which each waits for 10 ms."""
+    """Measure tasks per second if each waits for 10 ms."""
     return _measure_rate(running, "work", effort)
 
 
 def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
-    """Tasks a second, after two trials that say how many make up the time wanted; and the processor time of fleet and
-    server for each, which spreads less on a machine that does other things too."""
+    """Measure tasks per second, and the processor time of fleet and server per task, which a busy machine affects less.
+
+    Two trials determine the number of tasks for the desired duration.
+    """
     count = _TRIAL_TASKS
     for wanted_seconds in (effort.drain_seconds / 4, effort.drain_seconds):
         rate = count / drain_seconds(running, task, count)
@@ -46,7 +49,7 @@ def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
 
 
 def measure_work(running: Running, effort: Effort) -> Values:
-    """The share of the workers' time that is spent in tasks, when each takes 10 ms."""
+    """Measure the share of the workers' time that is spent in tasks of 10 ms."""
     drain_seconds(running, "work", 10 * WORKERS)
     before = running.place.busy_seconds()
     seconds = drain_seconds(running, "work", effort.work_tasks)
@@ -56,12 +59,12 @@ def measure_work(running: Running, effort: Effort) -> Values:
 
 
 def drain_seconds(running: Running, task: str, count: int) -> float:
-    """How long the fleet takes over so many waiting tasks."""
+    """Return the seconds that the fleet needs for this number of waiting tasks."""
     return drain(running, task, count).seconds
 
 
 class Drained(NamedTuple):
-    """What working off took: by the clock, processor time of the fleet and the server, and of the server alone."""
+    """The cost of a drain: duration, processor time of fleet and server, and processor time of the server."""
 
     seconds: float
     cpu_seconds: float
@@ -69,7 +72,7 @@ class Drained(NamedTuple):
 
 
 def drain(running: Running, task: str, count: int) -> Drained:
-    """Have the fleet work off so many waiting tasks."""
+    """Let the fleet process this number of waiting tasks."""
     contender, place = running.contender, running.place
     counted, settled = place.counted() + count, (contender.settled(place) or 0) + count
     contender.hold(running)

@@ -1,4 +1,4 @@
-"""What a fleet of eight costs while there is nothing to do: commands at the server, and processor time."""
+"""The cost of an idle fleet of eight workers: commands at the server, and processor time."""
 
 import time
 
@@ -9,12 +9,12 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
 
 WORKERS = 8
-_REST_SECONDS = 3.0  # for what still happens after a start
+_REST_SECONDS = 3.0  # for the work that follows a start
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Commands a second, of clients alone and with those of scripts, and per cent of one processor: all processes of
-    the fleet together, not the server."""
+    """Measure commands per second, without and with those of scripts, and the percentage of one processor that all
+    processes of the fleet use together, without the server."""
     commands_at(running.place.url, _REST_SECONDS)
     processes = running.processes()
     cpu, started = cpu_seconds(processes), time.monotonic()

@@ -1,7 +1,7 @@
-"""How late tasks start: on an idle fleet of four those due later, those all due at once, and those enqueued singly; in
-one process that runs many at once those that come at a steady rate.
+"""The lag of tasks: on an idle fleet of four workers, of delayed tasks, tasks that are all due at once, and tasks that
+are enqueued singly; in one process that runs many tasks at once, of tasks that arrive at a steady rate.
 
-The start is the first thing a task writes down. Before its due time is early, which is worse than late.
+A task records its start first. A start before the due time is early, which is worse than late.
 """
 
 import random
@@ -19,19 +19,19 @@ _MOST_LATE_SECONDS = 60.0
 
 
 def measure_lag(running: Running, effort: Effort) -> Values:
-    """Tasks due at random times, in no order."""
+    """Measure the lag of tasks that are due at random times, enqueued in no order."""
     chance = random.Random(effort.lag_tasks)
     begin = time.time() + _AHEAD_SECONDS
     return _lateness(running, [begin + chance.uniform(0, effort.lag_seconds) for _ in range(effort.lag_tasks)])
 
 
 def measure_burst(running: Running, effort: Effort) -> Values:
-    """Many tasks due at one instant; the most of it is when the last one starts."""
+    """Measure the lag of many tasks that are due at one instant. The maximum is the start of the last one."""
     return _lateness(running, [time.time() + effort.burst_ahead_seconds] * effort.burst_tasks)
 
 
 def measure_wake(running: Running, effort: Effort) -> Values:
-    """From the call that enqueues until the start, one by one, with pauses of about 20 ms."""
+    """Measure the time from the enqueue call to the start, for single tasks with pauses of about 20 ms."""
     running.place.forget_journal()
     running.producer.singly("mark", effort.wake_tasks)
     lines = running.place.wait_for_lines("mark", effort.wake_tasks, _MOST_LATE_SECONDS)
@@ -39,8 +39,8 @@ def measure_wake(running: Running, effort: Effort) -> Values:
 
 
 def measure_steady(running: Running, effort: Effort) -> Values:
-    """From the call that enqueues until the start of tasks that wait for 10 ms; and how many a second came, as a
-    producer that cannot keep the pace is kinder to its fleet."""
+    """Measure the time from the enqueue call to the start of tasks that wait for 10 ms, and the rate of arrivals: a
+    producer that cannot keep up puts less load on its fleet."""
     running.place.forget_journal()
     seconds = running.producer.steadily("linger", effort.steady_tasks, effort.steady_rate)
     lines = running.place.wait_for_lines("linger", effort.steady_tasks, _MOST_LATE_SECONDS)

@@ -1,8 +1,8 @@
-"""How late tasks start under load: two workers at a share of what they can do, which is found first.
+"""The lag of tasks under load: two workers at a share of their capacity, which is measured first.
 
-What they can do is what they do while a producer beside them on the same machine keeps them busy. Tasks come by chance
-then, whether the fleet keeps up or not (a Poisson process), and how late one starts is reckoned from when it was to
-come: a producer that is held up makes them all the later.
+The capacity is the rate of the workers while a producer on the same machine keeps them busy. Then tasks arrive
+randomly, whether the fleet keeps up or not (a Poisson process). The lag is measured from the planned arrival, so a
+delay of the producer counts too.
 """
 
 import time
@@ -22,7 +22,7 @@ _TRIAL_SECONDS = 0.2
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Quantiles of the lag in milliseconds, by the share of the load in per cent."""
+    """Measure quantiles of the lag in milliseconds, by load in percent."""
     rate = highest_rate(running, effort.load_seconds / 2)
     values: Values = {"rate": rate}
     for share in SHARES:
@@ -32,7 +32,7 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def highest_rate(running: Running, seconds: float) -> float:
-    """Tasks a second while there is always work, in about so many seconds, after trials that bring all to speed."""
+    """Return tasks per second while there is always work, for about `seconds` seconds, after trials that warm up."""
     rate = _rate(running, _TRIAL_BATCHES)
     for wanted_seconds in (_TRIAL_SECONDS, seconds):
         rate = _rate(running, max(_TRIAL_BATCHES, round(rate * wanted_seconds / BATCH)))
@@ -47,7 +47,7 @@ def _rate(running: Running, batches: int) -> float:
 
 
 def lags_under(running: Running, rate: float, seconds: float) -> list[float]:
-    """How late each task started that came at this rate, in milliseconds."""
+    """Return the lag in milliseconds of each task while tasks arrive at this rate."""
     running.place.forget_journal()
     before = running.place.counted()
     came = running.producer.come("mark", rate, seconds)

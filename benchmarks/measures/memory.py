@@ -1,4 +1,4 @@
-"""What a fleet of eight holds in memory after each worker has run some tasks; and one process with a hundred in it."""
+"""The memory of a fleet of eight after each worker has run some tasks, and of one process that runs a hundred tasks."""
 
 import statistics
 
@@ -16,7 +16,7 @@ _MB = 1_000_000
 
 
 def measure(running: Running, _effort: Effort) -> Values:
-    """Proportional set size of the whole fleet for each worker, and what one more worker holds for itself alone."""
+    """Measure the proportional set size of the fleet per worker, and the unique set size of one more worker."""
     ran = _run_some(running)
     workers = running.contender.ready_workers(running) or ran
     memory = memory_of(running.processes())
@@ -29,7 +29,7 @@ def measure(running: Running, _effort: Effort) -> Values:
 
 
 def measure_held(running: Running, _effort: Effort) -> Values:
-    """What a process with a hundred tasks in it holds for itself alone, and how much of that each of them adds."""
+    """Measure the unique set size of a process that runs a hundred tasks, and the part that each task adds."""
     [worker] = _run_some(running)
     before = memory_of(running.processes()).uss[worker]
     running.producer.each("hold", _HELD_TASKS)
@@ -40,7 +40,7 @@ def measure_held(running: Running, _effort: Effort) -> Values:
 
 
 def _run_some(running: Running) -> set[int]:
-    """Have it run some tasks; the pids of those that did."""
+    """Let the fleet run some tasks, and return the pids of the processes that ran them."""
     running.place.forget_journal()
     running.producer.each("mark", _TASKS)
     return {line.pid for line in running.place.wait_for_lines("mark", _TASKS, _MOST_SECONDS)}

@@ -1,4 +1,4 @@
-"""What a server is asked, as MONITOR shows it."""
+"""The commands that a server receives, counted with MONITOR."""
 
 import socket
 import time
@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 
 
 class Commands(NamedTuple):
-    """How many commands clients sent, and how many scripts called inside the server."""
+    """The number of commands that clients sent, and of those that scripts called in the server."""
 
     of_clients: int
     of_scripts: int
 
 
 def commands_at(url: str, seconds: float) -> Commands:
-    """What it was asked meanwhile."""
+    """Return the commands that the server received during this time."""
     place = urlsplit(url)
     deadline = time.monotonic() + seconds
     seen = b""
@@ -30,7 +30,7 @@ def commands_at(url: str, seconds: float) -> Commands:
 
 
 def counted(shown: str) -> Commands:
-    """What MONITOR's lines tell, the first of which is its own answer."""
+    """Return the counts from MONITOR's lines. The first line is the reply to MONITOR itself."""
     lines = shown.splitlines()[1:]
     of_scripts = sum(" lua] " in line for line in lines)
     return Commands(len(lines) - of_scripts, of_scripts)

@@ -1,4 +1,4 @@
-"""How soon a fleet that is started runs a task that waits for it."""
+"""The time from the start of a fleet until it runs a waiting task."""
 
 import statistics
 import time
@@ -11,9 +11,9 @@ WORKERS = 2
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """From the spawn of a fleet's processes until the first line that the task writes: the median, and the most.
+    """Measure the time from the spawn of a fleet's processes until the task writes its first line: median and maximum.
 
-    The fleet has been started before, so its code is compiled, as it is where it is installed.
+    The fleet has run before, so its code is already compiled, as in an installation.
     """
     found_ms = [_start_ms(running) for _ in range(effort.starts)]
     return {"start_ms": statistics.median(found_ms), "start_ms_max": max(found_ms)}

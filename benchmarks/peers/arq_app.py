@@ -1,4 +1,4 @@
-"""arq: up to ten jobs at once in each process, as by default, or as its environment says; results not kept."""
+"""arq: up to ten jobs at once in each process (the default), or the number in the environment. Results are not kept."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def _job(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class WorkerSettings:
-    """What `arq` reads."""
+    """The settings that the command `arq` reads."""
 
     functions: ClassVar[list[Any]] = [
         func(_job(getattr(probe_async, name)), name=name, keep_result=0) for name in probe_async.NAMES
@@ -35,15 +35,15 @@ _pool: dict[str, ArqRedis] = {}
 
 
 async def startup() -> None:
-    """Connect."""
+    """Connect to the server."""
     _pool["pool"] = await create_pool(SETTINGS)
 
 
 async def enqueue(task: str, *args: Any) -> None:
-    """One job."""
+    """Enqueue one job."""
     await _pool["pool"].enqueue_job(task, *args)
 
 
 async def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One job for later."""
+    """Enqueue one job for a later time."""
     await _pool["pool"].enqueue_job(task, *args, _defer_until=datetime.fromtimestamp(due, UTC))

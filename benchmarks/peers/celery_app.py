@@ -1,4 +1,4 @@
-"""Celery: acknowledged after the task, rejected when its process is lost, 64 reserved a process, no results."""
+"""Celery: acknowledges after the task, rejects it if its process is lost, reserves 64 per process, keeps no results."""
 
 import os
 from datetime import UTC, datetime
@@ -20,10 +20,10 @@ TASKS: dict[str, Any] = {name: app.task(name=name)(getattr(probe, name)) for nam
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One task."""
+    """Enqueue one task."""
     TASKS[task].apply_async(args)
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One task for later; a worker holds it until then."""
+    """Enqueue one task for a later time. A worker holds it until then."""
     TASKS[task].apply_async(args, eta=datetime.fromtimestamp(due, UTC))

@@ -1,4 +1,4 @@
-"""Dramatiq: processes of one thread each; what they fetch ahead is set in the environment of its workers."""
+"""Dramatiq: processes with one thread each. The environment of its workers sets how many tasks they prefetch."""
 
 import os
 import time
@@ -17,10 +17,10 @@ TASKS: dict[str, Any] = {
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One task."""
+    """Enqueue one task."""
     TASKS[task].send(*args)
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One task for later; a worker holds it until then. Its delays are whole milliseconds, rounded up here."""
+    """Enqueue one task for a later time. A worker holds it until then. Delays are rounded up to milliseconds."""
     TASKS[task].send_with_options(args=args, delay=max(0, -int(-(due - time.time()) * 1000 // 1)))

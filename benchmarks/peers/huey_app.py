@@ -1,4 +1,4 @@
-"""Huey: its Redis storage with blocking pops, no results."""
+"""Huey: Redis storage with blocking pops, without results."""
 
 import os
 from datetime import datetime
@@ -13,10 +13,10 @@ TASKS: dict[str, Any] = {name: huey.task(name=name)(getattr(probe, name)) for na
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One task."""
+    """Enqueue one task."""
     TASKS[task](*args)
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One task for later."""
+    """Enqueue one task for a later time."""
     TASKS[task].schedule(args=args, eta=datetime.fromtimestamp(due).astimezone())

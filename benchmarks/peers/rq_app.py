@@ -1,6 +1,6 @@
-"""RQ: jobs that are tried again when their process dies, and no results. Also the settings module of its workers.
+"""RQ: retries jobs whose process died, keeps no results. This module is also the settings module of its workers.
 
-Given to `rq worker-pool` with -c it is imported before the workers are forked, so that no job pays for imports.
+`rq worker-pool -c` imports it before the workers are forked, so that no job has to import modules.
 """
 
 import os
@@ -20,16 +20,16 @@ queue = Queue("bench", connection=redis.Redis.from_url(REDIS_URL))
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """One job."""
+    """Enqueue one job."""
     queue.enqueue_call(getattr(probe, task), args, **OPTIONS)
 
 
 def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Many in one pipeline."""
+    """Enqueue many jobs in one pipeline."""
     function = getattr(probe, task)
     queue.enqueue_many([Queue.prepare_data(function, tuple(row), **OPTIONS) for row in rows])
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One job for later."""
+    """Enqueue one job for a later time."""
     queue.enqueue_at(datetime.fromtimestamp(due, UTC), getattr(probe, task), *args, **OPTIONS)

@@ -1,4 +1,4 @@
-"""SAQ: one job at a time in each process, or as many as its environment says; no results, tried again when lost."""
+"""SAQ: one job at a time in each process, or the number in the environment. No results; lost jobs are retried."""
 
 import math
 import os
@@ -28,15 +28,15 @@ settings = {
 
 
 async def startup() -> None:
-    """Connect."""
+    """Connect to the server."""
     await queue.connect()
 
 
 async def enqueue(task: str, number: int) -> None:
-    """One job."""
+    """Enqueue one job."""
     await queue.enqueue(task, number=number, **OPTIONS)
 
 
 async def enqueue_at(task: str, due: float, number: int) -> None:
-    """One job for later. Its schedule knows whole seconds; the next one, so that it is not early."""
+    """Enqueue one job for a later time. The schedule has whole seconds; they are rounded up, so no job is early."""
     await queue.enqueue(task, number=number, scheduled=math.ceil(due), **OPTIONS)

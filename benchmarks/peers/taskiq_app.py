@@ -1,4 +1,4 @@
-"""taskiq with taskiq-redis: the broker that acknowledges (streams), and schedules kept in Redis."""
+"""taskiq with taskiq-redis: the broker with acknowledgements (streams), and schedules in Redis."""
 
 import os
 from datetime import UTC, datetime
@@ -19,16 +19,16 @@ TASKS: dict[str, Any] = {
 
 
 async def startup() -> None:
-    """Connect, and make the group of consumers, before which no task would be kept."""
+    """Connect, and create the consumer group. Tasks sent before it exists would be lost."""
     await broker.startup()
     await source.startup()
 
 
 async def enqueue(task: str, *args: Any) -> None:
-    """One task."""
+    """Enqueue one task."""
     await TASKS[task].kiq(*args)
 
 
 async def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """One task for later."""
+    """Enqueue one task for a later time."""
     await TASKS[task].schedule_by_time(source, datetime.fromtimestamp(due, UTC), *args)

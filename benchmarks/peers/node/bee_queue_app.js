@@ -1,11 +1,11 @@
-// bee-queue: two retries, no events, nothing kept of what succeeded, delayed jobs started each at its time. As a program this is
-// one worker, which runs as many jobs at once as its environment says.
+// bee-queue: two retries, no events, successful jobs are removed, each delayed job starts at its time. Run as a program,
+// this file is one worker, which runs as many jobs at once as its environment sets.
 "use strict";
 
 const Queue = require("bee-queue");
 const { tasks } = require("./probe");
 
-const STALL_MS = 5000; // as by default
+const STALL_MS = 5000; // the default
 const quiet = { redis: { url: process.env.BENCH_URL }, getEvents: false, sendEvents: false, storeJobs: false };
 let queue = null;
 
@@ -20,7 +20,7 @@ const enqueue = (task, number) => job(task, number).save();
 
 const enqueueMany = (task, numbers) => queue.saveAll(numbers.map((number) => job(task, number)));
 
-// Its times are whole milliseconds, rounded up here.
+// Times are whole milliseconds, rounded up here.
 const enqueueManyAt = (task, rows) =>
   queue.saveAll(rows.map(([due, number]) => job(task, number).delayUntil(Math.ceil(due * 1000))));
 
@@ -29,7 +29,7 @@ function work() {
     ...quiet,
     removeOnSuccess: true,
     activateDelayedJobs: true,
-    delayedDebounce: 1, // ms, for which it gathers delayed jobs: a second by default
+    delayedDebounce: 1, // ms during which delayed jobs are collected; the default is a second
     stallInterval: STALL_MS,
   });
   worker.on("error", (error) => console.error(error));

@@ -1,12 +1,12 @@
-// BullMQ: up to three attempts, nothing kept of what succeeded, stalled jobs found as soon as by bee-queue. As a program this is
-// one worker, which runs as many jobs at once as its environment says.
+// BullMQ: up to three attempts, successful jobs are removed, stalled jobs are found as soon as with bee-queue. Run as a
+// program, this file is one worker, which runs as many jobs at once as its environment sets.
 "use strict";
 
 const { Queue, Worker } = require("bullmq");
 const { tasks } = require("./probe");
 
 const NAME = "bench";
-const STALL_MS = 5000; // 30,000 by default
+const STALL_MS = 5000; // the default is 30,000
 const connection = { url: process.env.BENCH_URL };
 const opts = { attempts: 3, removeOnComplete: true };
 let queue = null;
@@ -20,7 +20,7 @@ const enqueue = (name, data) => queue.add(name, data, opts);
 
 const enqueueMany = (name, numbers) => queue.addBulk(numbers.map((data) => ({ name, data, opts })));
 
-// Its delays are whole milliseconds, rounded up here.
+// Delays are whole milliseconds, rounded up here.
 function enqueueManyAt(name, rows) {
   const later = (due) => ({ ...opts, delay: Math.ceil(due * 1000 - Date.now()) });
   return queue.addBulk(rows.map(([due, data]) => ({ name, data, opts: later(due) })));

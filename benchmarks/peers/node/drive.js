@@ -1,6 +1,6 @@
-// A producer on Node.js: `node drive.js APP` does what `benchmarks.drive` does for the others.
-// An APP exports `startup()`, `enqueue(task, number)`, `enqueueMany(task, numbers)` and `enqueueManyAt(task, rows)`, whose
-// rows are a Unix time and a number each, and runs a worker when it is started itself.
+// A producer on Node.js: `node drive.js APP`, with the protocol of `benchmarks.drive`.
+// APP exports `startup()`, `enqueue(task, number)`, `enqueueMany(task, numbers)` and `enqueueManyAt(task, rows)`, where
+// each row is a Unix time and a number. APP runs a worker if it is started as a program.
 "use strict";
 
 const path = require("node:path");

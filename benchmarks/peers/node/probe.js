@@ -1,4 +1,4 @@
-// What the tasks of a benchmark do, as `benchmarks.probe_async`: count, wait, and write down when they started.
+// The tasks of a benchmark, the same as in `benchmarks.probe_async`: they count, wait, and record their start.
 "use strict";
 
 const fs = require("node:fs");
@@ -17,7 +17,7 @@ let table = null;
 let place = 0;
 let journal = null;
 
-// Node.js maps no files: the two words are written into the table instead, which costs a microsecond more a call.
+// Node.js cannot map files, so the two words are written to the table, which costs a microsecond more per call.
 function count(busyUs = 0) {
   if (table === null) findPlace();
   words[0] += 1n;
@@ -25,7 +25,7 @@ function count(busyUs = 0) {
   fs.writeSync(table, words, 0, 16, place);
 }
 
-// Behind the byte that was appended stands where this process's two words are; only the kernel tells where that was.
+// The position of the appended byte assigns this process its two words; only the kernel knows this position.
 function findPlace() {
   table = fs.openSync(inFolder("counts"), "r+");
   const taken = fs.openSync(inFolder("places"), "a");

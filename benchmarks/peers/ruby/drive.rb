@@ -1,6 +1,6 @@
-# A producer on Ruby: `ruby drive.rb APP` does what `benchmarks.drive` does for the others.
-# An APP is a file that defines `App.enqueue(task, number)`, `App.enqueue_many(task, numbers)` and
-# `App.enqueue_many_at(task, rows)`, whose rows are a Unix time and a number each.
+# A producer on Ruby: `ruby drive.rb APP`, with the protocol of `benchmarks.drive`.
+# APP is a file that defines `App.enqueue(task, number)`, `App.enqueue_many(task, numbers)` and
+# `App.enqueue_many_at(task, rows)`, where each row is a Unix time and a number.
 # frozen_string_literal: true
 
 require "json"

@@ -1,4 +1,4 @@
-# What the tasks of a benchmark do, as `benchmarks.probe`: count, work, and write down when they started.
+# The tasks of a benchmark, the same as in `benchmarks.probe`: they count, work, and record their start.
 # frozen_string_literal: true
 
 module Probe

@@ -1,4 +1,4 @@
-# Sidekiq: its jobs, what `sidekiq -r` is given, and its producer; by hiredis, three retries.
+# Sidekiq: its jobs, which `sidekiq -r` loads, and its producer; with hiredis and three retries.
 # frozen_string_literal: true
 
 require "hiredis"
@@ -11,7 +11,7 @@ Sidekiq.logger.level = Logger::WARN
 Sidekiq.configure_client { |config| config.redis = SERVER }
 Sidekiq.configure_server do |config|
   config.redis = SERVER
-  config.options[:poll_interval_average] = ENV["BENCH_POLL_SECONDS"]&.to_f # nil: one of all processes looks each 5 s
+  config.options[:poll_interval_average] = ENV["BENCH_POLL_SECONDS"]&.to_f # nil: one of all processes polls every 5 s
 end
 
 JOBS = Probe::NAMES.to_h do |name|
