@@ -1,4 +1,4 @@
-"""What masters announce, as the server keeps it: who is there, which queues they serve and how, and what is closed."""
+"""The announcements of masters, as the server keeps them: nodes, served queues, conditions and closed queues."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ FAILS: Final = "attempt to perform arithmetic on a nil value"
 
 
 def fault_of(chunk: str) -> str | None:
-    """What is wrong with a condition that keeps its queue closed, "" when nothing is; None for one that opens it."""
+    """Return the fault of a condition that closes its queue, "" if it has none; None if the condition opens it."""
     return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
 
 
 @dataclass(slots=True)
 class Announcements:
-    """Each word holds until some microsecond. Something waits in every queue that has a condition."""
+    """The announcements, each valid until some microsecond. In every queue that has a condition, tasks wait."""
 
     nodes: dict[str, int] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)
-    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each
-    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the chunk of each
-    closed: dict[str, int] = field(default_factory=dict)  # since when
+    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each queue, by name
+    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
+    closed: dict[str, int] = field(default_factory=dict)  # the time since which each queue is closed
 
     def announce(self, now: int, node: str, until: int, said: Announced) -> int:
-        """How many nodes are there."""
+        """Store the announcements of a node, and return the number of nodes."""
         self.nodes = {name: ends for name, ends in self.nodes.items() if ends > now} | {node: until}
         self.shares |= {share.name: (until, share.condition) for share in said.shares}
         self.domains |= {domain.name: until for domain in said.domains}
@@ -38,7 +38,7 @@ class Announcements:
         return len(self.nodes)
 
     def look_at_closed(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
-        """Define these, and see which queues nobody may claim from."""
+        """Define these conditions, and return the queues from which no worker may claim."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}
         rows = [row for queue in self.shares if (row := self._look_at(queue, now))]

@@ -1,4 +1,4 @@
-"""The seam to the server: the product's store answers calls that a simulated connection has the model execute."""
+"""The boundary to the server: the store returns calls, which a simulated connection executes on the model."""
 
 import asyncio
 import math
@@ -44,7 +44,7 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Their verbs by id: of each four arguments the first is an entry, the second its verb."""
+    """Return the verbs by id. The first of each four arguments is an entry, the second its verb."""
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
 
@@ -107,7 +107,7 @@ class Calls(Store):
 
 
 class ScheduleCalls(ScheduleStore):
-    """What a master does with schedules."""
+    """The commands for schedules that a master sends."""
 
     def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
@@ -127,10 +127,10 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # as the master's watch has it
+        self.silent_since = math.inf  # as in the master's own watch of the connection
 
     async def execute(self, *words: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
-        """What time it is by the server's clock: no master asks for anything else by itself."""
+        """Return the time of the server's clock. A master sends no other command directly."""
         assert words == ("TIME",), words
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
@@ -153,7 +153,7 @@ class MasterConnection(AioConnection):
 
 
 class PollerConnection(Connection):
-    """One call of a poller, at the instant at which it reaches the server. `heard`: whether the answer comes home."""
+    """A call of a poller, when it reaches the server. `heard` is whether the reply reaches the poller."""
 
     def __init__(self, server: Server, *, heard: bool) -> None:
         self._server = server
@@ -168,7 +168,7 @@ class PollerConnection(Connection):
 
 
 class SilentReport(PollerReport):
-    """Tells nobody."""
+    """A report that discards everything."""
 
     def __init__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The line on which a master hears of cancelled tasks: for the product's `Orders`, over the simulated network."""
+"""The connection on which a master receives cancellations: for the product's `Orders`, over the simulated network."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from simulation.server import Server
 
 
 class OrdersLine(AioConnection):
-    """The connection that is parked at the list of a node."""
+    """The connection that blocks on the list of a node."""
 
     def __init__(self, caller: Caller, network: Network, server: Server) -> None:
         self._caller = caller

@@ -1,4 +1,4 @@
-"""That no pool falls below its floor by what the master does: only deaths and a greater count may take it there."""
+"""The check that the master never takes a pool below its floor. Only deaths and a higher count may do so."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Capacity:
-    """Looks at the pools of one node after each step of its master."""
+    """A check of the pools of one node after each step of its master."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -22,7 +22,7 @@ class Capacity:
         self._excused: set[str] = set()
 
     def drained(self, child: Child, still_there: list[Child]) -> None:
-        """A READY worker is told to leave; those that are `still_there` will be told the same after it."""
+        """Check the drain of a READY worker. The workers `still_there` will be drained after it."""
         counts = self._wanted()
         if child.pool not in counts:
             return
@@ -40,7 +40,7 @@ class Capacity:
         require(ready >= floor, f"{ready} of {count} workers of {child.pool} READY after {child.why}")
 
     def check(self) -> None:
-        """After a step."""
+        """Check the pools after a step."""
         counts = self._wanted()
         grown = {pool for pool, count in counts.items() if count > self._counts.get(pool, 0)}
         died = {child.pool for child in self._was_ready if child.state in ENDING}
@@ -58,10 +58,10 @@ class Capacity:
             self._check_replaced(pool, count)
 
     def _check_replaced(self, pool: str, count: int) -> None:
-        """Whoever leaves is replaced in the same step, where nothing forbids it."""
+        """Require that a draining worker is replaced in the same step, unless something forbids it."""
         state, children = self._node.state, self._node.state.children
         generation = state.rollout.in_force
-        # One that writes down its stack is about to be killed: nobody is forked from it.
+        # A zygote that dumps its stack is about to be killed, so it forks no worker.
         dumped_after = self._node.boottime() - DUMP_SECONDS
         zygotes = {
             each.generation for each in children.of(Role.ZYGOTE, ChildState.READY) if each.dumped_at < dumped_after

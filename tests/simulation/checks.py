@@ -1,4 +1,4 @@
-"""What must hold at every instant. A violation ends the run."""
+"""The conditions that must hold at every instant. A violation ends the run."""
 
 import math
 from typing import TYPE_CHECKING, Final
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from simulation.node import Node
 
 ROUNDING_SECONDS: Final = 0.001
-SLACK_SECONDS: Final = 0.1  # from a wake of the master to its step, and the like
+SLACK_SECONDS: Final = 0.1  # tolerance, for example from a wake of the master to its step
 _SAID: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
 class Checks:
-    """Looks at all effects of an event before any of them is carried out, and at the state after each step."""
+    """A check of all effects of an event before they are carried out, and of the state after each step."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -43,7 +43,7 @@ class Checks:
     # Effects
 
     def look(self, effects: list[Effect]) -> None:
-        """What is about to be done."""
+        """Check the effects that are about to be carried out."""
         for number, effect in enumerate(effects):
             match effect:
                 case Register(places):
@@ -95,14 +95,14 @@ class Checks:
             require(not early, f"a {child.role} is told to leave before the workers have left")
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
-        """READY workers of the pool that are told the same after this one: their records have moved already."""
+        """Return the READY workers of the pool that are drained after this one. Their records have already changed."""
         told = [each.child for each in later if isinstance(each, Tell) and each.order is Order.LEAVE]
         children = [self._node.state.children.in_slot(child.slot) for child in told]
         return [child for child in children if child.pool == pool and child.ready_at is not None]
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
-            return  # it is closed to a worker that comes too late
+            return  # the slot is closed to a worker that is too late
         owner = self._retired.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not retired")
@@ -115,7 +115,7 @@ class Checks:
         require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
 
     def _check_announced(self, effect: RenewLeases) -> None:
-        """As the configuration in force has it: consumers and sweeps go by that."""
+        """Check that the announcement matches the configuration in force, which consumers and sweeps rely on."""
         config = self._node.state.config
         told = {share.name: share.condition for share in effect.announced.shares}
         wanted = {name: queue.condition for name, queue in config.queues.items()}
@@ -123,7 +123,7 @@ class Checks:
         require(effect.conditions == config.conditions, f"{effect.conditions} are told instead of {config.conditions}")
 
     def _note_said(self) -> None:
-        """What the code in force says; until that is loaded, what was in force before goes on being declared."""
+        """Record the schedules of the code in force. Until that is loaded, the previous ones are still declared."""
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
             self._said = schedules_of(state.config)
@@ -139,7 +139,7 @@ class Checks:
         self._node.world.say(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def told_at(self, child: Child) -> float:
-        """When it was told to leave; `inf` before."""
+        """Return the time at which the child was told to leave; `inf` if it was not."""
         return self._told_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
@@ -182,7 +182,7 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_deaf(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether it had all the time there is to begin to leave, outside of the task in which it was told."""
+        """Whether the child had enough time to begin to leave, outside of the task during which it was told."""
         told_at = self.told_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= told_at:
             return False
@@ -191,7 +191,7 @@ class Checks:
     # The state
 
     def check_step(self) -> None:
-        """After a step of the master."""
+        """Check the state after a step of the master."""
         node, now = self._node, self._node.boottime()
         state = node.state
         again = take(state, Ticked(node.connection.silent_since), now)
@@ -211,7 +211,7 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether its task's limit rules, and not the beat."""
+    """Whether the time limit of its task applies, and not the heartbeat."""
     return isinstance(process, Worker) and process.running and not process.several
 
 

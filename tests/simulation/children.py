@@ -1,4 +1,4 @@
-"""The children that the master spawns: exporter, poller (its rounds are the product's) and zygote."""
+"""The children that the master spawns: exporter, poller (with the product's rounds) and zygote."""
 
 import contextlib
 from collections import deque
@@ -21,7 +21,7 @@ from simulation.workers import Worker, settings_of
 
 
 class Exporter(Process):
-    """Serves until it is told to leave."""
+    """An exporter, which serves until it is told to leave."""
 
     role = Role.EXPORTER
 
@@ -34,7 +34,7 @@ class Exporter(Process):
 
 
 class Poller(Process):
-    """Sweeps and retires: the rounds are the product's."""
+    """A poller, which sweeps and retires with the product's rounds."""
 
     role = Role.POLLER
 
@@ -73,7 +73,7 @@ class Poller(Process):
 
 
 class Zygote(Process):
-    """Imports, then forks: each worker by way of an intermediate."""
+    """A zygote, which imports, then forks each worker through an intermediate."""
 
     role = Role.ZYGOTE
 
@@ -106,13 +106,13 @@ class Zygote(Process):
             self._serve()
 
     def ask(self, child: Child, owner: str, settings: str) -> None:
-        """A packet to it."""
+        """Send the zygote a packet that requests a worker."""
         self._requests.append((child, owner, settings))
         if self.was_ready:
             self.later(0.0, self._serve)
 
     def heard_term(self) -> None:
-        """A Bye: it has forked before what came before."""
+        """Leave after a Bye, when the workers that were requested before are forked."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
 
@@ -139,7 +139,7 @@ class Zygote(Process):
 
 
 class Line:
-    """The master's end of a zygote's channel. It ends a moment after the zygote, before or after that is reaped."""
+    """The master's end of a zygote's channel. It closes soon after the zygote ends, before or after it is reaped."""
 
     def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
@@ -147,12 +147,12 @@ class Line:
         self._waiting: deque[messages.Message | None] = deque()
 
     def say(self, message: messages.Message | None) -> None:
-        """A packet to the master; None for the end."""
+        """Send the master a packet; None for the end."""
         self._waiting.append(message)
         self.zygote.node.ring()
 
     def read(self) -> Iterator[messages.Message | None]:
-        """What has come; None as the last, once."""
+        """Yield the packets that arrived, and None once at the end."""
         while self.is_open and self._waiting:
             message = self._waiting.popleft()
             self.is_open = message is not None

@@ -1,4 +1,4 @@
-"""The faults: one function each, that does it and plans its end."""
+"""The faults: one function each, which causes the fault and plans its end."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ def kill_all_workers(nemesis: Nemesis) -> None:
 
 
 def kill_all_workers_of(node: Node) -> None:
-    """One after the other, at one instant."""
+    """Kill all workers of a node, one after the other at the same instant."""
     for process in list(node.processes.values()):
         if process.role is Role.WORKER:
             process.kill()
@@ -84,7 +84,7 @@ def hang_one(nemesis: Nemesis) -> None:
 
 
 def deafen_one(nemesis: Nemesis) -> None:
-    """A task has put a handler of its own in place of the worker's."""
+    """Make a worker ignore signals, as if a task had replaced the worker's handler."""
     process = nemesis.process(nemesis.node(), Role.WORKER)
     if isinstance(process, Worker):
         process.deaf = True
@@ -260,7 +260,7 @@ NETWORK: Final[tuple[Fault, ...]] = (
     start_slowly,
 )
 FILES: Final[tuple[Fault, ...]] = (*ORDERS, deafen_one, have_one_wish_to_go, have_all_wish_to_go)
-AT_STAKE: Final[tuple[Fault, ...]] = (  # leases, and the fences before their end
+AT_STAKE: Final[tuple[Fault, ...]] = (  # faults that endanger leases, and the fences before their end
     cut_off,
     cut_off,
     freeze_a_node,

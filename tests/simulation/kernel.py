@@ -1,4 +1,4 @@
-"""Between the master and its children: effects carried out on simulated processes, and what became of those."""
+"""The layer between the master and its children: it applies effects to simulated processes, and reports the results."""
 
 import json
 from collections import deque
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedKernel:
-    """Starts, tells and kills simulated processes, and tells of stops and deaths in the order in which they came."""
+    """A kernel that starts, signals and kills simulated processes, and reports stops and deaths in order."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -46,7 +46,7 @@ class SimulatedKernel:
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
+        """Return the function that carries out each type of effect."""
         return {
             Spawn: self._spawn,
             ForkWorker: self._fork,
@@ -57,7 +57,7 @@ class SimulatedKernel:
             CloseChannels: lambda _: None,
         }
 
-    # What the master does
+    # Actions of the master
 
     def _spawn(self, effect: Spawn) -> None:
         node, ref = self._node, effect.child
@@ -128,10 +128,10 @@ class SimulatedKernel:
         assert child is not None, "what is started has a record"
         return child
 
-    # What happens to it
+    # Events for the master
 
     def hear(self) -> Iterator[Event]:
-        """What zygotes and intermediates have said, and which channels have ended."""
+        """Yield the messages of zygotes and intermediates, and the ends of channels, as events."""
         for ref, generation, line in list(self._lines):
             for message in line.read():
                 yield from self._heard(ref, generation, message)
@@ -154,7 +154,7 @@ class SimulatedKernel:
             yield ZygoteSaid(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
-        """Take in stops and deaths."""
+        """Process stops and deaths."""
         while self.news:
             pid, status = self.news.popleft()
             if isinstance(status, bool):

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Runs what is ready when it is told to, at a time that is told. It has what the master's coroutines need."""
+    """A loop that runs ready callbacks on request, at a given time. It supports the master's coroutines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Loop:
 
     @property
     def next_at(self) -> float | None:
-        """When it has something to do next, by its clock."""
+        """Return the time of the next callback, by the loop's clock."""
         while self._timers and self._timers[0][2].cancelled():
             heappop(self._timers)
         if self._ready:
@@ -33,7 +33,7 @@ class Loop:
         return self._timers[0][0] if self._timers else None
 
     def turn(self) -> None:
-        """Run all that is ready or due."""
+        """Run all callbacks that are ready or due."""
         events._set_running_loop(self._itself)
         try:
             while self._take_due():
@@ -45,7 +45,7 @@ class Loop:
             events._set_running_loop(None)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Do something that begins tasks."""
+        """Run an action that starts tasks."""
         events._set_running_loop(self._itself)
         try:
             action()
@@ -59,12 +59,12 @@ class Loop:
         return bool(self._ready)
 
     def close(self) -> None:
-        """End every task; nothing runs any more."""
+        """End every task. Nothing runs afterwards."""
         for task in list(self._tasks):
             task.cancel()
         self.turn()
 
-    # What asyncio asks of a loop
+    # The methods that asyncio requires
 
     def time(self) -> float:
         return self._clock()
@@ -86,7 +86,7 @@ class Loop:
         return handle
 
     def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
-        pass  # it is dropped when its time comes
+        pass  # the handle is skipped when it is due
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self._itself)

@@ -1,4 +1,4 @@
-"""What is done to the world: faults drawn from the seed, each with its end."""
+"""The adversary of the world: faults drawn from the seed, each with its end."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,8 +18,8 @@ from simulation.world import World
 Fault = Callable[["Nemesis"], None]
 
 SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # seconds that a fault lasts
-LARGE: Final = 17  # workers, of which two may be away to be replaced
-LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # seconds, and how often they are renewed
+LARGE: Final = 17  # workers, of which two may be replaced at the same time
+LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # lease and renewal interval in seconds
 
 
 def draw_config(random: Random) -> Config:
@@ -28,7 +28,7 @@ def draw_config(random: Random) -> Config:
         time_limit_seconds=random.choice([1.0, 2.0]),
         drain_seconds=random.choice([0.0, 1.0, 3.0]),
         boot_seconds=random.choice([2.0, 4.0]),
-        beat_seconds=random.choice([4.0, 6.0]),  # more than the 3 s of sleep that a master does not notice in itself
+        beat_seconds=random.choice([4.0, 6.0]),  # more than 3 s, the longest sleep that a master does not notice
     )
     config = Config(
         namespace="simulated",
@@ -49,7 +49,7 @@ def draw_config(random: Random) -> Config:
 
 
 class Nemesis:
-    """Does one thing after the other; what it did is in the trace. `busy_until`: when the last of it ends."""
+    """The source of faults, one after the other; each is in the trace. `busy_until` is the end of the last fault."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -65,44 +65,44 @@ class Nemesis:
         self.busy_until = 0.0
 
     def strike(self, fault: Fault) -> None:
-        """Do it now."""
+        """Cause the fault now."""
         if self.world.living:
             self.world.say("faults", fault.__name__)
             fault(self)
 
     def later(self, seconds: float, fault: Fault) -> None:
-        """Do it in so many seconds."""
+        """Cause the fault after this number of seconds."""
         self.after(seconds, lambda: self.strike(fault))
 
     def after(self, seconds: float, action: Action) -> None:
-        """Have something happen that still belongs to the faults."""
+        """Plan an action that still belongs to the faults."""
         self.busy_until = max(self.busy_until, self.world.timeline.now + seconds)
         self.world.timeline.after(seconds, action)
 
     def spell(self) -> float:
-        """How long something lasts."""
+        """Draw a duration."""
         return self.random.choice(SPELLS)
 
     def node(self) -> Node:
-        """One of those that live."""
+        """Draw a living node."""
         return self.random.choice(self.world.living)
 
     def process(self, node: Node, *roles: Role) -> Process | None:
-        """One of the processes of a node."""
+        """Draw a process of a node."""
         found = [process for process in node.processes.values() if not roles or process.role in roles]
         return self.random.choice(found) if found else None
 
     def next_version(self) -> int:
-        """A number for new code."""
+        """Return a version number for new code."""
         self._version += 1
         return self._version
 
     def excuse(self, *names: str) -> None:
-        """What is done to these nodes may cost them their leases."""
+        """Allow these nodes to lose their leases because of the fault."""
         self.world.excused.update(names)
 
     def heal(self) -> None:
-        """End what has not ended by itself. Stopped children stay stopped: that is the master's business."""
+        """End all remaining faults. Stopped children stay stopped, because the master has to handle them."""
         world = self.world
         world.network.set_up(Up.UP)
         world.network.cut.clear()

@@ -1,4 +1,4 @@
-"""What lies between the processes and the server, and everything that can go wrong there."""
+"""The network between the processes and the server, with all its faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from rota.server.server_errors import ConnectionLost, ServerError
 from simulation.timeline import Action, Timeline
 
 T = TypeVar("T")
-PATIENCE_SECONDS: Final = 3.0  # a connection is given up after so long a silence
+PATIENCE_SECONDS: Final = 3.0  # a connection is closed after this long without a reply
 REFUSED_SECONDS: Final = 0.002
 USUAL_SECONDS: Final = 0.001
 SLOW_SECONDS: Final = 0.3
 
 
 class Up(Enum):
-    """A server that is DOWN refuses; a STALLED one takes what is sent, and answers when it goes on."""
+    """The states of a server. A DOWN server refuses connections; a STALLED one accepts data, and replies later."""
 
     UP = auto()
     DOWN = auto()
@@ -25,14 +25,14 @@ class Up(Enum):
 
 
 class Caller(Protocol):
-    """A process that calls: it takes answers in only while it runs."""
+    """A process that calls the server. It receives replies only while it runs."""
 
     @property
     def place(self) -> str:
-        """Its node."""
+        """The name of its node."""
 
     def later(self, seconds: float, action: Action) -> None:
-        """Have it do something, once it is not stopped."""
+        """Plan an action for the process, which it runs when it is not stopped."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _Question(Generic[T]):
     heard: bool = False
 
     def hear(self, answer: T | ServerError) -> None:
-        """The first of answer and end of patience counts."""
+        """Accept the reply or the timeout, whichever is first."""
         if not self.heard:
             self.heard = True
             self.done(answer)
@@ -52,8 +52,8 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class Network:
-    """`cut`: nodes whose packets vanish; `slow`: nodes with a slow link; `losing`: the share of lost replies;
-    `late`: the longest that a reply may be on its way. `was_away`: whether the server ever was."""
+    """The network. `cut` has the nodes whose packets vanish, `slow` those with a slow link. `losing` is the share of
+    lost replies, `late` the longest delay of a reply, and `was_away` whether the server was ever unavailable."""
 
     timeline: Timeline
     random: Random
@@ -66,7 +66,7 @@ class Network:
     _stalled: list[Action] = field(default_factory=list)
 
     def set_up(self, up: Up) -> None:
-        """Whether the server answers. What came while it was stalled is looked at when it goes on."""
+        """Change the state of the server. Calls that arrived while it was stalled are executed when it continues."""
         self.up = up
         self.was_away |= up is not Up.UP
         if up is not Up.STALLED:
@@ -75,9 +75,9 @@ class Network:
                 arrive()
 
     def call(self, caller: Caller, execute: Callable[[bool], T], done: Callable[[T | ServerError], None]) -> None:
-        """Have the server execute a call; the caller hears its answer, or that there was none.
+        """Execute a call on the server. The caller receives the reply, or an error if there is none.
 
-        `execute` is told whether the answer will be heard.
+        The argument of `execute` is whether the reply will be received.
         """
         if self.up is Up.DOWN:
             caller.later(REFUSED_SECONDS, lambda: done(ConnectionLost("refused", "network")))
@@ -88,13 +88,13 @@ class Network:
             self.timeline.after(self._seconds(caller), lambda: self._arrive(question))
 
     def answer(self, caller: Caller, action: Action) -> None:
-        """Carry a reply home, unless it is lost."""
+        """Deliver a reply to the caller, unless it is lost."""
         seconds = self._seconds_home(caller)
         if seconds is not None:
             caller.later(seconds, action)
 
     def _arrive(self, question: "_Question[T]") -> None:
-        if self.up is Up.DOWN:  # its kernel says so
+        if self.up is Up.DOWN:  # the kernel of the server refuses the connection
             question.caller.later(REFUSED_SECONDS, lambda: question.hear(ConnectionLost("reset", "network")))
             return
         if self.up is Up.STALLED:

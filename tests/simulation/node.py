@@ -1,4 +1,4 @@
-"""One node: the product's master, its effects carried out on a loop and a process table of the node's own."""
+"""One node: the product's master, whose effects are applied to a loop and a process table of the node's own."""
 
 import asyncio
 import math
@@ -49,11 +49,11 @@ _AWAKE_WITHIN: Final = 0.005  # seconds from a wake to the master's step, at mos
 
 
 def _ignore(_: Any) -> None:
-    pass  # it is for people
+    pass  # only people read this
 
 
 class CheckedInbox(Inbox):
-    """The master's inbox: what is done is looked at before it is carried out."""
+    """The master's inbox, which checks effects before they are carried out."""
 
     def __init__(self, state: MasterState, node: "Node") -> None:
         super().__init__(state)
@@ -65,7 +65,7 @@ class CheckedInbox(Inbox):
 
 
 class Asked:
-    """A reload that was asked for, and its answer."""
+    """A requested reload, and its result."""
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
@@ -73,7 +73,7 @@ class Asked:
 
 
 class Node:
-    """One life of a node, from the start of its master to its end. `file`: what a reload reads, None for garbage."""
+    """One life of a node, from the start of its master to its end. A reload reads `file`; None is an invalid file."""
 
     def __init__(self, world: "World", name: str, config: Config) -> None:
         self.world = world
@@ -145,21 +145,21 @@ class Node:
 
     @property
     def ready_workers(self) -> list[Child]:
-        """Those that could claim."""
+        """Return the workers that can claim."""
         return self.state.children.of(Role.WORKER, ChildState.READY)
 
     # Time
 
     def boottime(self) -> float:
-        """Its CLOCK_BOOTTIME, in seconds."""
+        """Return the node's CLOCK_BOOTTIME in seconds."""
         return round((self.world.timeline.now - self.booted_at) * NANOSECONDS) / NANOSECONDS
 
     def enter(self) -> None:
-        """From here on code of this node runs."""
+        """Make this node's clock and log current, because its code runs next."""
         self.world.clock.booted_at = self.booted_at
 
     def nudge(self, seconds: float | None = None) -> None:
-        """Have the master's loop run soon, or in so many seconds."""
+        """Plan a run of the master's loop, soon or after this number of seconds."""
         delay = self.world.random.uniform(0, _AWAKE_WITHIN) if seconds is None else max(0.0, seconds)
         at = self.world.timeline.now + delay
         if self._turn_at is None or at < self._turn_at:
@@ -177,7 +177,7 @@ class Node:
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
             self._look_at_step()
-            self.loop.turn()  # what it has begun
+            self.loop.turn()  # run what the event has started
         if self.loop.errors:
             raise AssertionError(f"an exception nobody took: {self.loop.errors}")
         if self.alive:
@@ -198,7 +198,7 @@ class Node:
         self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Something reaches the master in so many seconds. Its socket takes it in, even while it is stopped."""
+        """Plan data that reaches the master after this number of seconds. Its socket accepts it even while stopped."""
         self.world.timeline.after(seconds, lambda: self._reach(action))
 
     def _reach(self, action: Action) -> None:
@@ -209,19 +209,19 @@ class Node:
 
     @property
     def place(self) -> str:
-        """Its name, as a caller."""
+        """The name of the node, as a caller."""
         return self.name
 
     # The kernel
 
     def add_process(self, process: Process) -> int:
-        """A new process; returns its number."""
+        """Add a process, and return its pid."""
         self._pids += 1
         self.processes[self._pids] = process
         return self._pids
 
     def ended(self, process: Process, status: int) -> None:
-        """A process is a zombie; the number is free when it was reaped."""
+        """Make a process a zombie. Its pid is free after it was reaped."""
         del self.processes[process.pid]
         self.world.gone(process, status)
         lingers = self.world.random.uniform(0, self.world.trouble.channel_lingers)
@@ -229,10 +229,10 @@ class Node:
             self._zombie(process.pid, status)
         elif (
             self.world.random.random() < self.world.trouble.channel_ends_first
-        ):  # the kernel closes its files before anybody can wait for it
+        ):  # the kernel closes its files before the process can be reaped
             process.line.say(None)
             self.world.timeline.after(lingers, lambda: self._zombie(process.pid, status))
-        else:  # an intermediate, or a worker just forked, has a copy of the channel still
+        else:  # an intermediate or a new worker still has a copy of the channel
             self._zombie(process.pid, status)
             self.world.timeline.after(lingers, lambda: process.line.say(None))
 
@@ -241,7 +241,7 @@ class Node:
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
-        """SIGCHLD tells of stops too."""
+        """Record a stop or a continuation, which SIGCHLD reports too."""
         self.kernel.news.append((pid, stopped))
         self.ring()
 
@@ -251,7 +251,7 @@ class Node:
             self.inbox.wake.set()
             self.nudge()
 
-    # What can be done to it
+    # Requests and faults
 
     def reload(self, config: Config | None, *, fresh: bool = False) -> None:
         """Write the file and send a HUP, or USR2 for `fresh` code."""
@@ -263,15 +263,15 @@ class Node:
         self._tell(RequestKind.RESTART if fresh else RequestKind.RELOAD, asked)
 
     def adjust(self, more: int) -> None:
-        """TTIN or TTOU."""
+        """Send TTIN or TTOU."""
         self._tell(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
-        """TSTP or CONT."""
+        """Send TSTP or CONT."""
         self._tell(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """TERM or QUIT."""
+        """Send TERM or QUIT."""
         self._tell(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
 
     def _tell(self, request: RequestKind, asked: Asked | None = None) -> None:
@@ -282,7 +282,7 @@ class Node:
         self.nudge()
 
     def freeze(self) -> None:
-        """Everything stands still; its clock goes on."""
+        """Freeze all processes. The clock goes on."""
         self.enter()
         for process in self.processes.values():
             if process.is_beating:
@@ -290,7 +290,7 @@ class Node:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Everything goes on."""
+        """Continue all processes."""
         self.frozen = False
         self.awake_since = self.boottime()
         self.nudge()
@@ -307,7 +307,7 @@ class Node:
         self.nudge()
 
     def lose(self) -> None:
-        """The master is gone, and with it all its children."""
+        """Kill the master, and with it all its children."""
         if not self.alive:
             return
         for process in list(self.processes.values()):

@@ -1,4 +1,4 @@
-"""What people do to a fleet: one function each. Some of it is wrong, and all of it comes at a bad time."""
+"""The actions of people on a fleet: one function each. Some are mistakes, and all come at a bad time."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ def reload_lease(nemesis: Nemesis) -> None:
 
 
 def reload_serving(nemesis: Nemesis) -> None:
-    """Patterns, conditions and schedules come and go."""
+    """Reload with other patterns, conditions and schedules."""
     node = nemesis.node()
     node.reload(draw_serving(nemesis.random, node.file or node.state.config))
 

@@ -1,4 +1,4 @@
-"""The process table: what can be started, stopped, continued and killed."""
+"""The processes of the simulation, which can be started, stopped, continued and killed."""
 
 from collections import deque
 from enum import StrEnum
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 KILLED_STATUS: Final = 9
 SEGFAULT_STATUS: Final = 11
-FIRST_BEAT_WITHIN: Final = 0.02  # seconds after it was continued
+FIRST_BEAT_WITHIN: Final = 0.02  # seconds after a process was continued
 
 
 class Code(StrEnum):
-    """What the imported module does: its name is the first of the configuration's `imports`."""
+    """The behaviour of the imported module, whose name is the first of the configuration's `imports`."""
 
     GOOD = "good"
     RAISES = "raises"
     HANGS = "hangs"
-    DIES = "dies"  # the zygote, at import
-    WORKERS_DIE = "workers_die"  # each before it is READY
-    WORKERS_FLAP = "workers_flap"  # each soon after it is READY
-    UNSERVED = "unserved"  # a task of a queue that no tier serves
+    DIES = "dies"  # the zygote dies at the import
+    WORKERS_DIE = "workers_die"  # each worker dies before it is READY
+    WORKERS_FLAP = "workers_flap"  # each worker dies soon after it is READY
+    UNSERVED = "unserved"  # it declares a task for a queue that no tier serves
 
 
 def tick_of(module: str) -> str:
-    """What a module says of the schedule that each of them has."""
+    """Return the text of the schedule that each module declares."""
     return f"as {module} says"
 
 
 def code_of(imports: tuple[str, ...] | list[str]) -> Code:
-    """`good.2` is GOOD, of version 2."""
+    """Return the behaviour of a module, for example GOOD for `good.2` (version 2)."""
     return Code(imports[0].split(".")[0])
 
 
 class Process:
-    """One process of a node. It acts by `later` only, so that it stands still while it is stopped."""
+    """A process of a node. It acts only through `later`, so that it does nothing while it is stopped."""
 
     role: Role
 
@@ -68,7 +68,7 @@ class Process:
 
     @property
     def is_beating(self) -> bool:
-        """Whether its main thread comes round; the slot's beat is read through this."""
+        """Whether its main thread is responsive. The slot's heartbeat is derived from this."""
         if not self.alive or self.hung or self.stopped_since is not None or self.node.frozen:
             return False
         if self.boottime() < self.silent_until:
@@ -77,15 +77,15 @@ class Process:
         return True
 
     def boottime(self) -> float:
-        """Its clock is its node's."""
+        """Return the time of the node's clock."""
         return self.node.boottime()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Do something in so many seconds, or when it is continued after that."""
+        """Run an action after this number of seconds, or when the process is continued after that."""
         self.world.timeline.after(seconds, lambda: self.act(action))
 
     def act(self, action: Action) -> None:
-        """Do it now, or when this process runs again."""
+        """Run an action now, or when this process runs again."""
         if not self.alive or self.hung:
             return
         if self.stopped_since is not None or self.node.frozen:
@@ -101,13 +101,13 @@ class Process:
         self._end(status)
 
     def term(self) -> None:
-        """SIGTERM."""
+        """Receive SIGTERM."""
         if self.alive and not self.asked:
             self.asked = True
             self.later(0.0, self.heard_term)
 
     def heard_term(self) -> None:
-        """A child that waits leaves at once."""
+        """Leave at once, as a child does that waits."""
         self.later(0.001, lambda: self.exit(EXIT_DRAINED))
 
     def stop(self) -> None:
@@ -124,14 +124,14 @@ class Process:
             self.go_on()
 
     def go_on(self) -> None:
-        """Do what it could not do while it stood still; its first beat takes a moment."""
+        """Run the actions that were due while the process was stopped. Its first heartbeat takes a moment."""
         self.silent_until = self.boottime() + self.world.random.uniform(0.0, FIRST_BEAT_WITHIN)
         waiting, self._held_up = self._held_up, deque()
         for action in waiting:
             self.later(0.0, action)
 
     def enter_slot(self) -> bool:
-        """Take its slot; it leaves when that is another's."""
+        """Take the slot, or leave if it belongs to another process."""
         if self.slot.move_in(self):
             self.has_moved_in = True
             return True
@@ -145,7 +145,7 @@ class Process:
         self.node.ring()
 
     def hang(self) -> None:
-        """Come round no more, and hear no signal but one that kills."""
+        """Hang: stop the heartbeat, and ignore all signals except those that kill."""
         if self.stopped_since is not None or self.node.frozen:
             return
         self.node.enter()

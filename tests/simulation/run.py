@@ -1,4 +1,4 @@
-"""One seed from the first start to the last stop: faults, quiet, whole again, drained."""
+"""One seed from the first start to the last stop: faults, a quiet phase, recovery, and a drain."""
 
 import random as the_random_module
 from collections.abc import Iterator
@@ -28,20 +28,20 @@ from simulation.world import World
 PROFILES: Final[tuple[tuple[Fault, ...], ...]] = (KILLS, PROCESSES, NETWORK, AT_STAKE, FILES, CHANGES, EVERYTHING)
 FIRST_BOOT_FAILS: Final = 0.03
 SIGNAL_HEARD_WITHIN: Final = 0.05
-SERVER_AWAY: Final = 0.2  # of all stops
+SERVER_AWAY: Final = 0.2  # share of stops
 ENCORES: Final = 0.3
-ENCORE_SECONDS: Final = 0.15  # two or three failed starts
+ENCORE_SECONDS: Final = 0.15  # time for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
-KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, workers that take 0.5 s, failed starts that cost 0.3 s
+KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, 0.5 s for workers, 0.3 s for failed starts
 TASKS_ENDED_WITHIN: Final = 120.0
 FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of a seed. `fault`: the violation, "" for none."""
+    """The result of a seed. `fault` is the violation, "" if there was none."""
 
     seed: int
     fault: str
@@ -49,13 +49,13 @@ class Run:
 
     @property
     def report(self) -> str:
-        """The seed, how to see it again, and all that happened up to the fault."""
+        """Return the seed, the command that replays it, and the trace up to the fault."""
         replay = f"SIMULATION_FIRST_SEED={self.seed} SIMULATION_SEEDS=1 pytest tests/simulation"
         return "\n".join([f"seed {self.seed}: {self.fault}", f"replay: {replay}", *self.trace])
 
 
 class _Log(log.Logger):
-    """The product's log becomes part of the trace."""
+    """A logger that adds the product's log to the trace."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -74,7 +74,7 @@ class _Log(log.Logger):
 
 @contextmanager
 def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
-    """Clock, log and chance of the product are the world's."""
+    """Replace clock, log and random numbers of the product with those of the world."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
     the_random_module.seed(seed)
@@ -89,13 +89,13 @@ def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
 
 
 def simulate(seed: int) -> Run:
-    """Live through one seed."""
+    """Simulate one seed."""
     world = World(seed)
     fault = ""
     with in_place_of_the_real(world, seed):
         try:
             _Story(world).tell()
-        except Exception as error:  # noqa: BLE001 - whatever breaks is told with the number of its seed
+        except Exception as error:  # noqa: BLE001 - every failure is reported with its seed
             fault = str(error) if isinstance(error, AssertionError) else repr(error)
         finally:
             for node in world.living:
@@ -104,7 +104,7 @@ def simulate(seed: int) -> Run:
 
 
 class _Story:
-    """What happens in a world, and what must have come of it in the end."""
+    """The course of events in a world, and the checks at its end."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -112,11 +112,11 @@ class _Story:
         self._nemesis = Nemesis(world)
         self._profile = self._random.choice(PROFILES)
         self._config = draw_config(self._random)
-        if self._profile is KILLS:  # what is told to leave takes its time
+        if self._profile is KILLS:  # draining processes take their time
             world.trouble.life_length = 0
 
     def tell(self) -> None:
-        """From the first start to the last stop."""
+        """Run from the first start to the last stop."""
         draw = self._random.random()
         if draw < FIRST_BOOT_FAILS:
             self._tell_of_a_first_boot_that_fails()
@@ -174,16 +174,16 @@ class _Story:
         world.say("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
     def _begin_what_is_missing(self) -> None:
-        """A master that was killed too often while it started gives up; whoever runs it starts it again."""
+        """Start the masters again that gave up because they were killed too often during their start."""
         for node in list(self._world.nodes.values()):
             if node.failure is not None or not self._world.living:
                 self._world.begin(node.name, self._config)
 
     def _fail_once_more(self) -> None:
-        """What failed before is forgotten once it works: a single failure is mended at once."""
+        """Check that a single failure after success is repaired at once, because earlier failures are forgotten."""
         world, node = self._world, self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
-            return  # that is to be killed yet, at its deadline
+            return  # a process is still to be killed, at its deadline
         world.trouble.boots_die = 1.0
         kill_all_workers_of(node)
         self._run(ENCORE_SECONDS)
@@ -193,9 +193,10 @@ class _Story:
         require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
 
     def _whole_within(self) -> float:
-        """Seconds. What was only killed is back at once; else each deadline may have to pass, and a back-off.
+        """Return the seconds until all nodes must be whole. Killed processes are replaced at once; otherwise each
+        deadline and a back-off may have to pass.
 
-        A back-off has doubled for as long as the trouble lasted, so it lasts about as long again.
+        A back-off doubled for as long as the problem lasted, so it lasts about as long again.
         """
         if self._profile is KILLS:
             return KILLS_MENDED_WITHIN
@@ -226,20 +227,20 @@ class _Story:
                 require(node.state.config == node.asked[-1].config, "the last configuration does not win")
 
     def _check_what_is_announced(self) -> None:
-        """A heartbeat whose answer was lost may have to be given up before the next one."""
+        """Check the announcements. If a heartbeat's reply was lost, the next heartbeat may wait for its timeout."""
         world = self._world
         renew_seconds = max(node.state.config.lease.renew_seconds for node in world.living)
         self._run(PATIENCE_SECONDS + renew_seconds + LOOK_SECONDS)
         check_schedules(world)
         if world.clock_moved_at is not None:
-            return  # a word may hold for as long as the clock takes to catch up
+            return  # an announcement may be valid until the clock has caught up
         if seconds := longest_word(world):
             self._run(seconds + renew_seconds + LOOK_SECONDS)
             check_serving(world)
         self._wait_until_forgotten()
 
     def _wait_until_forgotten(self) -> None:
-        """A schedule that no node declares outlives its last word by one more lease, and a sweep."""
+        """Wait until undeclared schedules are removed, one lease and a sweep after their last declaration."""
         world, since = self._world, self._world.timeline.now
         while gone := world.server.schedules.keys() - schedules_said(world):
             require(world.timeline.now - since <= FORGOTTEN_WITHIN, f"no node declares {gone}, and it is still there")
@@ -278,5 +279,5 @@ class _Story:
 
 
 def is_good(config: Config | None) -> bool:
-    """Whether a reload to it must succeed when nothing else is wrong."""
+    """Whether a reload with this configuration must succeed if nothing else fails."""
     return config is not None and config.imports[0].startswith("good")

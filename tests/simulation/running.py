@@ -1,4 +1,4 @@
-"""What a simulated worker runs: tasks in their places."""
+"""The tasks that a simulated worker runs, in their places."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _RETRIES: Final = 1
 
 
 def verdict_on(task: Task) -> Verdict:
-    """What its worker says of a task that begins."""
+    """Return the worker's verdict on a task that begins."""
     if task.once:
         return Verdict()
     return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
@@ -28,7 +28,7 @@ def verdict_on(task: Task) -> Verdict:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
+    """A running task, with times in seconds of its node's clock. `told_for` is the last soft limit it was told of."""
 
     task: Task
     record: TaskRecord
@@ -40,7 +40,7 @@ class Hand:
     give_up: Callable[[], None] = field(default=lambda: None)
 
     def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
-        """It begins or beats: its hard deadline and its soft one."""
+        """Set the deadlines at a start or a heartbeat of the task, and return the hard and the soft one."""
         self.looked_at = from_ns / NANOSECONDS
         soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
         self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
@@ -48,7 +48,7 @@ class Hand:
 
 
 class Running(Process):
-    """A process with tasks in hand."""
+    """A process that runs tasks."""
 
     settings: WorkerSettings
 
@@ -58,37 +58,37 @@ class Running(Process):
 
     @property
     def several(self) -> bool:
-        """Whether it runs several at once."""
+        """Whether the process runs several tasks at once."""
         return self.settings.concurrency > 1
 
     @property
     def running(self) -> bool:
-        """Whether it runs any."""
+        """Whether the process runs a task."""
         return bool(self.hands)
 
     @property
     def looked_at(self) -> float:
-        """When the task began, or beat last, whose time limit is over first."""
+        """The start or last heartbeat of the task whose time limit expires first."""
         return min((hand.looked_at for hand in self.hands.values()), default=0.0)
 
     @property
     def began_at(self) -> float:
-        """When the task began in which it hears nothing."""
+        """The start of the task during which the process ignores signals."""
         return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
 
     @property
     def soft_until(self) -> float:
-        """The first soft limit of which it was not told."""
+        """The first soft limit that was not signalled yet."""
         return min(
             (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
         )
 
     @property
     def runs_cancelled(self) -> bool:
-        """Whether one of its tasks was cancelled."""
+        """Whether a running task was cancelled."""
         return any(hand.record.is_cancelled() for hand in self.hands.values())
 
     @property
     def free(self) -> list[int]:
-        """The places in which nothing runs."""
+        """The places without a running task."""
         return [place for place in range(self.settings.concurrency) if place not in self.hands]

@@ -1,6 +1,6 @@
-"""The server as a model: owners, leases, grace and in-flight tasks, as the scripts in `rota/lua` keep them.
+"""A model of the server: owners, leases, grace and in-flight tasks, as in the scripts of `rota/lua`.
 
-That the scripts do this is the business of the model test of the protocol; here the fleet around them is driven.
+The model test of the protocol checks the scripts themselves; the simulation checks the fleet around them.
 """
 
 from collections import deque
@@ -14,13 +14,13 @@ from simulation.announced import Announcements
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
 LOSS_LIMIT: Final = 5
-_READY: Final = 1  # of every entry: an id has one life here
+_READY: Final = 1  # the generation of every entry: an id has one life here
 
 
 @dataclass(slots=True)
 class Task:
-    """One task and its books: `starts` must be explained by the rest. `once`: it may be started once at most; it has
-    `begun` when nobody but its worker knows whether it was. `crash_limit`: its own, 0 for the fleet's."""
+    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once; it has
+    `begun` if only its worker knows whether it was started. A `crash_limit` of 0 means the fleet's limit."""
 
     id: str
     seconds: float
@@ -37,30 +37,30 @@ class Task:
 
     @property
     def text(self) -> bytes:
-        """Its entry, as a slot shows it."""
+        """The entry of the task, as in a slot."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.id} default i {_READY} {_READY} {counters} -".encode()
 
 
 class Witness(Protocol):
-    """Who is told of what must be checked at the instant it happens."""
+    """A receiver of events that must be checked at the instant they happen."""
 
     def retired(self, owner: str, *, expired: bool) -> None:
-        """An owner is being retired."""
+        """Report that an owner is being retired."""
 
     def registered(self, owner: str) -> None:
-        """A life has begun."""
+        """Report that an owner was registered."""
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """A task is charged with a crash, and judged by this limit."""
+        """Report that a task is charged with a crash, and judged by this limit."""
 
     def removed(self, schedule: str) -> None:
-        """A schedule is gone."""
+        """Report that a schedule was removed."""
 
 
 @dataclass(slots=True)
 class Parked:
-    """A turn that waits at the doorbells: `answer` is called with what it claimed. `held`: the ids of what runs."""
+    """A turn that waits at the doorbells. `answer` is called with its claims; `held` has the ids of running tasks."""
 
     owner: str
     held: list[str]
@@ -69,11 +69,11 @@ class Parked:
 
 @dataclass(slots=True)
 class Server:
-    """One namespace. `now_us` reads the server's own clock, which may jump."""
+    """The server, with one namespace. `now_us` reads the server's own clock, which may jump."""
 
     clock: Callable[[], float]
     witness: Witness
-    ahead: float = 0.0  # how far the clock was moved, in seconds
+    ahead: float = 0.0  # how far the clock was moved forward, in seconds
     lives: int = 0
     owners: dict[str, int] = field(default_factory=dict)
     inflight: dict[str, list[Task]] = field(default_factory=dict)
@@ -82,18 +82,18 @@ class Server:
     pulse_at: int | None = None
     grace_until: int = 0
     longest_us: int = 0  # the longest lease in use
-    longest_at: int = 0  # when it was asked for
+    longest_at: int = 0  # when that lease was requested
     parked: list[Parked] = field(default_factory=list)
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
-    schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # by name: what it says, rank, until
+    schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # by name: text, rank, valid until
     announced: Announcements = field(default_factory=Announcements)
 
     @property
     def now_us(self) -> int:
         return round((self.clock() + self.ahead) * MICROSECONDS)
 
-    # Producing and working
+    # Enqueues and turns
 
     def enqueue(self, task: Task) -> None:
         self.tasks.append(task)
@@ -101,7 +101,7 @@ class Server:
         self._ring()
 
     def turn(self, owner: str, held: list[str], done: list[str], limit: int) -> tuple[str, list[Task]]:
-        """Settle and claim: `ok`, `again` or `lost`, with the claims."""
+        """Settle and claim. Return `ok`, `again` or `lost`, with the claims."""
         for task in self._settle(owner, done):
             task.ended = "cancelled" if task.cancelled else "done"
         if owner not in self.owners:
@@ -115,25 +115,25 @@ class Server:
         return "ok", claims
 
     def release(self, owner: str, released: list[str]) -> None:
-        """Outcomes that give tasks back."""
+        """Return tasks to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
-            task.begun = False  # by its worker's word
+            task.begun = False  # its worker reports this
             self._give_back(task, dead=False)
 
     def begin(self, owner: str, task: Task) -> bool:
-        """Before it is started, a task that may be started once at most; whether its worker still has it."""
+        """Mark a task before its only start. Return whether its worker still holds it."""
         holds = owner in self.owners and task in self.inflight.get(owner, [])
         task.begun |= holds
         return holds
 
     def park(self, parked: Parked) -> None:
-        """A BLPOP with a turn behind it."""
+        """Block in a BLPOP, followed by a turn."""
         self.parked.append(parked)
         self._ring()
 
     def unpark(self, parked: Parked) -> bool:
-        """Its time is over; False when it was answered already."""
+        """End a blocking call after its timeout. Return False if it was answered already."""
         if parked not in self.parked:
             return False
         self.parked.remove(parked)
@@ -154,7 +154,7 @@ class Server:
     # Cancelling
 
     def cancel(self, task: Task, kill_after: str) -> None:
-        """End it where it waits; mark it where it runs, and leave an order for the node of its owner."""
+        """Cancel a task. End it if it waits; if it runs, mark it and leave an order for the node of its owner."""
         task.cancelled = True
         owner = next((owner for owner, held in self.inflight.items() if task in held), None)
         if owner is None:
@@ -166,16 +166,16 @@ class Server:
         self._serve_line(node)
 
     def wait_for_order(self, node: str, answer: Callable[[bytes], None]) -> None:
-        """A call that waits for the first order of a node, which stays where it is."""
+        """Wait for the first order of a node, without removing it."""
         self.lines[node] = answer
         self._serve_line(node)
 
     def is_waiting(self, node: str, answer: Callable[[bytes], None]) -> bool:
-        """Whether that call still waits: not when it was answered, or is not here."""
+        """Whether this call still waits: it is here and was not answered."""
         return self.lines.get(node) is answer
 
     def take_off(self, node: str, order: object) -> None:
-        """An order was taken in."""
+        """Remove an order that was received."""
         self.orders[node] = [each for each in self.orders.get(node, []) if each != order]
 
     def _serve_line(self, node: str) -> None:
@@ -185,7 +185,7 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareWord:
-        """A node says what a schedule is: what was said last counts, as long as a node goes on saying so."""
+        """Store a node's declaration of a schedule. The last one counts as long as a node repeats it."""
         until, rank = self.now_us + ttl_ms * 1000, self.now_us - round(age_seconds * MICROSECONDS)
         if name not in self.schedules:
             self.schedules[name] = (text, rank, until)
@@ -200,7 +200,7 @@ class Server:
         return DeclareWord.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveWord:
-        """Remove a schedule that nobody has declared for so long."""
+        """Remove a schedule that no node has declared for this long."""
         if name not in self.schedules:
             return RemoveWord.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
@@ -209,7 +209,7 @@ class Server:
         self.witness.removed(name)
         return RemoveWord.REMOVED
 
-    # Owning
+    # Owners
 
     def register(self, lease_ms: int, places: list[str]) -> list[str]:
         names = []
@@ -222,7 +222,7 @@ class Server:
         return names
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> tuple[tuple[str, ...], frozenset[bytes]]:
-        """Answers those that are lost, and the entries that they hold of cancelled tasks."""
+        """Renew leases. Return the lost owners, and the entries of cancelled tasks that the others hold."""
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
         for owner in owners:
@@ -240,7 +240,7 @@ class Server:
             self.longest_us, self.longest_at = lease_us, self.now_us
 
     def retire_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
-        """The process is known to be gone."""
+        """Retire an owner whose process is known to have ended."""
         for task in self._settle(owner, list(outcomes)):
             self._go_on(task, outcomes[task.id])
         self.witness.retired(owner, expired=False)
@@ -249,7 +249,7 @@ class Server:
                 task.crashes += 1
             else:
                 task.releases += 1
-            is_judged = task.id in blamed and len(blamed) == 1  # of several nobody knows which one it was
+            is_judged = task.id in blamed and len(blamed) == 1  # if several tasks ran, the culprit is unknown
             if is_judged:
                 self.witness.blamed(task, crash_limit)
             self._give_back(task, dead=is_judged and task.crashes >= crash_limit)
@@ -262,7 +262,7 @@ class Server:
             task.ended = verb
 
     def retire_expired(self, owner: str) -> bool:
-        """False when it is alive after all, or grace is on."""
+        """Retire an owner whose lease expired. Return False if it is alive after all, or during grace."""
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False
         self.witness.retired(owner, expired=True)
@@ -283,7 +283,7 @@ class Server:
             self._ring()
 
     def sweep(self, lease_ms: int) -> list[str]:
-        """The owners whose lease ran out, unless nobody could renew."""
+        """Return the owners whose lease expired, unless no owner could renew."""
         now, lease, last = self.now_us, lease_ms * 1000, self.pulse_at
         longest = max(lease, self._longest_in_use())
         if last is None or now - last > lease / 2 or now < last:
@@ -295,6 +295,6 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
-        for name in list(self.schedules):  # as the poller does that is told of them
+        for name in list(self.schedules):  # as the poller does when it receives them
             self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

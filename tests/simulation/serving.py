@@ -1,4 +1,4 @@
-"""Configurations with conditions, patterns of queues and schedules, and what must have come of the last one."""
+"""Configurations with conditions, queue patterns and schedules, and the checks of the last one."""
 
 from collections import defaultdict
 from random import Random
@@ -26,7 +26,7 @@ _NAMES: Final = ("billing", "tenant-*")
 
 
 def draw_serving(random: Random, config: Config) -> Config:
-    """Each of these comes, goes, and changes."""
+    """Draw a change of conditions, patterns and schedules."""
     served = [name for name in _NAMES if random.random() < 0.6]
     under = {name: OFFICE if random.random() < 0.6 else "" for name in served}
     has_schedule = random.random() < 0.6
@@ -40,20 +40,20 @@ def draw_serving(random: Random, config: Config) -> Config:
 
 
 def schedules_of(config: Config) -> dict[str, bytes]:
-    """What stands in the file, and what the code says."""
+    """Return the schedules of the file and of the code."""
     of_file = schedules_in_force(config, {"work": "default"})
     return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
 
 
 def longest_word(world: "World") -> float:
-    """Seconds until no word on queues and patterns holds that nobody repeats."""
+    """Return the seconds until every announcement of queues and patterns that is not repeated has expired."""
     announced, now = world.server.announced, world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
     return max([0, *(until - now for until in ends)]) / MICROSECONDS
 
 
 def schedules_said(world: "World") -> dict[str, set[bytes]]:
-    """By name: what the nodes say of each."""
+    """Return the declarations of the nodes, by name of the schedule."""
     said: defaultdict[str, set[bytes]] = defaultdict(set)
     for node in world.living:
         for name, text in schedules_of(node.state.config).items():
@@ -62,14 +62,14 @@ def schedules_said(world: "World") -> dict[str, set[bytes]]:
 
 
 def check_schedules(world: "World") -> None:
-    """What stands on the server is what a node in force says; of one node that is its last word."""
+    """Check that the server's schedules are those of a node in force; with one node, its last declarations."""
     for name, texts in schedules_said(world).items():
         text, _, _ = world.server.schedules[name]
         require(text in texts, f"the schedule {name} is {text!r}, and no node says so: {texts}")
 
 
 def check_serving(world: "World") -> None:
-    """What is closed, which patterns are known and how workers claim: as the configurations in force say."""
+    """Check that closed queues, known patterns and tiers match the configurations in force."""
     _check_closed(world)
     said = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
     known = set(world.server.announced.domains)
@@ -79,7 +79,7 @@ def check_serving(world: "World") -> None:
 
 
 def _check_closed(world: "World") -> None:
-    """Of what nodes say differently of one queue either may hold."""
+    """Check the closed queues. If nodes disagree about a queue, both states are valid."""
     configs = [node.state.config for node in world.living]
     may_be: defaultdict[str, set[str | None]] = defaultdict(set)
     for queue, given in ((queue, given) for config in configs for queue, given in config.queues.items()):

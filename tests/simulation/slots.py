@@ -1,4 +1,4 @@
-"""Slots in plain memory, as master and children of one simulated node share them."""
+"""Slots in plain memory, which master and children of one simulated node share."""
 
 import mmap
 from typing import Protocol
@@ -19,19 +19,19 @@ class Tenant(Protocol):
 
     @property
     def is_beating(self) -> bool:
-        """Whether its main thread comes round."""
+        """Whether its main thread is responsive."""
 
     def boottime(self) -> float:
-        """Its clock."""
+        """Return the time of its clock."""
 
 
 class SimulatedSlot(Slot):
-    """A slot whose process beats without an event for each beat: it has beaten just now, as long as it comes round."""
+    """A slot with heartbeats that need no events: the last one is always now, while the process is responsive."""
 
     tenant: Tenant | None = None
 
     def move_in(self, process: Tenant) -> bool:
-        """Take the slot as its process; False when it has been given to another life meanwhile."""
+        """Take the slot for a process. Return False if it was assigned to another process meanwhile."""
         if not self.enter(process.nonce, process.pid):
             return False
         self.tenant = process
@@ -39,7 +39,7 @@ class SimulatedSlot(Slot):
 
     @property
     def is_lived_in(self) -> bool:
-        """Whether the process that moved in last still lives, and writes there."""
+        """Whether the process that took the slot last is alive and writes to it."""
         return self.tenant is not None and self.tenant.alive
 
     @property
@@ -51,7 +51,7 @@ class SimulatedSlot(Slot):
 
 
 class SimulatedMemory(SlotMemory):
-    """All slots of a node, made as they are asked for."""
+    """All slots of a node, created when they are first used."""
 
     def __init__(self) -> None:
         self.count = SLOTS

@@ -1,6 +1,6 @@
-"""The deterministic simulation of whole fleets: thousands of seeds, each of them a story of faults.
+"""The deterministic simulation of whole fleets: thousands of seeds, each with a sequence of faults.
 
-SIMULATION_SEEDS says how many seeds, SIMULATION_FIRST_SEED from which on.
+SIMULATION_SEEDS sets the number of seeds, SIMULATION_FIRST_SEED the first one.
 """
 
 import os
@@ -19,7 +19,7 @@ SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1500"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
-# What the first seeds must have met, as it stands in their traces; without these the rest would prove little.
+# Events that the traces of the first seeds must contain; without them, the other seeds would prove little.
 MET: Final = (
     "retired  a:8:1 expired",
     "retired  a:8:1 exited",
@@ -50,14 +50,14 @@ MET: Final = (
 )
 
 
-RARE: Final = (1252, 861)  # a life that is abandoned before it began; so many deaths in a row
+RARE: Final = (1252, 861)  # a life that is abandoned before it began; many deaths in a row
 TELLING: Final = frozenset([*range(220), *RARE])
 """The seeds whose traces are looked through for what they met."""
 _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
-    """What became of a seed; of a telling one what this process knows of it already, as it takes a while."""
+    """Return the result of a seed. Results of the seeds that several tests use are cached, because a seed is slow."""
     if seed not in TELLING:
         return simulate(seed)
     if seed not in _told_before:

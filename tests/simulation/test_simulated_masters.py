@@ -1,4 +1,4 @@
-"""What the seeds have found, told directly: the master and its parts are the product's, the processes simulated."""
+"""Direct tests of bugs that seeds have found: the master is the product's, the processes are simulated."""
 
 from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config, LeaseConfig

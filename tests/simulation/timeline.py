@@ -1,4 +1,4 @@
-"""Simulated time: one line of events for the whole world, and the clock that product code reads while it runs.
+"""Simulated time: one timeline of events for the whole world, and the clock that the product's code reads.
 
 Nothing here waits: time is a number that jumps from event to event.
 """
@@ -9,12 +9,12 @@ from heapq import heappop, heappush
 from typing import Final
 
 NANOSECONDS: Final = 1_000_000_000
-MICROSECOND: Final = 1e-6  # so much later than a time it is surely over, however the sum of two floats is rounded
+MICROSECOND: Final = 1e-6  # added to a time so that it has surely passed, however the sum of two floats is rounded
 Action = Callable[[], None]
 
 
 class Timeline:
-    """Events in the order of their times; of equal times, in the order in which they were planned."""
+    """Events in the order of their times. Events at the same time are in the order in which they were planned."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -27,7 +27,7 @@ class Timeline:
         heappush(self._events, (self.now + seconds, self._planned, action))
 
     def run(self, until: float) -> None:
-        """Let everything happen that is planned before that time."""
+        """Run all events that are planned before this time."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heappop(self._events)
             action()
@@ -35,7 +35,7 @@ class Timeline:
 
 
 class Clock:
-    """Stands where `rota.child.slots` has the module `time`: CLOCK_BOOTTIME of the node whose code runs just now."""
+    """A replacement for the module `time` in `rota.child.slots`: CLOCK_BOOTTIME of the node whose code runs now."""
 
     CLOCK_BOOTTIME: Final = time.CLOCK_BOOTTIME
 
@@ -44,6 +44,6 @@ class Clock:
         self.booted_at = 0.0
 
     def clock_gettime_ns(self, clock: int) -> int:
-        """The time since the boot of the node."""
+        """Return the time since the boot of the node."""
         assert clock == self.CLOCK_BOOTTIME, "the product asks for another clock than the simulation has"
         return round((self._timeline.now - self.booted_at) * NANOSECONDS)

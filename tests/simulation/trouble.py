@@ -1,4 +1,4 @@
-"""What the processes of the world suffer from for a while: the odds that the simulated parts draw by."""
+"""The temporary troubles of the processes: probabilities from which the simulated parts draw."""
 
 from dataclasses import dataclass
 from random import Random
@@ -8,11 +8,7 @@ from rota_supervisor.layout import Role
 
 @dataclass(slots=True)
 class Trouble:
-    """Shares are odds in [0, 1]. `life_length`: attempts after which a worker claims no more, 0 for no end.
-    `soft_limits`: the share of tasks that have one; `swallowed`: of those, that go on when told. `beats`: the share of
-    tasks that beat once. `stacks`: of children that can be asked for their stack. `boot_seconds`: a worker's way to its
-    first turn, at most; `import_seconds` a zygote's. `channel_lingers`: how long at most between the end of a zygote's
-    channel and its zombie; either may come first."""
+    """The current troubles. Probabilities and shares are in [0, 1]."""
 
     fork_fails: float = 0.0
     reports_lost: float = 0.0
@@ -21,17 +17,17 @@ class Trouble:
     slow_starts: float = 0.0
     ignores_term: bool = False
     claim_limit: int = 1
-    life_length: int = 0
-    soft_limits: float = 0.0
-    swallowed: float = 0.0
-    beats: float = 0.0
-    stacks: float = 1.0
-    boot_seconds: float = 0.05
-    import_seconds: float = 0.3
+    life_length: int = 0  # attempts after which a worker stops claiming; 0 means never
+    soft_limits: float = 0.0  # share of tasks with a soft limit
+    swallowed: float = 0.0  # share of those tasks that continue after the soft limit
+    beats: float = 0.0  # share of tasks that send one heartbeat
+    stacks: float = 1.0  # share of children that can dump their stack
+    boot_seconds: float = 0.05  # the longest time until a worker's first turn
+    import_seconds: float = 0.3  # the longest time until a zygote is ready
     channel_ends_first: float = 0.5
-    channel_lingers: float = 0.003
+    channel_lingers: float = 0.003  # the longest time between a zygote's end of channel and its zombie
 
     def seconds_to_boot(self, random: Random, role: Role) -> float:
-        """How long a spawned child takes until it is ready."""
+        """Return the time until a spawned child is ready."""
         most = self.import_seconds if role is Role.ZYGOTE else self.boot_seconds
         return random.uniform(most / 5, most)

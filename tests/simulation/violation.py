@@ -1,8 +1,8 @@
-"""What ends a run."""
+"""The error that ends a run."""
 
 
 class Violation(AssertionError):
-    """Something that must never be."""
+    """Raised if something happens that must never happen."""
 
 
 def require(condition: bool, text: str) -> None:

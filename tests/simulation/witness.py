@@ -1,4 +1,4 @@
-"""Judges what must hold at the instant it happens: what concerns leases, starts of tasks, and restarts."""
+"""The checks at the instant of an event: leases, starts of tasks, and restarts."""
 
 import math
 from collections import defaultdict, deque
@@ -18,14 +18,14 @@ from simulation.workers import START_WITHIN_SHARE, Worker
 if TYPE_CHECKING:
     from simulation.world import World
 
-FENCE_MARGIN_SHARE: Final = 0.1  # of the lease: how long before its end at the latest nothing is started any more
+FENCE_MARGIN_SHARE: Final = 0.1  # share of the lease before its end in which no task is started
 ROUNDING_SECONDS: Final = 0.001
 MINUTE: Final = 60.0
 Key = tuple[str, str, int]  # node, pool, generation
 
 
 class Witness:
-    """Judges what concerns leases, at the instant it happens; keeps what explains starts."""
+    """A check of all events that concern leases, which also records the reasons for starts."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -35,11 +35,11 @@ class Witness:
     # Leases
 
     def registered(self, owner: str) -> None:
-        """A name is never used again."""
+        """Check that the name of an owner was never used before."""
         require(owner not in self._world.workers, f"the owner {owner} begins a second life")
 
     def retired(self, owner: str, *, expired: bool) -> None:
-        """An owner is retired: nobody who bears the name may start anything from now on."""
+        """Check a retirement: the owner's worker must have ended, or must be unable to start anything from now on."""
         worker = self._world.workers.get(owner)
         self._world.say("server", "retired", f"{owner} {'expired' if expired else 'exited'}")
         if not expired:
@@ -54,12 +54,12 @@ class Witness:
             require(excused, f"{owner} is retired as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """A task is judged by its own limit of crashes, if it has one."""
+        """Check that a task is judged by its own limit of crashes, if it has one."""
         limit = task.crash_limit or DEFAULT_CRASH_LIMIT
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
     def removed(self, schedule: str) -> None:
-        """A schedule is gone: no node has declared it for a while, unless its word may have lapsed."""
+        """Check that no node has declared a removed schedule recently, unless the declaration may have expired."""
         world = self._world
         world.say("server", "removed", schedule)
         if world.network.was_away or world.clock_moved_at is not None:
@@ -71,25 +71,25 @@ class Witness:
             require(not is_declared, f"{schedule} is removed, and {node.name} declares it")
 
     def allowed(self, worker: Worker, task: Task) -> None:
-        """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""
+        """Check that the lease of a worker that passed its fence lasts until the start of the task."""
         is_quiet = worker.slot.quiet_asked or worker.node.state.quiet.is_asked
-        # What has begun goes on: nobody else may start it.
+        # The started task continues, so no other worker may start it.
         require(task.begun or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server
         expires = server.owners.get(worker.owner)
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was retired")
         assert expires is not None
         if self._world.clock_moved_at is not None:
-            return  # leases end sooner or later than was thought, and grace makes up for it
+            return  # leases end sooner or later than planned, and grace compensates for it
         left = (expires - server.now_us) / MICROSECONDS
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
         require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
 
     def started(self, worker: Worker, task: Task, looked_ns: int) -> None:
-        """A task's function is called."""
+        """Check the call of a task's function."""
         took = worker.boottime() - looked_ns / NANOSECONDS
         if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
-            # Stopped between the look at the clock and the call: no client can close that gap.
+            # The worker was stopped between reading the clock and the call. No client can close that gap.
             self._world.say(worker.place, "starts late", task.id)
             return
         require(worker.owner in self._world.server.owners, f"{worker.owner} starts {task.id} after it was given away")
@@ -97,27 +97,27 @@ class Witness:
     # Limits
 
     def interrupted(self, worker: Worker) -> None:
-        """A worker is told that a task is over its soft limit: once for each, after that, and at once."""
+        """Check that a worker is notified of an expired soft limit once for each task, not early, and promptly."""
         now, slot = worker.boottime(), worker.slot_number
         require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before a soft limit, or again")
         late = now - max(worker.soft_until, worker.node.awake_since)
         require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
 
     def cancelled(self, worker: Worker, task: Task) -> None:
-        """A worker is told to end its task."""
+        """Check that a worker is told to end a task only after a cancellation."""
         require(task.cancelled, f"slot {worker.slot_number} is told to end {task.id}, which nobody cancelled")
 
     # Restarts
 
     def has_died_early(self, worker: Process) -> None:
-        """A worker died of its own soon after it was READY: that is slowed as well, after a while."""
+        """Check that repeated early deaths after READY slow further starts."""
         times = self._remember(self._flapped, worker)
         probes = _probes_a_minute(worker.node.state.config.restarts)
-        most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # those that die together count once
+        most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # workers that die together count once
         require(len(times) <= most, f"{len(times)} early deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
-        """A child died of its own before it was READY."""
+        """Check that starts are slowed after a child died by itself before it was READY."""
         times = self._remember(self._failed, worker)
         most = _counted(worker) + _probes_a_minute(worker.node.state.config.restarts)
         require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
@@ -131,7 +131,7 @@ class Witness:
         return times
 
     def was_ready(self, worker: Process) -> None:
-        """One that works: what failed before was not the same trouble."""
+        """Record that a child became READY, so that earlier failures no longer count."""
         self._failed.pop(self._key(worker), None)
 
     @staticmethod
@@ -140,7 +140,7 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """How many may be there at once, and so die together before the first death slows them."""
+    """Return how many processes may exist at once, and so die together before the first death slows them."""
     return sum(process.node.state.wanted.counts.values()) + 2
 
 

@@ -1,4 +1,4 @@
-"""The worker: `decide` and `Fence` are the product's; what lies between the decisions, and takes time, is simulated."""
+"""The simulated worker. `decide` and `Fence` are the product's; the actions between decisions are simulated."""
 
 from collections import deque
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from simulation.timeline import NANOSECONDS
 PARK_SECONDS: Final = 20.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
-START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most
+START_WITHIN_SHARE: Final = 0.09  # share of a lease: the longest time from the check of the fence to the start
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
 class Worker(Running):
-    """One life of a worker: it looks at its situation, takes one step, and looks again. One that runs several tasks
-    does so meanwhile, and when one of them has ended."""
+    """One life of a worker: it checks its situation, takes one step, and checks again. A worker that runs several tasks
+    also does so while they run, and when one of them ends."""
 
     role = Role.WORKER
 
@@ -39,13 +39,13 @@ class Worker(Running):
         self.fence = Fence(self.slot, settings.lease_seconds)
         self.code = code
         self._waiting: deque[Task] = deque()
-        self._finished: list[tuple[str, int]] = []  # ids, and how many bytes each outcome has
+        self._finished: list[tuple[str, int]] = []  # ids, and the size of each outcome in bytes
         self._lost = self._idle = False
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.deaf = False
-        self._wishes_after = self.world.random.uniform(0.5, 1.0)  # of its life
+        self._wishes_after = self.world.random.uniform(0.5, 1.0)  # as a share of its life
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
@@ -62,7 +62,7 @@ class Worker(Running):
         else:
             self.later(self.world.random.uniform(0.005, trouble.boot_seconds), self._look)
 
-    # Looking
+    # Decisions
 
     def _look(self) -> None:
         now_ns = boottime_ns()
@@ -111,7 +111,7 @@ class Worker(Running):
         )
 
     def term(self) -> None:
-        """SIGTERM. A deaf worker does not receive it; one that received it before it went deaf remembers it."""
+        """Receive SIGTERM. A worker that ignores signals misses it, unless it had received it before."""
         if not self.deaf:
             super().term()
 
@@ -119,10 +119,10 @@ class Worker(Running):
     def _is_leaving(self) -> bool:
         return self.asked and not self.world.trouble.ignores_term
 
-    # Being replaced
+    # Replacement
 
     def wish(self, wish: RecycleReason) -> None:
-        """Show that a fresh worker would be better; work goes on."""
+        """Show in the slot that the worker should be replaced. It continues to work."""
         if self.slot.recycle_reason is RecycleReason.NONE:
             self.slot.recycle_reason = wish
             self.node.ring()
@@ -189,16 +189,16 @@ class Worker(Running):
         self._look()
 
     def heard_term(self) -> None:
-        """It looks around between two tasks, and at once when it sleeps."""
+        """Check the situation between two tasks, or at once if the worker sleeps."""
         self.look_up()
 
     def look_up(self) -> None:
-        """The master says that there is something in its slot."""
+        """Check the slot, because the master has written there."""
         if self._parked is not None:
             self._patience_over(self._parked)
 
     def leave_the_bells(self) -> None:
-        """Its connection ends with it, if the server can hear that."""
+        """Close the connection when the worker ends, if the server can notice that."""
         if self._parked is not None and self.place not in self.world.network.cut:
             self.world.server.unpark(self._parked)
 
@@ -226,7 +226,7 @@ class Worker(Running):
             self._look()
 
     def _begin(self, hand: Hand, _looked_ns: int) -> None:
-        """It may be started once at most: not before Redis knows, and after another look at the fence."""
+        """Begin a task that may be started at most once: mark it in Redis, then check the fence again."""
         server, task = self.world.server, hand.task
 
         def answered(answer: bool | ServerError) -> None:
@@ -248,18 +248,18 @@ class Worker(Running):
             self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(hand))
         hand.give_up = lambda: self._end_task(hand)
         self.later(hand.task.seconds, hand.give_up)
-        self.told_of_cancel()  # it may have come before the start
+        self.told_of_cancel()  # the cancellation may have arrived before the start
 
     def _runs(self, hand: Hand) -> bool:
         return self.hands.get(hand.record.place) is hand
 
     def _beat(self, hand: Hand) -> None:
-        """The task says that it comes along: its limits begin anew."""
+        """Record a heartbeat of the task: its limits begin again."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 
     def interrupt(self) -> None:
-        """The master says that soft limits are over. Some tasks do not listen."""
+        """Interrupt the tasks whose soft limit has expired, as the master requests. Some tasks ignore it."""
         self.world.witness.interrupted(self)
         for hand in list(self.hands.values()):
             if hand.told_for != hand.soft_until < self.boottime():
@@ -267,7 +267,7 @@ class Worker(Running):
                 self._tell(hand)
 
     def told_of_cancel(self) -> None:
-        """The master says that tasks were cancelled, these or some before. Some do not listen."""
+        """Interrupt cancelled tasks, as the master requests. The request may be old, and some tasks ignore it."""
         for hand in list(self.hands.values()):
             if hand.record.is_cancelled():
                 self.world.witness.cancelled(self, hand.task)
@@ -279,7 +279,7 @@ class Worker(Running):
 
     def _end_task(self, hand: Hand) -> None:
         if not self._runs(hand):
-            return  # it was interrupted before
+            return  # the task was interrupted before
         packed = pack_settlement(Settlement(parse_entry(hand.task.text), DONE))
         self._finished.append((hand.task.id, len(packed)))
         self.slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)

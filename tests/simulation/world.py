@@ -1,4 +1,4 @@
-"""The simulated world: nodes, a server, what lies between, and one line of time through all of it."""
+"""The simulated world: nodes, a server, the network between them, and one timeline for all."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ from simulation.workers import Worker
 
 
 class World:
-    """Everything there is. What is drawn, is drawn from the one seed."""
+    """The world. All random numbers are drawn from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -31,13 +31,13 @@ class World:
         self.server = Server(lambda: 1e6 + self.timeline.now, self.witness)
         self.network = Network(self.timeline, self.random)
         self.nodes: dict[str, Node] = {}
-        self.excused: set[str] = set()  # nodes that may lose leases: they were frozen, stopped, or badly connected
+        self.excused: set[str] = set()  # nodes that may lose leases: frozen, stopped, or badly connected
         self.clock_moved_at: float | None = None
-        self._cancels = Random(~seed)  # of its own: where nobody cancels, all is as it would be
+        self._cancels = Random(~seed)  # separate, so that cancels change no other random numbers
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
     def say(self, where: str, what: str, about: object = "") -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         self.trace.append(f"{self.timeline.now:10.4f}  {where:6}  {what}  {about}")
 
     def begin(self, name: str, config: Config) -> Node:
@@ -48,11 +48,11 @@ class World:
 
     @property
     def living(self) -> list[Node]:
-        """The nodes whose master is there."""
+        """Return the nodes whose master runs."""
         return [node for node in self.nodes.values() if node.alive]
 
     def gone(self, process: Process, status: int) -> None:
-        """A process has ended."""
+        """Report that a process has ended."""
         node = process.node
         self.say(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
         if isinstance(process, Worker):
@@ -64,28 +64,28 @@ class World:
             self.witness.has_died_early(process)
 
     def enqueue(self, seconds: float) -> None:
-        """A task that takes so long, if nobody cancels it. Some may be started once at most, some have a limit of
-        crashes of their own."""
+        """Enqueue a task that takes this long unless it is cancelled. Some tasks may be started at most once, and some
+        have their own limit of crashes."""
         once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
         task = Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit)
         self.server.enqueue(task)
         if self._cancels.random() < self._cancelled_share:
             kill_after = self._cancels.choice(["-", "100", "1500"])
-            cancel = lambda: None if task.ended else self.server.cancel(task, kill_after)  # noqa: E731 - one word
+            cancel = lambda: None if task.ended else self.server.cancel(task, kill_after)  # noqa: E731 - one expression
             self.timeline.after(self._cancels.uniform(0, 2), cancel)
 
-    # Judging
+    # Checks
 
     def not_whole(self, *nodes: Node) -> str:
-        """Why these nodes, or all that live, are not what is configured; "" when they are."""
+        """Return how these nodes, or all living ones, differ from their configuration; "" if they do not."""
         return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
 
     def unfinished(self) -> list[Task]:
-        """Tasks that were accepted and have not ended."""
+        """Return the accepted tasks that have not ended."""
         return [task for task in self.server.tasks if not task.ended]
 
     def check_books(self) -> None:
-        """Every task is in exactly one place, and every start is explained."""
+        """Check that every task is in exactly one place, and that every start has a reason."""
         server = self.server
         places = [task.id for task in server.lane] + [task.id for held in server.inflight.values() for task in held]
         ended = [task.id for task in server.tasks if task.ended]
