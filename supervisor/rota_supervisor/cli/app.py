@@ -15,28 +15,28 @@ from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
     "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
-    "demo": ("demo_verb", "Run a fleet, kill a worker, and check that nothing is lost."),
+    "demo": ("demo_verb", "Run a fleet, kill a worker, and check that no task is lost."),
     "check": ("config_verbs", "Check the configuration, the server and the imports."),
     "config": ("config_verbs", "Show the configuration in force."),
-    "exporter": ("run_verbs", "Serve metrics and the status page of a fleet elsewhere."),
-    "status": ("status_verb", "Show what this node's master supervises."),
-    "top": ("node_verbs", "Show what the fleet does, once a second."),
-    "scale": ("master_verbs", "Give a pool another number of workers."),
-    "reload": ("master_verbs", "Have the master load its configuration again, as HUP does."),
-    "restart": ("master_verbs", "Replace every worker by one with freshly imported code."),
-    "quiet": ("master_verbs", "Have the workers claim nothing more, and stay."),
-    "resume": ("master_verbs", "Have the workers claim again."),
+    "exporter": ("run_verbs", "Serve metrics and the status page of a fleet that runs elsewhere."),
+    "status": ("status_verb", "Show the pools and processes of this node's master."),
+    "top": ("node_verbs", "Show the fleet in a terminal, once a second."),
+    "scale": ("master_verbs", "Set or change the number of workers of a pool."),
+    "reload": ("master_verbs", "Reload the configuration of the master, as SIGHUP does."),
+    "restart": ("master_verbs", "Replace all workers to run freshly imported code."),
+    "quiet": ("master_verbs", "Let the workers claim no more tasks."),
+    "resume": ("master_verbs", "Let the workers claim tasks again."),
     "stop": ("master_verbs", "Drain the fleet and stop it."),
-    "health": ("node_verbs", "Ask whether the fleet is alive or ready, for probes."),
+    "health": ("node_verbs", "Check whether the fleet is alive or ready, for probes."),
     "queue": ("queue_verbs", "List, explain, pause, resume and purge queues."),
     "task": ("task_verbs", "Enqueue, list, show and cancel tasks."),
-    "group": ("group_verbs", "List and show groups, close and cancel them."),
+    "group": ("group_verbs", "List, show, close and cancel groups."),
     "cron": ("cron_verbs", "List, show, run, pause and resume schedules."),
-    "events": ("task_verbs", "Show what happens to tasks, as it happens with -f."),
+    "events": ("task_verbs", "Show task events, with -f as they happen."),
     "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
-    "completion": ("app", "Write what completes commands in a shell."),
+    "completion": ("app", "Write the completion script of a shell."),
     "man": ("app", "Write the manual page."),
-    "audit": ("audit_verb", "Check that every accepted task is accounted for and stands somewhere."),
+    "audit": ("audit_verb", "Check that every accepted task is accounted for and can be found."),
 }
 INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C ended
 
@@ -107,7 +107,7 @@ class _Rota(command.RotaGroup):
 @click.command(cls=_Rota)
 @click.version_option(package_name="rota", prog_name="rota", message="%(prog)s %(version)s")
 def app() -> None:
-    """A fleet of workers over Redis or Valkey."""
+    """Run and control a fleet of workers over Redis or Valkey."""
 
 
 def run_app(arguments: Sequence[str]) -> int:
@@ -160,7 +160,10 @@ def _advice(error: click.UsageError, path: str) -> str:
 @click.command(cls=command.RotaCommand)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Write what completes commands, options and their values in SHELL: eval "$(rota completion bash)"."""
+    """Write the completion script of a shell.
+
+    The script completes commands, options and their values. Enable it with eval "$(rota completion bash)".
+    """
     root = click.get_current_context().find_root()
     found = get_completion_class(shell)
     assert found is not None
@@ -172,7 +175,7 @@ def completion(shell: str) -> None:
 
 @click.command(cls=command.RotaCommand)
 def man() -> None:
-    """Write the manual page: rota man > rota.1, and man ./rota.1."""
+    """Write the manual page. To read it, run `rota man > rota.1`, then `man ./rota.1`."""
     root = click.get_current_context().find_root()
     output.put("\n".join(_page(root)))
 

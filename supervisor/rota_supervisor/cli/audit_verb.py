@@ -39,12 +39,16 @@ class StrayKey:
 
 @click.command(cls=command.RotaCommand)
 @click.option(
-    "--heal", is_flag=True, help="First put back tasks that stand nowhere, and recount all queues and groups."
+    "--heal",
+    is_flag=True,
+    help="First put back live tasks that are in no such place, and recount all queues and groups.",
 )
 def audit(heal: bool) -> None:
-    """Check that every accepted task is accounted for (accepted = ended + live), and that every live one stands in a
-    place: a lane, the delayed set, a worker's hands, the dead. Exit 1 when it is not. Warnings name lists that look
-    like queues of this fleet and are none: what was pushed there was never accepted, and nobody takes it.
+    """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
+
+    The number of accepted tasks must equal that of ended and live tasks together, and every live task must be in one of
+    these places: in a lane, in the delayed set, claimed by a worker, or among the dead tasks. Warnings name lists that
+    look like queues of this fleet but are not: items pushed there were never accepted, and no worker takes them.
     """
     state = command.current_state()
     with state.redis() as (config, store, connection):

@@ -201,13 +201,13 @@ _OPTIONS = (
     click.Option(
         ["-c", "--config", "config_file"],
         metavar="FILE",
-        help="The configuration [ROTA_CONFIG, else ./rota.toml].",
+        help="Configuration file [ROTA_CONFIG, else ./rota.toml].",
         expose_value=False,
         callback=_remember,
     ),
     click.Option(["--json"], is_flag=True, help="Write data as JSON.", expose_value=False, callback=_remember),
     click.Option(
-        ["--no-color"], is_flag=True, help="Write no colors [NO_COLOR].", expose_value=False, callback=_remember
+        ["--no-color"], is_flag=True, help="Write without colors [NO_COLOR].", expose_value=False, callback=_remember
     ),
 )
 

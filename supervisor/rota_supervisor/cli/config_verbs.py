@@ -82,9 +82,12 @@ FILES = {"rota.toml": CONFIG_TEXT, "tasks.py": TASKS_TEXT}
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--no-imports", is_flag=True, help="Leave out the modules with the tasks.")
+@click.option("--no-imports", is_flag=True, help="Do not import the modules with the tasks.")
 def check(no_imports: bool) -> None:
-    """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""
+    """Check the configuration, the server and the imports.
+
+    Exit with 78 if the configuration or the code cannot be used, and with 69 if Redis is not reachable.
+    """
     state = command.current_state()
     loaded = state.load_with_warnings()
     config = loaded.config
@@ -204,7 +207,7 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
 
 @click.command(cls=command.RotaCommand)
 def init() -> None:
-    """Write a commented rota.toml and tasks.py into this folder. Files that are there stay as they are."""
+    """Write a commented rota.toml and tasks.py into this folder. Write nothing if either file exists."""
     taken = [name for name in FILES if Path(name).exists()]
     if taken:
         raise Failure(ExitCode.TAKEN, *(f"{name} is there already: nothing was written" for name in taken))
@@ -224,9 +227,9 @@ def config() -> None:
 
 
 @config.command("print")
-@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--origin", is_flag=True, help="Show the source of each value.")
 def print_config(origin: bool) -> None:
-    """Print the configuration: defaults, file and environment together."""
+    """Print the configuration, merged from defaults, file and environment."""
     state = command.current_state()
     loaded = state.load_with_warnings()
     if state.json:

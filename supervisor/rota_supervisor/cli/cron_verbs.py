@@ -32,9 +32,17 @@ def cron() -> None:
 
 
 @cron.command("ls")
-@click.option("--next", "times", default=1, show_default=True, type=command.WholeNumber(1, _MOST_TIMES), metavar="N")
+@click.option(
+    "--next",
+    "times",
+    default=1,
+    show_default=True,
+    type=command.WholeNumber(1, _MOST_TIMES),
+    metavar="N",
+    help="Show the next N times of each.",
+)
 def list_schedules(times: int) -> None:
-    """List all schedules, those first that are due next, with the next N times of each."""
+    """List all schedules by their next due time."""
     state = command.current_state()
     with state.redis() as (config, _, connection):
         found = follow(connection.run, all_schedules(ScheduleStore(config.namespace)))
@@ -81,7 +89,7 @@ def _local(when: datetime | None, zone: tzinfo) -> str:
 @cron.command()
 @_NAME
 def show(name: str) -> None:
-    """Show a schedule, and its next times. Exit 1 when there is none of that name."""
+    """Show a schedule and its next times. Exit with 1 if no schedule has this name."""
     state = command.current_state()
     _check_names((name,))
     with state.redis() as (config, _, connection):
@@ -98,7 +106,10 @@ def _found(connection: Connection, store: ScheduleStore, name: str) -> FoundSche
 @cron.command()
 @_NAME
 def run(name: str) -> None:
-    """Enqueue it once more, due now, and write the id. Exit 1 when one has not ended and they may not overlap."""
+    """Enqueue an extra occurrence of a schedule, due now.
+
+    Write the id of its task. Exit with 1 if an occurrence has not ended and occurrences may not overlap.
+    """
     state = command.current_state()
     _check_names((name,))
     with state.redis() as (config, _, connection), command.failing(_FAILURES):
@@ -114,14 +125,14 @@ def run(name: str) -> None:
 @cron.command()
 @_NAMES
 def pause(names: tuple[str, ...]) -> None:
-    """Have nothing of schedules enqueued any more; what waits or runs goes on."""
+    """Enqueue no more occurrences of schedules. Waiting and running tasks continue."""
     _switch(names, paused=True)
 
 
 @cron.command()
 @_NAMES
 def resume(names: tuple[str, ...]) -> None:
-    """Let schedules go on with their next occurrence; those of the pause were not missed."""
+    """Continue schedules with their next occurrence. Occurrences during the pause do not count as missed."""
     _switch(names, paused=False)
 
 

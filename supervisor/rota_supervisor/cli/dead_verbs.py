@@ -82,13 +82,15 @@ def _values_of(dead: DeadTask) -> dict[str, Any]:
 
 def _filters(function: Any) -> Any:
     """Add the options that select dead tasks, named like the fields of `Wanted`."""
-    function = click.option("--reason", default="", help="Only those whose reason contains this.")(function)
-    function = click.option("--task", default="", help="Only those of this task.")(function)
-    return click.option("--queue", default="", help="Only those of this queue.")(function)
+    function = click.option("--reason", default="", help="Select only tasks whose reason contains this text.")(function)
+    function = click.option("--task", default="", help="Select only tasks of this name.")(function)
+    return click.option("--queue", default="", help="Select only tasks of this queue.")(function)
 
 
 _IDS = click.argument("ids", nargs=-1, metavar="[ID...]")
-_ALL = click.option("--all", "everything", is_flag=True, help="All, or all that the options choose.")
+_ALL = click.option(
+    "--all", "everything", is_flag=True, help="Select all dead tasks, or all that match the other options."
+)
 
 
 @click.group(cls=command.RotaGroup)
@@ -97,7 +99,9 @@ def dead() -> None:
 
 
 @dead.command("ls")
-@click.option("--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="At most this many.")
+@click.option(
+    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many."
+)
 @_filters
 def list_dead(*, limit: int, **filters: str) -> None:
     """List dead tasks, latest first."""
@@ -114,7 +118,7 @@ def _row(dead: DeadTask) -> tuple[str, ...]:
 @dead.command()
 @click.argument("task_id", metavar="ID")
 def show(task_id: str) -> None:
-    """Show a dead task with why it died."""
+    """Show a dead task, and why it died."""
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = next(Wanted((task_id,)).find(store, connection), None)
@@ -130,9 +134,10 @@ def show(task_id: str) -> None:
 @_ALL
 @_filters
 def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
-    """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay.
+    """Put dead tasks back in their lanes and reset their failures. Exit with 1 if some of them cannot be revived.
 
-    A group has counted its dead members, and does not wait for one that is revived; nothing follows it in its chain.
+    A revived task no longer belongs to its group or chain: the group has counted it as dead and does not wait for it,
+    and the next task of the chain does not follow it.
     """
     state = command.current_state()
     config = state.load_to_reach()
@@ -150,10 +155,10 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
 @dead.command()
 @_IDS
 @_ALL
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not prompt.")
 @_filters
 def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) -> None:
-    """Forget dead tasks for good."""
+    """Delete dead tasks permanently."""
     state = command.current_state()
     config = state.load_to_reach()
     wanted = _wanted(Wanted(ids, **filters), everything)

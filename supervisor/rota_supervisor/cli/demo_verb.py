@@ -46,11 +46,14 @@ The fleet stays up. Ctrl-C ends it.
     type=command.Number(min=SHORTEST_SECONDS, max=3600),
     default=30.0,
     show_default=True,
-    help="How long it lasts, about.",
+    help="Run for about this many seconds.",
 )
-@click.option("--keep", is_flag=True, help="Stay up after the summary, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep the fleet running after the summary, until Ctrl-C.")
 def demo(*, seconds: float, keep: bool) -> int:
-    """Run a fleet of four with a server of its own, kill a worker, resize the pool, and check that nothing is lost."""
+    """Run a fleet, kill a worker, and check that no task is lost.
+
+    The fleet has four workers and a server of its own. Its pool is also resized.
+    """
     if not seconds < float("inf"):  # NaN passes the range check.
         raise click.BadParameter("--seconds takes a number")
     screen = Screen(command.current_state())

@@ -29,16 +29,18 @@ _CLOSED: Final = {
 
 @click.group(cls=command.RotaGroup)
 def group() -> None:
-    """List and show groups, close and cancel them."""
+    """List, show, close and cancel groups."""
 
 
 # List and show
 
 
 @group.command("ls")
-@click.option("--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="At most this many.")
+@click.option(
+    "--limit", default=100, show_default=True, type=command.WholeNumber(min=1), help="Show at most this many."
+)
 def list_groups(limit: int) -> None:
-    """List the groups that have not ended, those first that are open the longest."""
+    """List the groups that have not ended, the oldest first."""
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = list(islice(_all_groups(store, connection), limit))
@@ -69,7 +71,10 @@ def _opened(found: GroupStatus) -> str:
 @group.command()
 @_ID
 def show(group_id: str) -> None:
-    """Show how far a group is, and what follows it. Exit 1 when it ended a minute ago, or never was."""
+    """Show the progress of a group, and the task that follows it.
+
+    Exit with 1 if the group ended a minute ago or earlier, or never existed.
+    """
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
@@ -91,7 +96,11 @@ def _known(found: GroupStatus) -> GroupStatus:
 @group.command()
 @_ID
 def cancel(group_id: str) -> None:
-    """Cancel all members that have not ended, those that run too; nothing follows. Exit 1 when it has ended already."""
+    """Cancel all members of a group that have not ended.
+
+    Running members are cancelled too, and the task that follows the group is not enqueued. Exit with 1 if the group has
+    already ended.
+    """
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
@@ -105,7 +114,10 @@ def cancel(group_id: str) -> None:
 @group.command()
 @_ID
 def close(group_id: str) -> None:
-    """Say that nothing is to come any more: the group ends with its last member. Exit 1 when it has ended already."""
+    """Close a group for new members, so that it ends with its last member.
+
+    Exit with 1 if the group has already ended.
+    """
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):

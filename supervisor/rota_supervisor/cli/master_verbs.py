@@ -47,7 +47,11 @@ def ask(verb: str, **fields: Any) -> dict[str, Any]:
 @click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # for negative numbers
 @click.argument("words", metavar="[POOL] N|+N|-N", nargs=-1)
 def scale(words: tuple[str, ...]) -> None:
-    """Give a pool another number of workers: 8 in all, +2 more, -2 fewer. It holds until the file says another one."""
+    """Set or change the number of workers of a pool.
+
+    For example, 8 sets the total, +2 adds two workers, and -2 removes two. The number is kept until the configured one
+    changes.
+    """
     pool, number = _pool_and_number(words)
     key = "more" if number[0] in "+-" else "workers"
     answer = ask("scale", pool=pool, **{key: int(number)})
@@ -73,9 +77,9 @@ def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 def reload(dry_run: bool) -> None:
-    """Have the master load its configuration again, as HUP does. Exit 78 when it refuses the new one."""
+    """Reload the configuration of the master, as SIGHUP does. Exit with 78 if the master refuses the new one."""
     if dry_run:
         _show_plan(ask("reload", dry_run=True))
     else:
@@ -84,7 +88,10 @@ def reload(dry_run: bool) -> None:
 
 @click.command(cls=command.RotaCommand)
 def restart() -> None:
-    """Replace every worker by one with freshly imported code, one beside the others. Exit 78 when it does not load."""
+    """Replace all workers, one at a time, to run freshly imported code.
+
+    Exit with 78 if the code cannot be loaded.
+    """
     _replace("restart", "restarted")
 
 
@@ -117,7 +124,7 @@ def _show_plan(preview: dict[str, Any]) -> None:
 
 @click.command(cls=command.RotaCommand)
 def quiet() -> None:
-    """Have the workers claim nothing more; what runs is finished, and they stay."""
+    """Let the workers claim no more tasks. They finish running tasks and stay."""
     answer = ask("quiet")
     said = "quiet: nothing more is claimed until `rota resume`" if answer["changed"] else "it is quiet already"
     command.current_state().answer(answer, said)
@@ -125,16 +132,16 @@ def quiet() -> None:
 
 @click.command(cls=command.RotaCommand)
 def resume() -> None:
-    """Have the workers claim again."""
+    """Let the workers claim tasks again."""
     answer = ask("resume")
     said = "resumed" if answer["changed"] else "it was not quiet: nothing changed"
     command.current_state().answer(answer, said)
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--now", is_flag=True, help="Do not wait for what runs: it is killed and goes back to its queue.")
+@click.option("--now", is_flag=True, help="Do not wait for running tasks: kill them and return them to their queues.")
 def stop(now: bool) -> None:
-    """Drain the fleet and stop it, and wait until it is gone."""
+    """Drain and stop the fleet, and wait until it has ended."""
     with _reach() as (config, master):
         pid = master.master_pid
         answer = master.ask("stop", now=now)["stop"]

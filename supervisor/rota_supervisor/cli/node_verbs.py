@@ -39,13 +39,17 @@ HEADLINE_SECONDS: Final = 1.0  # how long a probe may wait for a slow page
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--url", help="The node to ask, as http://host:9477 [else http.listen].")
-@click.option("--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its bearer token.")
-@click.option("--once", is_flag=True, help="Write it once, as text, and leave.")
+@click.option("--url", help="Query this node, for example http://host:9477 [http.listen].")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read the node's bearer token from this file.",
+)
+@click.option("--once", is_flag=True, help="Write the status once, as text, and exit.")
 def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
-    """Show what the fleet does, once a second: what is wrong with it, queues, workers, nodes, and events.
+    """Show the fleet in a terminal, once a second: problems, queues, workers, nodes and events.
 
-    With --once or --json it is written once. ? shows the keys.
+    Press ? to show the keys. With --once or --json, write the status once and exit.
     """
     state = command.current_state()
     config = state.load_usable().config
@@ -118,13 +122,15 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--live", "path", flag_value=LIVE, default=LIVE, help="Does the master live? [default]")
-@click.option("--ready", "path", flag_value=READY, help="Are a worker and a poller up, and Redis reached?")
+@click.option("--live", "path", flag_value=LIVE, default=LIVE, help="Check whether the master is alive [default].")
+@click.option(
+    "--ready", "path", flag_value=READY, help="Check whether a worker and a poller are up and Redis is reachable."
+)
 def health(path: str) -> None:
-    """Ask whether this node's fleet is well: exit 0 for yes, 1 for no, 69 when nothing answers.
+    """Check whether this node's fleet is healthy. Exit with 0 if it is, 1 if it is not, and 69 if nothing replies.
 
-    Asks the health endpoint at http.listen; the master itself where that is turned off. A fleet may take work and
-    still be in trouble: with --ready the first headline of the status page follows the "ok".
+    Query the health endpoint at http.listen, or the master itself if HTTP is turned off. A fleet may run tasks and
+    still have a problem: with --ready, the first headline of the status page follows the "ok".
     """
     state = command.current_state()
     config = state.load_usable().config  # A fault in the file does not make the fleet unhealthy.

@@ -50,13 +50,14 @@ def queue() -> None:
 @queue.command("ls")
 @click.argument("queues", nargs=-1, metavar="[QUEUE...]")
 def list_queues(queues: tuple[str, ...]) -> None:
-    """List the queues of the configuration and those that have tasks: or those named, which may be patterns.
+    """List the queues of the configuration and all others that have tasks.
 
-    Of queues that a pattern stands for the largest are listed, as many as metrics.top_queues says, and all others as
-    one, _other. With a pattern named each of them is: rota queue ls 'tenant-*'.
+    With arguments, list only the queues of these names or patterns. Without arguments, of the queues that match a
+    pattern of the configuration only the largest are listed, up to metrics.top_queues, and the others together as
+    _other. To list all of them, pass the pattern: `rota queue ls 'tenant-*'`.
 
-    Of a bare push to a queue that nobody serves the fleet learns within a minute. A warning names lists that look like
-    queues of this fleet and are none, among the first 200,000 keys of the server; `rota audit` looks at all.
+    A bare push to a queue that no fleet serves is shown within a minute. Warnings name lists that look like queues of
+    this fleet but are not, among the first 200,000 keys of the server; `rota audit` checks all keys.
     """
     command.check_usage(*(fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name) for name in queues))
     state = command.current_state()
@@ -92,14 +93,14 @@ def _closed(state: QueueState) -> str:
 @queue.command("pause")
 @_QUEUES
 def pause(queues: tuple[str, ...]) -> None:
-    """Stop claims from queues; what runs goes on."""
+    """Stop claims from queues. Running tasks continue."""
     _switch(queues, paused=True)
 
 
 @queue.command("resume")
 @_QUEUES
 def resume(queues: tuple[str, ...]) -> None:
-    """Let claims from queues go on."""
+    """Allow claims from queues again."""
     _switch(queues, paused=False)
 
 
@@ -120,9 +121,9 @@ def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
 
 @queue.command("purge")
 @click.argument("name", metavar="QUEUE")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not prompt.")
 def purge(name: str, yes: bool) -> None:
-    """End the ready tasks of a queue without running them; delayed and dead ones stay."""
+    """End the ready tasks of a queue without running them. Delayed and dead tasks stay."""
     command.check_usage(fault_in_queue_name(name))
     state = command.current_state()
     with state.redis() as (config, store, connection):
@@ -170,20 +171,21 @@ def _is_known(state: QueueState | None) -> bool:
 
 @queue.command("explain")
 @click.argument("queue", required=False)
-@click.option("--id", "task_id", default="", metavar="ID", help="Say when this task could be claimed.")
+@click.option("--id", "task_id", default="", metavar="ID", help="Show when this task could be claimed.")
 @click.option(
     "-n",
     "count",
     default=DEFAULT_CLAIMS,
     show_default=True,
     type=command.WholeNumber(1, MOST_CLAIMS),
-    help="How many claims.",
+    help="Show this many claims.",
 )
-@click.option("--pool", default="", metavar="POOL", help="Only what the workers of this pool claim.")
+@click.option("--pool", default="", metavar="POOL", help="Show only claims by the workers of this pool.")
 def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
-    """Show the next claims in order, and why it is these; of QUEUE or a task when it could be claimed.
+    """Show the next claims in order, with the reason for each.
 
-    They are those of the workers of each pool by itself, as if nothing else were enqueued, became due or ended.
+    For QUEUE, or for a task with --id, show when it could be claimed. The claims of each pool are those that its
+    workers would make if no other pool claimed tasks, and no task were enqueued, became due or ended.
     """
     _check_wanted(queue, task_id)
     state = command.current_state()

@@ -24,16 +24,18 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # Python rejects numbers wi
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("-w", "--workers", multiple=True, metavar="N|POOL=N", help="How many workers, in all or in a pool.")
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run this pool only; may be repeated.")
+@click.option(
+    "-w", "--workers", multiple=True, metavar="N|POOL=N", help="Set the number of workers, in all or of a pool."
+)
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run only this pool; may be repeated.")
 @click.option(
     "-Q", "--tier", "tiers", multiple=True, metavar="TIER", help="Serve these tiers, highest first: -Q high -Q a,b."
 )
-@click.option("--burst", is_flag=True, help="Leave when nothing is ready or running.")
-@click.option("--reload", is_flag=True, help="For development: restart the workers when code changes.")
+@click.option("--burst", is_flag=True, help="Exit when no task is ready or running.")
+@click.option("--reload", is_flag=True, help="Restart the workers when code changes, for development.")
 @click.option("--embedded", is_flag=True, help="Start a Valkey at redis_url, which must be on this machine.")
-@click.option("--pid-file", default="", metavar="PATH", help="Write the master's pid there [control.pid_file].")
-@click.option("--record", default="", hidden=True, help="Write what happens to the master, to be replayed by tests.")
+@click.option("--pid-file", default="", metavar="PATH", help="Write the master's pid to this file [control.pid_file].")
+@click.option("--record", default="", hidden=True, help="Record the events of the master, for replay in tests.")
 @click.argument("imports", nargs=-1)
 def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configuration: Any) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
@@ -148,8 +150,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
 def exporter() -> int:
     """Serve metrics and the status page of a fleet that runs elsewhere, until it is stopped.
 
-    At http.listen, from what Redis knows: queues, nodes, dead tasks. What masters count themselves, as lag, their own
-    exporters serve.
+    Serve them at http.listen, from the data in Redis: queues, nodes and dead tasks. Values that masters count
+    themselves, such as lag, are served by their own exporters.
     """
     # Imported here, because a process that becomes a master would keep them needlessly.
     from rota_supervisor.exporter.access import Door  # noqa: PLC0415

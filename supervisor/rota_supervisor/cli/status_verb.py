@@ -53,7 +53,10 @@ Table = tuple[list[str], list[list[object]]]
 
 @click.command(cls=command.RotaCommand)
 def status() -> None:
-    """Show what this node's master supervises, and the consumers and next schedules of the whole fleet."""
+    """Show the pools and processes of this node's master.
+
+    Also show the items that wait in adopted classic queues, and the consumers and next schedules of the whole fleet.
+    """
     state = command.current_state()
     found = master_verbs.ask("status")
     found["processes"] = with_memory(found["processes"], found["pid"])

@@ -72,24 +72,29 @@ def task() -> None:
 @task.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("args", nargs=-1)
-@click.option("--kwargs", default="{}", metavar="JSON", help="Keyword arguments, as a JSON object.")
-@click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
-@click.option("--delay", type=DURATION, metavar="DURATION", help="Due this long from now: 90, 1m, 2h, 1d.")
-@click.option("--at", type=MOMENT, metavar="TIME", help="Due at 2027-01-31T09:00+01:00; now if that is past.")
-@click.option("--retries", type=WholeNumber(min=0), metavar="N", help="How often it is tried again [the task's].")
-@click.option("--expires", type=DURATION, metavar="DURATION", help="How late it may start [the task's].")
-@click.option("--unique", is_flag=True, default=None, help="Only if no live task has these arguments [the task's].")
-@click.option("--front", is_flag=True, help="To the head of its lane, now or when it is due.")
-@click.option("--id", metavar="ID", help="The task's id; one that is live already stays.")
-@click.option("--wait", is_flag=True, help="Wait for its end, and write what it returned.")
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Wait no longer than this.")
+@click.option("--kwargs", default="{}", metavar="JSON", help="Pass these keyword arguments, as a JSON object.")
+@click.option("--queue", metavar="QUEUE", help="Enqueue into this queue [that of the task in `imports`].")
+@click.option("--delay", type=DURATION, metavar="DURATION", help="Make it due after this time: 90, 1m, 2h, 1d.")
+@click.option(
+    "--at", type=MOMENT, metavar="TIME", help="Make it due at this time, or now if it is past: 2027-01-31T09:00+01:00."
+)
+@click.option("--retries", type=WholeNumber(min=0), metavar="N", help="Retry it at most N times [the task's].")
+@click.option("--expires", type=DURATION, metavar="DURATION", help="Let it start at most this late [the task's].")
+@click.option(
+    "--unique", is_flag=True, default=None, help="Enqueue only if no live task has these arguments [the task's]."
+)
+@click.option("--front", is_flag=True, help="Put it at the head of its lane, now or when it is due.")
+@click.option("--id", metavar="ID", help="Set its id. If a task with this id is live, enqueue nothing.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended, and write its result.")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="With --wait, wait no longer than this.")
 def enqueue(
     *, name: str, args: tuple[str, ...], kwargs: str, wait: bool, timeout: float | None, **options: Any
 ) -> None:
-    """Enqueue the task NAME. Each of ARGS is read as JSON (7, true, '[1, 2]'), and as text where it is none.
+    """Enqueue the task NAME, and write its id.
 
-    Writes the task's id. Without --queue the task must be defined in the modules of `imports`. With --wait it writes
-    what the task returned, as JSON; exit 1 when it has not ended in time, or is dead, cancelled or expired.
+    Each of ARGS is read as JSON (7, true, '[1, 2]'), or as text if it is not valid JSON. Without --queue, the task must
+    be defined in the modules of `imports`. With --wait, write the result of the task as JSON instead of its id, and
+    exit with 1 if the task has not ended in time, or is dead, cancelled or expired.
     """
     state = command.current_state()
     _refuse_options_among((name, *args))
@@ -203,10 +208,13 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
     "--kill-after",
     type=DURATION,
     metavar="DURATION",
-    help="Kill the process of one that runs, when it has not ended so long after it was told.",
+    help="Kill the worker of a running task if the task has not ended this long after the cancel.",
 )
 def cancel(task_id: str, kill_after: float | None) -> None:
-    """End a task that waits; have one that runs told to end. Exit 1 when it has ended, is dead or unknown."""
+    """Cancel a task. A waiting task ends at once. In a running task, rota.Cancelled is raised.
+
+    Exit with 1 if the task has already ended, is dead or is unknown.
+    """
     check_id(task_id)
     state = command.current_state()
     with command.failing({ValueError: ExitCode.USAGE}):
@@ -254,14 +262,18 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
     default=State.READY.value,
     show_default=True,
     type=click.Choice([state.value for state in LISTED]),
-    help="Where they stand.",
+    help="List tasks in this state.",
 )
-@click.option("--task", default="", metavar="NAME", help="Only those of this task.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="At most this many.")
+@click.option("--task", default="", metavar="NAME", help="Show only tasks of this name.")
+@click.option(
+    "--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="Show at most this many."
+)
 def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
-    """List the first tasks of QUEUE, or of all queues: those that are ready, scheduled, running or dead.
+    """List the first tasks of QUEUE, or of all queues.
 
-    Nothing is looked at beyond what is shown. Where some are left out, it ends after 10,000 and says so.
+    The tasks are those that are ready, or with --state those that are scheduled, running or dead. Only as many tasks
+    are read as are shown. If tasks that do not match are skipped, the search ends after 10,000 tasks, and the command
+    reports it.
     """
     command.check_usage(queue and fault_in_queue_name(queue), task and fault_in_name("task name", task))
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
@@ -323,9 +335,9 @@ def rest_in_words(found: TasksFound, limit: int) -> str:
 
 @task.command()
 @TASK_ID
-@click.option("--args", "with_args", is_flag=True, help="Show its arguments too, while it lives or is dead.")
+@click.option("--args", "with_args", is_flag=True, help="Also show its arguments, if it is live or dead.")
 def show(*, task_id: str, with_args: bool) -> None:
-    """Show where a task stands, or how it ended. Exit 1 when nothing is known of it."""
+    """Show the state of a task, or how it ended. Exit with 1 if nothing is known of it."""
     check_id(task_id)
     state = command.current_state()
     with state.redis() as (config, store, connection):
@@ -396,12 +408,14 @@ def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
-@click.option("--after", default="0", metavar="ID", help='Only those behind this one; "now" for none of those kept.')
-@click.option("--queue", help="Only those of this queue.")
-@click.option("--task", help="Only those of this task.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
+@click.option(
+    "--after", default="0", metavar="ID", help='Show only events after this one, or with "now" only new ones.'
+)
+@click.option("--queue", help="Show only events of this queue.")
+@click.option("--task", help="Show only events of tasks of this name.")
 def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> None:
-    """Show the task events that are kept, oldest first. Exit 1 when there are none, as nobody wants any."""
+    """Show the stored task events, oldest first. Exit with 1 if there are none and no master enables events."""
     state = command.current_state()
     config = state.load_to_reach()
     if not (after == _NOW or is_place(after)):
