@@ -1,10 +1,10 @@
-"""The cases of `tests/alerts/`: series, and which alerts fire at which times. promtool runs them.
+"""The cases of `tests/alerts/`: series, and the alerts that fire at given times. promtool runs them.
 
-A case is short where a file of promtool is long:
+A case is shorter than a file of promtool:
 
-* series have the labels job, fleet and instance of one node unless they say otherwise, and a node answers;
-* `at` names all alerts that fire at a time, those of other causes too, or `nothing`;
-* `says` is what people read of an alert, at the last time at which it fires. Its links follow from the rules.
+* series have the labels job, fleet and instance of one node unless they set others, and the node can be scraped;
+* `at` names all alerts that fire at a time, including those with other causes, or `nothing`;
+* `says` is the text of an alert at the last time at which it fires. Its links follow from the rules.
 """
 
 import re
@@ -28,7 +28,7 @@ _SERIES: Final = re.compile(r"([\w:]+)(?:\{(.*)\})?")
 
 
 def groups(file: Path) -> list[dict[str, Any]]:
-    """The groups of a file of rules."""
+    """Return the groups of a file of rules."""
     found: list[dict[str, Any]] = yaml.safe_load(file.read_text())["groups"]
     return found
 
@@ -38,7 +38,7 @@ ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in g
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is seen, and which alerts fire by it. `alert` is the one it was written for."""
+    """The series of a case, and the alerts that fire. `alert` is the one that the case was written for."""
 
     what: str
     alert: str
@@ -47,15 +47,15 @@ class Case:
     says: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def fires(self) -> set[str]:
-        """The names of the alerts that fire at some time."""
+        """Return the names of the alerts that fire at some time."""
         return {_name(alert) for fires in self.at.values() for alert in _alerts(fires)}
 
     def keeps_still(self) -> bool:
-        """Whether the alert it was written for does not fire at some time."""
+        """Whether, at some time, the alert that the case was written for does not fire."""
         return any(self.alert not in map(_name, _alerts(fires)) for fires in self.at.values())
 
     def for_promtool(self) -> dict[str, Any]:
-        """The test as promtool reads it."""
+        """Return the test in the format of promtool."""
         series = {"rota_build_info": "1x10000"} | dict(self.series)
         return {
             "name": self.what,
@@ -80,12 +80,12 @@ class Case:
 
 
 def cases(file: Path) -> list[Case]:
-    """The cases of a file of `tests/alerts/`. All in it is text: `0x10` is ten zeros, no number."""
+    """Return the cases of a file of `tests/alerts/`. All values are text: `0x10` means ten zeros, not a number."""
     return [Case(**known) for known in yaml.load(file.read_text(), yaml.BaseLoader)]
 
 
 def for_promtool(file: Path, rule_files: Iterable[Path], evaluation: str = "1m") -> dict[str, Any]:
-    """What promtool is to be given for the cases of a file. Groups are evaluated in the order in which they stand."""
+    """Return the input of promtool for the cases of a file. Groups are evaluated in the order of the rule files."""
     known = list(rule_files)
     return {
         "rule_files": [str(name) for name in known],
@@ -108,7 +108,7 @@ def _all_that_fires(time: str, alerts: list[str]) -> dict[str, Any]:
 
 
 def _fixed(alert: str) -> dict[str, str]:
-    """Its labels, with those that the rule gives it."""
+    """Return the labels of an alert, including those that its rule adds."""
     return {**_labels(alert), **ALERTS[_name(alert)]["labels"]}
 
 
@@ -117,7 +117,7 @@ def _name(alert: str) -> str:
 
 
 def _labels(alert: str) -> dict[str, str]:
-    """Those of the series; an empty one is none."""
+    """Return the labels of the series, without empty ones."""
     named = {"job": _NODE["job"], "fleet": _NODE["fleet"]} | _parts(alert)[1]
     return {label: value for label, value in named.items() if value}
 

@@ -1,4 +1,4 @@
-"""Walks of the audit made at once, by whoever drives the protocol."""
+"""Complete walks of the audit, made by the driver of the protocol."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ def walk(
     make_seen: Callable[[int], Seen] = lambda _: set(),
     between: Callable[[Command[Any]], None] = lambda _: None,
 ) -> list[str]:
-    """The ids that a walk names. `between` is called with each call that is to be made."""
+    """Return the ids that a walk reports. `between` is called with each command before it runs."""
     steps = find_unplaced(fleet.store, make_seen)
     answer: Any = None
     while True:

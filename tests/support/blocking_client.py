@@ -1,7 +1,8 @@
-"""Makes the client that blocks of the one on asyncio: `make blocking`.
+"""The generator of the blocking client from the asyncio client: `make blocking`.
 
-The modules of `rota.client.aio` that decide nothing about connections are written once, with `await`. Each is copied to
-`rota.client.blocking` without it, under the names that callers use there. What drives the connections is written twice.
+The modules of `rota.client.aio` that do not handle connections are written once, with `await`. Each is copied to
+`rota.client.blocking` without `await`, with the names that callers use there. The code that drives connections is
+written twice.
 """
 
 import re
@@ -96,12 +97,12 @@ def source_of(module: str) -> Path:
 
 
 def target_of(module: str) -> Path:
-    """Return the module that is made of it."""
+    """Return the module that is generated from it."""
     return CLIENT / "blocking" / f"{module}.py"
 
 
 def blocking(module: str) -> str:
-    """Return the text of the module that blocks. Raises ValueError if a text to be replaced is not there."""
+    """Return the text of the blocking module. Raises ValueError if a text to be replaced is missing."""
     text = source_of(module).read_text(encoding="utf-8")
     for awaited, blocks in _TEXTS.get(module, {}).items():
         if text.count(awaited) != 1:

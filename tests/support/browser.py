@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, and pages of it that note whatever goes wrong in them."""
+"""A headless Chromium for tests, with pages that record their errors."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from support.waiting import until
 
-if TYPE_CHECKING:  # a test run without a browser does without it
+if TYPE_CHECKING:  # a test run without a browser does not need playwright
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 DEADLINE_SECONDS = 30.0
@@ -19,7 +19,7 @@ LEADS_HERE = "example"
 
 
 def binary() -> str:
-    """The path of Chromium. Without it the test is skipped, and fails in CI."""
+    """Return the path of Chromium. If it is missing, the test is skipped, or fails in CI."""
     found = shutil.which("chromium")
     if found is not None:
         return found
@@ -29,8 +29,8 @@ def binary() -> str:
 
 
 class Tab:
-    """One page. `complaints`: what its scripts raised and its console was told as a warning or an error, as what the
-    page's policy forbids is. `requested`: every address that it asked for."""
+    """A page. `complaints` has the exceptions of its scripts, and the warnings and errors of its console, for example
+    violations of the page's policy. `requested` has every address that the page requested."""
 
     def __init__(self, page: "Page") -> None:
         self.page = page
@@ -42,11 +42,11 @@ class Tab:
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
         """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError."""
-        # Not with playwright's own wait, whose second look a policy against `eval` forbids.
+        # Playwright's own wait polls with `eval`, which the page's policy forbids.
         until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
-        """What axe finds that keeps people from using the page: a line for each rule it breaks and where."""
+        """Return the accessibility problems that axe finds: a line for each broken rule, with its place."""
         from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - as playwright below
 
         broken = Axe().run(self.page).response["violations"]
@@ -62,9 +62,9 @@ TabOpener = Callable[..., Tab]
 
 @pytest.fixture(scope="module")
 def chromium() -> "Iterator[Browser]":
-    """One browser for the tests of a module: as long as it is there, an event loop runs in their thread, of which a
-    client that blocks would warn those who come after them."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - 0.3 s, for those who need it
+    """Run one browser for the tests of a module. While it runs, there is an event loop in their thread, because of
+    which a blocking client would warn in later tests."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - the import takes 0.3 s
 
     path, rules = binary(), [f"--host-resolver-rules=MAP *.{LEADS_HERE} 127.0.0.1"]
     with (
@@ -76,8 +76,8 @@ def chromium() -> "Iterator[Browser]":
 
 @pytest.fixture
 def open_tab(chromium: "Browser") -> Iterator[TabOpener]:
-    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. `prepare`
-    is called with the page before it goes there. Further options are those of playwright's `new_context`."""
+    """Return a function that opens a `Tab` in a new profile: `open_tab(url, width=400, color_scheme="dark")`. `prepare`
+    is called with the page before it loads the URL. Further options are those of playwright's `new_context`."""
     contexts = []
 
     def open_one(

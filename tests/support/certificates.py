@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, for tests."""
+"""Self-signed certificates for tests."""
 
 import subprocess
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Certificate(NamedTuple):
-    """The files of a certificate for 127.0.0.1, and of its key."""
+    """The files of a certificate for 127.0.0.1 and of its key."""
 
     cert: Path
     key: Path
 
 
 def certificate(folder: Path, name: str) -> Certificate:
-    """Make one of this name in a folder."""
+    """Create a certificate with this name in a folder."""
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(made.key)]
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -1,4 +1,4 @@
-"""Control groups for tests that need the kernel to refuse something: of version 1 or 2, whichever can be made here."""
+"""Control groups for tests that need limits of the kernel: version 1 or 2, whichever can be created here."""
 
 import contextlib
 import os
@@ -16,24 +16,24 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group below this process's own, with one controller. `is_v2`: the names of files differ by version."""
+    """A control group below this process's own, with one controller. File names depend on `is_v2`."""
 
     folder: Path
     is_v2: bool
 
     def set(self, name: str, value: int | str) -> None:
-        """Write to one of its files."""
+        """Write a value to a file of the group."""
         (self.folder / name).write_text(str(value))
 
     def take(self, pids: Iterable[int]) -> None:
-        """Move processes in; what they start from now on is in it as well."""
+        """Move processes into the group. Processes that they start from now on are in it too."""
         for pid in pids:
             self.set("cgroup.procs", pid)
 
 
 @contextlib.contextmanager
 def group(controller: str) -> Iterator[Group]:
-    """A group for a block of code; the test is skipped where none can be made. Who is still in it goes back."""
+    """Create a group for a block of code, or skip the test if that is impossible. Move remaining processes back."""
     parent, is_v2 = _parent(controller)
     folder = parent / f"rota-test-{os.getpid()}"
     try:
@@ -47,9 +47,9 @@ def group(controller: str) -> Iterator[Group]:
 
 
 def _is_gone(folder: Path, parent: Path) -> bool:
-    """Move everybody out and remove the group; False when somebody was forked into it meanwhile."""
+    """Move all processes out and remove the group. Return False if a process was forked into it meanwhile."""
     for pid in (folder / "cgroup.procs").read_text().split():
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             (parent / "cgroup.procs").write_text(pid)
     try:
         folder.rmdir()
@@ -59,7 +59,7 @@ def _is_gone(folder: Path, parent: Path) -> bool:
 
 
 def _parent(controller: str) -> tuple[Path, bool]:
-    """The folder of this process's own group with that controller, and whether it is of version 2."""
+    """Return the folder of this process's group for the controller, and whether it is of version 2."""
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
     for names, path in own.items():
         if controller in names.split(","):

@@ -1,4 +1,4 @@
-"""Workers and pollers as single processes, without a master: slots, an owner, and the process itself."""
+"""Single worker and poller processes without a master: slots, an owner, and the process itself."""
 
 import dataclasses
 import json
@@ -32,13 +32,13 @@ _CHILD: Final = Path(__file__).with_name("child_program.py")
 
 
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
-    """Settings of a pool that serves these queues, each a tier of its own; "a,b" are two in one tier."""
+    """Return settings of a pool that serves these queues, each in its own tier; "a,b" is a tier with two queues."""
     tiers = tuple(domain_of([QueueShare(name) for name in tier.split(",")]) for tier in queues or ("default",))
     return worker_settings(tiers, ServerSettings(server.url, namespace), **{"lease_seconds": LEASE_SECONDS, **changes})
 
 
 class ChildHarness:
-    """Stands in for the master of workers and pollers, in one namespace of one server."""
+    """A replacement for the master of workers and pollers, in one namespace of one server."""
 
     def __init__(self, server: Server, namespace: str, folder: Path) -> None:
         self.server = server
@@ -56,14 +56,14 @@ class ChildHarness:
         return self.connection.run(call)
 
     def enqueue(self, name: str, *args: Any, queue: str = "default", due: str = "", **options: Any) -> str:
-        """Accept a task; returns its id."""
+        """Enqueue a task and return its id."""
         task_id = uuid.uuid4().hex
         body = encode_body(Body(task_id, queue, name, list(args), options=options))
         self.run(self.store.enqueue(uuid.uuid4().hex, [NewTask(task_id, queue, body, due)]))
         return task_id
 
     def ran(self) -> list[str]:
-        """The lines the tasks wrote so far."""
+        """Return the lines that the tasks have written so far."""
         lines = self.connection.execute("LRANGE", f"{self.namespace}:ran", 0, -1)
         return [line.decode() for line in lines]
 
@@ -72,20 +72,20 @@ class ChildHarness:
         self.connection.execute("RPUSH", f"{self.namespace}:release", "1")
 
     def state(self, task_id: str) -> str:
-        """Where the task stands."""
+        """Return the state of the task."""
         return self.run(self.store.status(task_id)).state
 
     def epitaph(self, task_id: str) -> dict[str, Any]:
-        """The epitaph of a dead task."""
+        """Return the death record of a dead task."""
         return read_accounts(self.run(self.store.status(task_id)).accounts, "why")[-1]
 
     def inflight(self, owner: str) -> int:
-        """How many entries the owner holds."""
+        """Return the number of entries that the owner holds."""
         count: int = self.connection.execute("LLEN", self.store.keys.inflight(owner))
         return count
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """The logged lines of all children, of one event or all."""
+        """Return the log lines of all children, of one event or all."""
         return logged(self.log_path, name)
 
     def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":
@@ -135,7 +135,7 @@ class ChildHarness:
         return child
 
     def close(self) -> None:
-        """End all that is left."""
+        """Kill all remaining children."""
         for child in self._children:
             child.kill()
         self.connection.close()
@@ -145,7 +145,7 @@ class ChildHarness:
             os.close(self.death_write)
 
     def die(self) -> None:
-        """Die, as far as the workers can see."""
+        """Simulate the death of the master, as the workers see it."""
         os.close(self.death_write)
         self.death_write = -1
 
@@ -164,14 +164,14 @@ class Child:
         return self
 
     def terminate(self) -> None:
-        """Ask it to leave."""
+        """Send SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
     def exit_code(self) -> int:
-        """Wait for its end."""
+        """Wait for the end of the process and return its exit code."""
         return self.process.wait(DEADLINE_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL, and wait."""
+        """Send SIGKILL and wait for the end."""
         self.process.kill()
         self.process.wait()

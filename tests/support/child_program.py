@@ -1,6 +1,6 @@
-"""A worker or poller process for tests, run as their parents run them, with a few tasks that report what they do.
+"""A worker or poller process for tests, started as its parent starts it, with a few tasks that report their runs.
 
-They report in lists of the server: `ran` gets a line for each start and each end; `hold` waits for a
+They report to lists on the server: `ran` gets a line for each start and each end; `hold` waits for a
 token in a list, so that a test decides when it ends.
 """
 
@@ -39,7 +39,7 @@ _KEPT: list[bytes] = []
 
 
 class _Server:
-    """Where the tasks report to; `prefix` of its keys, and this process."""
+    """The server that the tasks report to, with the `prefix` of its keys and the pid of this process."""
 
     connection: Connection
     prefix: str
@@ -47,7 +47,7 @@ class _Server:
 
 
 class _SlotRegion:
-    """Where this worker's slot is in the shared memory."""
+    """The position of this worker's slot in the shared memory."""
 
     fd: int
     at: int
@@ -109,7 +109,7 @@ def hold(name: str) -> None:
 
 @task
 def note_in_file(path: str, text: str) -> None:
-    """Much shorter than `note`. While there is a file PATH.hold, it waits."""
+    """Append a text to a file, in much less time than `note` takes. Wait while there is a file PATH.hold."""
     while Path(f"{path}.hold").exists():
         Path(f"{path}.held").touch()
         time.sleep(0.005)
@@ -119,7 +119,7 @@ def note_in_file(path: str, text: str) -> None:
 
 @task
 def note_in_file_slowly(path: str, text: str) -> None:
-    """So that it is claimed alone."""
+    """Append a text to a file so slowly that the task is claimed alone."""
     time.sleep(0.007)
     note_in_file(path, text)
 
@@ -150,7 +150,7 @@ def again_later(seconds: float) -> None:
 
 
 def _fork_and(how: str) -> bool:
-    """Fork, and see what becomes of the copy, which is to come back in this way; False in the copy."""
+    """Fork a copy that returns in this way, and check how it ends. Return False in the copy."""
     pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
         if how == "exit":
@@ -218,7 +218,7 @@ async def wait_in_loop(path: str) -> None:
 
 @task(retries=0)
 async def overwrite_slot_in_loop(path: str) -> None:
-    """Wait for that file, then overwrite the slot and return in one step, so that the loop sees both at once."""
+    """Wait for a file, then overwrite the slot and return in one step, so that the loop sees both at once."""
     tell("waiting")
     while not Path(path).exists():
         await asyncio.sleep(0.005)
@@ -325,7 +325,7 @@ def beat_on() -> None:
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
 def hurry(label: str) -> None:
-    """Enqueue and ask, until the soft limit ends it or chance does; what it finds out is right or it is dead."""
+    """Enqueue and query until the soft limit or chance ends the task. It is dead if a reply is wrong."""
     while random.random() < 0.75:
         handle = note.using(queue="later").enqueue(label)
         found = handle.status()
@@ -346,7 +346,7 @@ def fresh_only() -> None:
 
 @task
 def answer(expression: str) -> Any:
-    return eval(expression)  # what it returns may be no JSON
+    return eval(expression)  # the result may be invalid JSON
 
 
 @task(remember=False)
@@ -355,14 +355,14 @@ def unremembered() -> None:
 
 
 def _keep_pace(task_ns: int) -> None:
-    """Have the worker see each task take so long, however busy the machine is."""
+    """Make the worker measure this duration for each task, however busy the machine is."""
     measured = ClaimTimes.ended
 
     def ended(times: ClaimTimes, at_ns: int) -> None:
         measured(times, times.at_ns + task_ns)
         times.at_ns = at_ns
 
-    setattr(ClaimTimes, "ended", ended)  # noqa: B010 - a type checker lets no method be assigned
+    setattr(ClaimTimes, "ended", ended)  # noqa: B010 - type checkers reject the assignment of a method
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What children are told by a configuration that says nothing else, for tests that start or build one part of them."""
+"""Settings of children with default values, for tests that start or build one part of them."""
 
 import dataclasses
 from typing import Any
@@ -17,25 +17,25 @@ _DEFAULTS = Config()
 def worker_settings(
     tiers: tuple[Domain, ...] = (), server: ServerSettings = _NOWHERE, **changes: Any
 ) -> WorkerSettings:
-    """Of the pool "main"; `changes` are fields of WorkerSettings."""
+    """Return settings of a worker in the pool "main"; `changes` are fields of WorkerSettings."""
     (found,) = process_settings.worker_settings(_DEFAULTS).values()
     return dataclasses.replace(found, **{"server": server, "pool": "main", "tiers": tiers, **changes})
 
 
 def poller_settings(server: ServerSettings = _NOWHERE, **changes: Any) -> PollerSettings:
-    """Of rank 0; `changes` are fields of PollerSettings."""
+    """Return settings of the poller of rank 0; `changes` are fields of PollerSettings."""
     return dataclasses.replace(process_settings.poller_settings(_DEFAULTS, 0), **{"server": server, **changes})
 
 
 def exporter_settings(
     queues: dict[str, QueueConfig], server: ServerSettings = _NOWHERE, **changes: Any
 ) -> ExporterSettings:
-    """With these queues in one tier; `changes` are fields of ExporterSettings."""
+    """Return settings of an exporter with these queues in one tier; `changes` are fields of ExporterSettings."""
     config = Config(tiers=(tuple(queues),), queues=queues)
     return dataclasses.replace(told.exporter_settings(config), **{"server": server, **changes})
 
 
 def queue_settings(name: str) -> QueueSettings:
-    """A queue of which the configuration says nothing."""
+    """Return the settings of a queue that the configuration does not mention."""
     (queue,) = exporter_settings({name: QueueConfig()}).queues
     return queue

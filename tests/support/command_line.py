@@ -1,4 +1,4 @@
-"""The command `rota` in this process, in a folder of its own: what it leaves behind."""
+"""The command `rota`, run in this process in a folder of its own, with its result."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from support.servers import Server
 
 
 class Ran(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -21,7 +21,7 @@ class Ran(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The document that it wrote with --json."""
+        """The document that the command wrote with --json."""
         return json.loads(self.out)
 
 
@@ -29,7 +29,7 @@ Rota = Callable[..., Ran]
 
 
 def rota_in(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Return `rota` as it runs in a folder: its words are arguments, variables of its environment are keywords."""
+    """Return `rota` as a function that runs in a folder: arguments are words, keywords are environment variables."""
     for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))

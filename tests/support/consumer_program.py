@@ -1,7 +1,7 @@
-"""A program that takes tasks of its own: `python consumer_program.py URL NAMESPACE QUEUE LEASE_SECONDS`.
+"""A program with a consumer: `python consumer_program.py URL NAMESPACE QUEUE LEASE_SECONDS`.
 
-It writes a line for each task that it holds, `held ID`, and settles the task when it is sent a line: `done ID`, or
-`lost ID` when that was refused.
+It writes a line `held ID` for each task that it claims. When it receives a line, it settles the task and writes
+`done ID`, or `lost ID` if that was refused.
 """
 
 import sys
@@ -10,13 +10,13 @@ import rota
 
 
 def say(what: str, task: rota.LeasedTask) -> None:
-    """Write a line."""
+    """Write a line about a task."""
     sys.stdout.write(f"{what} {task.id}\n")
     sys.stdout.flush()
 
 
 def main(url: str, namespace: str, queue: str, lease_seconds: str) -> None:
-    """Take tasks until standard input ends."""
+    """Claim tasks until standard input ends."""
     client = rota.Client(url, namespace, timeout_seconds=1)
     with client.consumer(queue, lease_seconds=float(lease_seconds)) as consumer:
         for task in consumer:

@@ -1,4 +1,4 @@
-"""A master's core by itself: what a test has happen to it, and what it wants done."""
+"""The core of a master on its own: a test sends it events and reads its effects."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ E = TypeVar("E")
 
 
 class Asked:
-    """A request, and what it was answered."""
+    """A request and its responses."""
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
@@ -38,9 +38,9 @@ class Asked:
 
 
 class Core:
-    """A master's state at the time `now`. `file`: what a reload reads. `effects`: everything that was to be done.
+    """A master's state at the time `now`. A reload reads `file`; `effects` has all effects so far.
 
-    `handlers`: what is carried out; without others the configuration is read, and every place can be had.
+    `handlers` carry out effects. By default the configuration is read, and every place is free.
     """
 
     def __init__(self, config: Config) -> None:
@@ -57,19 +57,19 @@ class Core:
         self._asked: dict[int, Asked] = {}
 
     def take(self, event: Event) -> list[Effect]:
-        """It happens. Returns what follows from it at once."""
+        """Process an event and return its direct effects."""
         effects = take(self.state, event, self.now)
         self.carry_out(effects)
         return effects
 
     def carry_out(self, effects: list[Effect]) -> None:
-        """Do what was to be done, as far as somebody does it."""
+        """Carry out the effects that have a handler."""
         self.effects += effects
         for effect in effects:
             self.handlers.get(type(effect), _nothing)(effect)
 
     def ask(self, request: RequestKind, order: ScaleOrder | None = None, *, by_signal: bool = False) -> Asked:
-        """Somebody asks for something."""
+        """Send a request."""
         ticket = next(self._tickets)
         asked = self._asked[ticket] = Asked()
         self.take(Requested(request, ticket, by_signal, order))
@@ -82,39 +82,39 @@ class Core:
     def child(
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY
     ) -> Child:
-        """A child that has come so far."""
+        """Return a child in this phase."""
         child = self.state.children.begin(role, pool, generation, slot, self.now)
         child.state = state
         return child
 
     def done(self, kind: type[E]) -> list[E]:
-        """What was to be done, of one kind."""
+        """Return all effects of one kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     @property
     def logged(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """The events of the log, with their fields."""
+        """Return the logged events with their fields."""
         return [(effect.event, effect.fields) for effect in self.done(WriteLog)]
 
 
 def picture(state: MasterState) -> dict[str, object]:
-    """Return a copy of all that a state holds, as values that can be compared."""
+    """Return a copy of the whole state, as values that can be compared."""
     held = {each.name: getattr(state, each.name) for each in fields(state)}
     return copy.deepcopy(held | {"children": list(state.children)})
 
 
 def drain(slot: int, reason: Reason) -> Signal:
-    """What a plan says of a child that is to leave."""
+    """Return the planned action for a child that must drain."""
     return Signal(slot, Order.LEAVE, reason)
 
 
 def kill(slot: int, reason: Reason) -> Signal:
-    """What a plan says of a child that is to be killed."""
+    """Return the planned action for a child that must be killed."""
     return Signal(slot, Order.KILL, reason)
 
 
 def of_order(order: Order, actions: Iterable[Action]) -> list[Signal]:
-    """What a plan says of children that are given this order."""
+    """Return the planned actions with this order."""
     return [action for action in actions if isinstance(action, Signal) and action.order is order]
 
 

@@ -1,4 +1,4 @@
-"""The committed dashboards, as tests look at them: their panels, and their queries as Grafana would send them."""
+"""The committed dashboards for tests: their panels, and their queries as Grafana would send them."""
 
 import json
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from support.prometheus import Answer, Prometheus
 
 TOP = Path(__file__).parents[2]
 FOLDER = TOP / "grafana" / "dashboards"
-SCREEN: Final = 26  # rows of the grid that one sees at 1920 x 1080
+SCREEN: Final = 26  # rows of the grid that are visible at 1920 x 1080
 STEP_SECONDS: Final = 5
 _TIMES: Final = {"window": f"{2 * STEP_SECONDS}s", "step": f"{STEP_SECONDS}s"}
 
 
 @dataclass(frozen=True, slots=True)
 class PanelQuery:
-    """One query of one panel; for an annotation its name stands for the panel's title. `panel` may stand on two boards,
-    `board` is the file of this one. `instant` asks for the value of now alone."""
+    """A query of a panel or of an annotation, whose name replaces the panel's title. Two boards may have the same
+    `panel`; `board` is the file of this one. With `instant`, the query is for the current value only."""
 
     board: str
     panel: str
@@ -27,7 +27,7 @@ class PanelQuery:
     instant: bool = False
 
     def filled_in(self, *, window: str, time_range: str, step: str, job: str = ".+") -> str:
-        """The query with Grafana's variables replaced; of all but the job everything is chosen."""
+        """Return the query with Grafana's variables replaced. All variables except the job match everything."""
         times = {"$__rate_interval": window, "$__range": time_range, "$__interval": step}
         expr = self.expr.replace("$job", job)
         for variable, value in (times | dict.fromkeys(("$fleet", "$queue", "$task"), ".+")).items():
@@ -36,17 +36,17 @@ class PanelQuery:
 
 
 def boards() -> dict[str, dict[str, Any]]:
-    """Every dashboard by the name of its file."""
+    """Return every dashboard by the name of its file."""
     return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The panels that show something: all but the titles of rows."""
+    """Yield the panels that show data: all except the titles of rows."""
     return (panel for panel in board["panels"] if panel["type"] != "row")
 
 
 def queries(name: str, board: dict[str, Any]) -> Iterator[PanelQuery]:
-    """Every query of every panel and annotation of the board in the file of that name."""
+    """Yield every query of every panel and annotation of the board in this file."""
     for panel in panels(board):
         for target in panel["targets"]:
             yield PanelQuery(name, panel["title"], target["expr"], target["legendFormat"], target.get("instant", False))
@@ -55,12 +55,12 @@ def queries(name: str, board: dict[str, Any]) -> Iterator[PanelQuery]:
 
 
 def all_queries() -> list[PanelQuery]:
-    """The queries of all boards."""
+    """Return the queries of all boards."""
     return [query for name, board in boards().items() for query in queries(name, board)]
 
 
 def ask(prometheus: Prometheus, query: PanelQuery, job: str = ".+", seconds: int = 120) -> Answer:
-    """What the panel would show, over that time unless it asks for now alone, if fleets are scraped each second."""
+    """Return the data that the panel would show, for this time or for now, if fleets are scraped each second."""
     expr = query.filled_in(**_TIMES, time_range=f"{seconds}s", job=job)
     if query.instant:
         return prometheus.query(expr)

@@ -1,7 +1,7 @@
 """Django set up in the process of a test: Rota's application, the admin, and two databases in memory.
 
-Django's settings are those of a whole process. What Rota's application adds to that, its hook and the default client,
-is taken back by `set_up_again`.
+Django's settings apply to the whole process. `set_up_again` reverts what Rota's application adds, that is, its hook and
+the default client.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _configure() -> None:
 
 @contextmanager
 def set_up_again(given: object) -> Iterator[None]:
-    """Have Rota's application start under this setting `ROTA`; what it changes in the process lasts for the block."""
+    """Start Rota's application with this setting `ROTA`. Its changes to the process last for the block."""
     if not settings.configured:
         _configure()
     around = list(default_hooks.around)

@@ -1,4 +1,4 @@
-"""The addresses of `django_project`."""
+"""The URLs of `django_project`."""
 
 from django.contrib import admin
 from django.urls import include, path

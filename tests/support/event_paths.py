@@ -1,4 +1,4 @@
-"""Which ways a task may take, as docs/protocol.md tells by its events: from where to where each one leads."""
+"""The transitions of a task in docs/protocol.md: the states before and after each event."""
 
 import re
 from collections.abc import Iterable
@@ -14,21 +14,21 @@ _ROW: Final = re.compile(r"^\| `(\w+)` \| ([a-z, ]+) \| ([a-z ]+) \|", re.MULTIL
 
 
 class Way(NamedTuple):
-    """What one event says of a task: where it was, and where it is now."""
+    """The states of a task before and after an event."""
 
     sources: frozenset[str]
     target: str
 
 
 def ways() -> dict[str, Way]:
-    """By event."""
+    """Return the transitions by event."""
     table = _PAGE.partition("### Task events")[2].partition("\n* ")[0]
     return {event: Way(frozenset(sources.split(", ")), target) for event, sources, target in _ROW.findall(table)}
 
 
 def places(events: Iterable[TaskEvent]) -> dict[str, str]:
-    """Follow each task of a stream from its beginning; returns where each is at last. Fails at an event that does not
-    lead on from where its task was: one was untold then, or told twice."""
+    """Follow each task of a stream from its beginning, and return the last state of each. Fails at an event that does
+    not start in the current state of its task: an event is missing or was sent twice."""
     known, at = ways(), dict[str, str]()
     for event in events:
         was = at.get(event.task_id, NOTHING)

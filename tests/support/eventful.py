@@ -1,4 +1,4 @@
-"""A fleet in which everything happens that a dashboard has a panel for and none of the troubles brings about."""
+"""A fleet in which everything happens that a dashboard shows and that none of the troubles causes."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +56,7 @@ def _write_tasks(scene: Scene) -> None:
     adopt={key: {"queue": "default", "task": "note"} for key in (CLASSIC_QUEUE, NO_QUEUE)},
 )
 def eventful(scene: Scene) -> Iterator[None]:
-    """Everything happens that no trouble brings about."""
+    """Cause everything that no trouble causes."""
     client = scene.fleet.client
     calls = [
         Call("note", ["later"], queue="default", delay=0.5),
@@ -74,7 +74,7 @@ def eventful(scene: Scene) -> Iterator[None]:
 
 
 def _leave_to_others(scene: Scene) -> None:
-    """What producers, consumers and groups do."""
+    """Run producers, consumers and groups."""
     client = scene.fleet.client
     with redis.Redis.from_url(scene.server.url) as plain:
         plain.lpush(CLASSIC_QUEUE, '"old"')
@@ -89,7 +89,7 @@ def _leave_to_others(scene: Scene) -> None:
 
 
 def _lose(scene: Scene) -> None:
-    """A worker dies in a task; the connections break; and the master stands still until its leases are lost."""
+    """Kill a worker during a task, break the connections, and stop the master until its leases are lost."""
     scene.fleet.client.enqueue("kill_worker", queue="work")
     _until_shown(scene, m.TASKS_RECOVERED.name)
     with redis.Redis.from_url(scene.server.url) as plain:
@@ -104,7 +104,7 @@ def _lose(scene: Scene) -> None:
 
 
 def _steer(scene: Scene) -> None:
-    """A reload, fresh code, and quiet for longer than it is from one point of a panel to the next."""
+    """Reload, load fresh code, and be quiet for longer than the interval between two points of a panel."""
     scene.fleet.hup()
     _until_shown(scene, m.CONFIG_RELOADS.name, result="success")
     scene.fleet.rota("restart")
@@ -122,9 +122,9 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(
     folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
 ) -> Iterator[Bench]:
-    """This fleet and those of the troubles: Prometheus has seen them well for so long, and then everything begins.
+    """Run this fleet and those of the troubles. Prometheus scrapes them in good health for a while, then events begin.
 
-    `before` is called with the bench while all is well.
+    `before` is called with the bench while all fleets are healthy.
     """
     bench = Bench(folder, troubles)
     scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)

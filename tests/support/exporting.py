@@ -1,4 +1,4 @@
-"""A real exporter for tests: spawned as the master does it, with slots that the test fills."""
+"""A real exporter for tests, spawned as the master spawns it, with slots that the test fills."""
 
 import contextlib
 import copy
@@ -35,7 +35,7 @@ WORKER_SLOT = RANGES[Role.WORKER][0]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an endpoint answered."""
+    """The response of an endpoint."""
 
     status: int
     headers: dict[str, str]
@@ -46,7 +46,7 @@ class Page:
 
 
 def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> ExporterSettings:
-    """Settings of an exporter for these queues."""
+    """Return settings of an exporter for these queues."""
     return exporter_settings(dict.fromkeys(queues, QueueConfig()), ServerSettings(url, namespace), **changes)
 
 
@@ -69,11 +69,11 @@ class Exporter:
 
     @property
     def target(self) -> str:
-        """Host and port, as Prometheus names a target."""
+        """The host and port, as in a target of Prometheus."""
         return f"{self.asked_at}:{self.listener.getsockname()[1]}"
 
     def at(self, address: str) -> "Exporter":
-        """The same, asked at this address of the machine."""
+        """Return the same exporter, reached at this address of the machine."""
         asked = copy.copy(self)
         asked.asked_at = address
         return asked
@@ -84,7 +84,7 @@ class Exporter:
         return self.spawned.pid
 
     def fill(self, number: int, phase: Phase, pid: int | None = None) -> Slot:
-        """Let a process, by default this one, live in a slot."""
+        """Fill a slot for a process, by default for this one."""
         slot = self.memory.slot(number)
         slot.begin(1)
         slot.enter(1, pid or os.getpid())
@@ -92,16 +92,16 @@ class Exporter:
         return slot
 
     def recorder(self, number: int) -> Recorder:
-        """The recorder of a slot, as the next process in it makes one."""
+        """Return a recorder of a slot, as the next process in it would create it."""
         return Recorder(self.memory.slot(number).metrics)
 
     def put_up(self, notice: Notice) -> None:
-        """Have the master say this."""
+        """Publish this notice as the master."""
         board = Board(self.memory.slot(MASTER_SLOT).far_spare)
         board.put_up(notice.to_json(board.room))
 
     def start(self) -> "Exporter":
-        """Spawn it and wait until it serves."""
+        """Spawn the exporter and wait until it serves."""
         nonce = secrets.randbits(32)
         self.memory.slot(EXPORTER_SLOT).begin(nonce)
         first = First("exporter", "node", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
@@ -111,7 +111,7 @@ class Exporter:
         return self
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Page:
-        """Ask an endpoint. A refusal is an answer too."""
+        """Request an endpoint and return the response, including errors."""
         request = urllib.request.Request(f"http://{self.target}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:
@@ -121,17 +121,17 @@ class Exporter:
                 return Page(refusal.code, dict(refusal.headers), refusal.read().decode())
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait; its exit code, negative for the signal that ended it."""
+        """Send a signal and wait. Return the exit code, or the negative number of the signal that killed it."""
         os.kill(self.pid, number)
         return self.wait()
 
     def drop_death_pipe(self) -> None:
-        """What the kernel does when the master dies."""
+        """Close the death pipe, as the kernel does when the master dies."""
         self._spawner.close()
         self._spawner = Spawner()
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the end and return the exit code."""
         assert self.spawned is not None
         _, status = os.waitpid(self.spawned.pid, 0)
         self.spawned.channel.close()
@@ -139,7 +139,7 @@ class Exporter:
         return os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
-        """End it, however it is."""
+        """Kill the exporter, whatever its state."""
         if self.spawned is not None:
             self.end(signal.SIGKILL)
         self.listener.close()
@@ -150,7 +150,7 @@ class Exporter:
 
 
 def small_fleet(url: str, namespace: str, *more: str) -> Exporter:
-    """An exporter not started yet, of queues `mail`, `bulk` and more, with a poller and a worker that live."""
+    """Return an unstarted exporter for the queues `mail`, `bulk` and more, with a living poller and worker."""
     made = Exporter(settings_for(url, namespace, "mail", "bulk", *more))
     made.fill(POLLER_SLOT, Phase.IDLE)
     made.fill(WORKER_SLOT, Phase.IDLE)

@@ -1,4 +1,4 @@
-"""A control socket with nobody behind it but a memory: for the client and the commands, of which each asks a master."""
+"""A control socket that only records requests, for tests of the client and of the commands that call a master."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any
 from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.control.socket_server import ControlPlace, serve_control
 
-# What is remembered of each request.
+# The recorded part of each request.
 WORDS = {
     RequestKind.DRAIN: "stop",
     RequestKind.STOP_NOW: "stop now",
@@ -24,14 +24,14 @@ WORDS = {
 
 
 class FakeMaster:
-    """A master that only remembers what it was asked. `answers` by verb, and `refusal` of everything, may be set."""
+    """A master that only records requests. A test may set `answers` by verb, or a `refusal` for all requests."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.answers: dict[str, Answer] = {"status": {"pid": os.getpid()}}
         self.refusal = ""
-        self.statuses = 0  # so many were asked for
-        self.failures: list[dict[str, Any]] = []  # what asyncio told of callbacks and tasks
+        self.statuses = 0  # number of status requests
+        self.failures: list[dict[str, Any]] = []  # errors of callbacks and tasks that asyncio reported
 
     def status(self) -> Answer:
         self.statuses += 1
@@ -51,7 +51,7 @@ class FakeMaster:
 
 @contextlib.contextmanager
 def serving(place: ControlPlace) -> Iterator[FakeMaster]:
-    """A fake master that answers at the place, in a thread."""
+    """Run a fake master at this place, in a thread."""
     fake = FakeMaster()
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()

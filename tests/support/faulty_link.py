@@ -1,11 +1,11 @@
-"""A TCP proxy that is a bad network on command: it cuts, refuses, swallows, holds, delays, and loses single replies.
+"""A TCP proxy that simulates a bad network: it cuts, refuses, swallows, holds, delays, and loses single replies.
 
-One asyncio loop in a thread of its own; every method may be called from any thread, and what it orders is in force
-when it returns. Bytes of one direction of one connection are never reordered and never delivered behind a gap: a
-direction that has swallowed something stays silent until its connection is cut.
+The proxy is an asyncio loop in a thread of its own. Every method may be called from any thread, and has taken effect
+when it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap: a
+direction that has swallowed bytes stays silent until its connection is cut.
 
-Replies are told apart by counting: requests and replies of a connection come in the same order. A request is known by
-its script's name, or by its first word when it is a plain command, as in "turn" or "blpop".
+Replies are matched by counting, because requests and replies of a connection have the same order. A request is
+identified by its script's name, or by its first word if it is a plain command, for example "turn" or "blpop".
 """
 
 import asyncio
@@ -27,11 +27,11 @@ _BACKLOG: Final = 1024
 
 
 class FaultyLink:
-    """Forwards connections to the server on `port` of this machine.
+    """A proxy to the server on `port` of this machine.
 
-    `attempts` are the times (monotonic) at which connections were asked for, refused ones too. `calls` counts by name
-    the requests that reached the server, `lost` the replies that were dropped. `gate(name, is_reply, port)`, if set,
-    is asked in the link's thread before a request or its reply is forwarded, and must not block: when it answers False,
+    `attempts` are the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
+    that reached the server by name, `lost` the replies that were dropped. `gate(name, is_reply, port)`, if set, is
+    called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False,
     the connection of the client with that port is held in this direction from there on, until `heal`.
     """
 
@@ -42,7 +42,7 @@ class FaultyLink:
         self.lost: Counter[str] = Counter()
         self.refusing = False
         self.gate: Callable[[str, bool, int], bool] | None = None
-        self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}  # of requests, of replies
+        self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}  # for requests (True) and replies (False)
         self._to_lose: list[Loss] = []
         self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()
@@ -56,17 +56,17 @@ class FaultyLink:
 
     @property
     def requests(self) -> int:
-        """How many script calls reached the server."""
+        """The number of script calls that reached the server."""
         return sum(self.calls[name] for name in SCRIPTS.values())
 
     @property
     def commands(self) -> int:
-        """How many requests of any kind reached the server."""
+        """The number of requests of any kind that reached the server."""
         return sum(self.calls.values())
 
     @property
     def connections(self) -> int:
-        """How many connections there are now."""
+        """The current number of connections."""
         return len(self._connections)
 
     def __enter__(self) -> Self:
@@ -88,12 +88,12 @@ class FaultyLink:
         self._reset_all()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await asyncio.sleep(0)  # for the transports' own last callbacks
+        await asyncio.sleep(0)  # lets the transports run their last callbacks
 
     # Faults, from any thread
 
     def point_at(self, port: int) -> None:
-        """Take new connections to another server."""
+        """Forward new connections to another server."""
         self.server_port = port
 
     def refuse(self, on: bool = True) -> None:
@@ -109,26 +109,26 @@ class FaultyLink:
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Keep a direction back until `heal`, also what was sent by who gives up meanwhile: late copies."""
+        """Hold back a direction until `heal`, including data of clients that gave up meanwhile, which arrives late."""
         self._fault(held=(requests, replies))
 
     def delay(self, seconds: float, jitter: float = 0.0) -> None:
-        """Have each piece take so long, in each direction, and up to `jitter` longer."""
+        """Delay each piece by `seconds` in each direction, and by up to `jitter` more."""
         self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
 
     def stall_some(self, share: float, seconds: float = 0.5) -> None:
-        """Have a share of the pieces, and all behind them, take so much longer, as one that is lost and sent again."""
+        """Delay a share of the pieces, and all data after them, as if they were lost and sent again."""
         self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
 
     def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
-        """Deliver the request, drop its reply and all in one piece with it, and cut the connection or leave it silent.
+        """Deliver the request, drop its reply with all of the same piece, and cut the connection or leave it silent.
 
-        `of`: only replies to requests of this name; else to any script. Replies of NOSCRIPT do not count as such.
+        With `of`, only replies to requests of this name count, otherwise those of any script. NOSCRIPT does not count.
         """
         self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
 
     def heal(self) -> None:
-        """Back to normal: what was held is delivered, and connections that lost something are reset."""
+        """End all faults: deliver held data, and reset connections that lost data."""
         self._now(self._heal)
 
     # In the loop
@@ -161,7 +161,7 @@ class FaultyLink:
             connection.reset()
 
     def opened(self, connection: "_Connection") -> bool:
-        """Take note of a new connection; whether it is let in."""
+        """Record a new connection. Return whether it is accepted."""
         self.attempts.append(time.monotonic())
         if self.refusing:
             return False
@@ -169,11 +169,11 @@ class FaultyLink:
         return True
 
     def closed(self, connection: "_Connection") -> None:
-        """Take note of its end."""
+        """Record the end of a connection."""
         self._connections.discard(connection)
 
     def loss_for(self, name: str) -> "Loss | None":
-        """The loss ordered for a reply to this request, if any; it is used up by that."""
+        """Take the loss that was ordered for a reply to this request, if there is one."""
         for loss in self._to_lose:
             if loss.of == name or (loss.of is None and name in SCRIPTS.values()):
                 loss.count -= 1
@@ -185,7 +185,7 @@ class FaultyLink:
 
 
 class _Connection:
-    """A client's connection and the one to the server that it is forwarded over."""
+    """A client's connection, and the connection to the server that forwards it."""
 
     def __init__(self, link: FaultyLink) -> None:
         self._link = link
@@ -249,11 +249,11 @@ class _Connection:
             reader.feed(data)
             while (item := reader.gets()) is not _MORE:
                 each(item)
-        except hiredis.ProtocolError:  # commands as plain lines: forwarded, and not told apart
+        except hiredis.ProtocolError:  # inline commands are forwarded, but not identified
             self._readable = False
 
     def _asked_for(self, request: object) -> None:
-        if not request:  # a nudge, which the server does not answer
+        if not request:  # an empty request, to which the server does not reply
             return
         name = name_of(request)
         self._asked.append(name)
@@ -288,7 +288,7 @@ class _Connection:
         self._link.closed(self)
 
     def heal(self) -> None:
-        """Reset it when something of it was swallowed, else deliver all that waits."""
+        """Reset the connection if data was swallowed, otherwise deliver all waiting data."""
         if self._requests.broken or self._replies.broken:
             self.reset()
             return
@@ -296,6 +296,6 @@ class _Connection:
         self.flush(all_of_it=True)
 
     def flush(self, *, all_of_it: bool = False) -> None:
-        """Deliver what is due, or all that waits."""
+        """Deliver the data that is due, or all waiting data."""
         self._requests.flush(all_of_it=all_of_it)
         self._replies.flush(all_of_it=all_of_it)

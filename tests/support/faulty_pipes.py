@@ -1,4 +1,4 @@
-"""The parts of a faulty link: the two sockets of a connection, and its two directions with what is wrong with them."""
+"""The parts of a faulty link: the two sockets of a connection, and its two directions with their faults."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ SCRIPTS: Final = {load_script(name).sha: name for name in script_names()}
 
 
 def name_of(request: object) -> str:
-    """The script's name, or the first word of a plain command."""
+    """Return the script's name, or the first word of a plain command."""
     if not isinstance(request, list) or not request:
         return "?"
     word = bytes(request[0]).lower()
@@ -32,7 +32,7 @@ def name_of(request: object) -> str:
 
 @dataclass
 class Fault:
-    """What is wrong with one direction of all connections."""
+    """The faults of one direction of all connections."""
 
     silent: float = False
     held: float = False
@@ -42,7 +42,7 @@ class Fault:
     stall_seconds: float = 0.0
 
     def lateness_seconds(self) -> float:
-        """How late the next piece is."""
+        """Return the delay of the next piece in seconds."""
         late = self.delay_seconds + random.uniform(0, self.jitter_seconds)
         return late + (self.stall_seconds if random.random() < self.stalled_share else 0.0)
 
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass
 class Loss:
-    """An order to lose so many replies, to requests of this name or to any script, and (`cut`) their connections."""
+    """An order to lose a number of replies, to requests of this name or to any script, and to cut the connection."""
 
     of: str | None
     count: int
@@ -61,7 +61,7 @@ class Loss:
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets of a connection. `take`: what is done with what it reads, b"" at its end."""
+    """One of the two sockets of a connection. `take` is called with the data that it reads, b"" at the end."""
 
     def __init__(self, take: Callable[[bytes], None], made: Callable[[], None]) -> None:
         self._take = take
@@ -90,7 +90,7 @@ class Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def put(self, data: bytes) -> None:
-        """Write it; close when it is the end."""
+        """Write the data, or close the socket if there is none."""
         if self.transport is not None:
             if data:
                 self.transport.write(data)
@@ -107,8 +107,8 @@ class Side(asyncio.Protocol):
 class Pipe:
     """One direction of one connection, in order.
 
-    `open`: until its other side is connected everything waits. `broken`: something of it was swallowed, so nothing may
-    follow. `held`: by the gate.
+    Until it is `open`, that is, its other side is connected, all data waits. If it is `broken`, data was swallowed, so
+    nothing may follow. If it is `held`, the gate holds it back.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:
@@ -130,7 +130,7 @@ class Pipe:
             self.flush()
 
     def flush(self, *, all_of_it: bool = False) -> None:
-        """Deliver what is due, and see to the rest later."""
+        """Deliver the data that is due, and schedule the rest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -143,7 +143,7 @@ class Pipe:
             self._timer = asyncio.get_running_loop().call_later(self._waiting[0][0] - now, self.flush)
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Discard the waiting data."""
         self.broken = True
         self._waiting.clear()
         if self._timer is not None:

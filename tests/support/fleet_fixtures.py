@@ -1,4 +1,4 @@
-"""A plugin of all tests with whole fleets: started for a test, always stopped, their log shown when it fails."""
+"""A plugin for tests with whole fleets, which are always stopped, and whose log is shown if the test fails."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ def fleets(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleets]:
 
 @pytest.fixture
 def measured(record_property: Callable[[str, object], None]) -> Measure:
-    """Note a measured number for the summary of the run; nothing is asserted of it there."""
+    """Return a function that adds a measured number to the summary of the run, without an assertion."""
 
     def note(what: str, value: float) -> None:
         record_property("measured", f"{what}: {value:.4g}")
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what was measured."""
+    """List the measured numbers."""
     reports = [report for report in terminalreporter.stats.get("passed", []) if report.when == "call"]
     lines = [(report.nodeid, text) for report in reports for key, text in report.user_properties if key == "measured"]
     if lines:

@@ -1,4 +1,4 @@
-"""A real `rota run` in a folder of its own: started, signalled and looked at from outside, as a user does it."""
+"""A real `rota run` in a folder of its own: started, signalled and inspected from outside, as by a user."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROTA: Final = str(Path(sys.executable).with_name("rota"))
 
 
 def toml(settings: Mapping[str, Any], path: str = "") -> str:
-    """Settings as a file. A value of TOML is written as in JSON, an inner mapping is a table."""
+    """Return settings as TOML. Values are written as in JSON; an inner mapping is a table."""
     plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
     tables = [
         f"[{path}{json.dumps(key)}]\n{toml(value, f'{path}{json.dumps(key)}.')}"
@@ -35,14 +35,14 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """This process's environment without settings of Rota and of a terminal, its control sockets in the folder."""
+    """Return this process's environment, without settings of Rota or a terminal. Control sockets are in the folder."""
     of_others = ("ROTA_", "REDIS_", "COLUMNS", "LINES")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(of_others)}
     return inherited | {"XDG_RUNTIME_DIR": str(folder)} | more
 
 
 def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run `rota` in a folder to its end, with nothing on its standard input."""
+    """Run `rota` in a folder to its end, with empty standard input."""
     return subprocess.run(
         [ROTA, *arguments],
         cwd=folder,
@@ -56,15 +56,15 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 
 
 def ready_workers(pool: dict[str, Any]) -> int:
-    """How many workers of a pool, by its row, are ready."""
+    """Return the number of ready workers in the row of a pool."""
     return int(sum(pool["workers"].get(state, 0) for state in ("running", "quiet")))
 
 
 class FleetProcess:
-    """A master and what it starts. Its configuration, which names the socket `control`, and its log are in the folder.
+    """A master and its children. Its configuration, which names the socket `control`, and its log are in the folder.
 
-    For the next launch: `prefix` (words before the command), `command` (what `run` follows), `environment`
-    (variables beside those of `environment()`), `log_fd` (in place of its log file).
+    These attributes apply to the next launch: `prefix` (words before the command), `command` (the words before `run`),
+    `environment` (variables in addition to those of `environment()`), and `log_fd` (replaces its log file).
     """
 
     in_own_session = True
@@ -80,13 +80,13 @@ class FleetProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def write(self, text: str) -> None:
-        """Write its configuration as it is given, right or wrong."""
+        """Write the configuration, valid or not."""
         (self.folder / "rota.toml").write_text(text)
 
-    # Its life
+    # Life cycle
 
     def launch(self, *arguments: str) -> Self:
-        """Start it, and wait for nothing."""
+        """Start the master without waiting."""
         assert self.has_ended(), "it runs already"
         with (self.folder / LOG_FILE).open("ab") as file:
             log = file.fileno() if self.log_fd is None else self.log_fd
@@ -103,7 +103,7 @@ class FleetProcess:
 
     @property
     def pid(self) -> int:
-        """Of the master, or of what stands before it."""
+        """The pid of the master, or of the program in `prefix`."""
         assert self.process is not None
         return self.process.pid
 
@@ -113,30 +113,30 @@ class FleetProcess:
         self.process.send_signal(number)
 
     def hup(self) -> None:
-        """Have it load its configuration again."""
+        """Send HUP, so that the master reloads its configuration."""
         self.signal(signal.SIGHUP)
 
     def term(self) -> None:
-        """Ask it to leave."""
+        """Send TERM to the master."""
         self.signal(signal.SIGTERM)
 
     def has_ended(self) -> bool:
-        """Whether the master has left, or was never started."""
+        """Whether the master has ended, or was never started."""
         return self.process is None or self.process.poll() is not None
 
     def exit_code(self) -> int:
-        """Wait for the master's end."""
+        """Wait for the end of the master and return its exit code."""
         assert self.process is not None
         return self.process.wait(DEADLINE_SECONDS)
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that lives in the folder: master, children, and what would be orphans."""
+        """Return all living processes in the folder: master, children, and possible orphans."""
         return processes_in(self.folder)
 
-    # What it says
+    # Reports of the fleet
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """What the master answers at its control socket; nothing while nobody is there."""
+        """Return the master's response on its control socket; an empty dict while no master listens."""
         try:
             with socket.socket(socket.AF_UNIX) as asking:
                 asking.settimeout(self.ask_seconds)
@@ -146,29 +146,29 @@ class FleetProcess:
                     line = answers.readline()
         except (FileNotFoundError, ConnectionError):
             return {}
-        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}  # it may die in the middle
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}  # the master may die while it writes
         return answer
 
     def status(self) -> dict[str, Any]:
-        """The whole status; nothing while it does not answer."""
+        """Return the whole status; an empty dict while the master does not respond."""
         found: dict[str, Any] = self.ask("status").get("status", {})
         return found
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
-        """The rows of its children, by slot."""
+        """Return the rows of the children, by slot."""
         rows = [row for row in self.status().get("processes", []) if row["role"] != "master"]
         return [row for row in rows if role in ("", row["role"]) and state in ("", row["state"])]
 
     def running(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The rows of its children and of the tasks that each runs."""
+        """Return two rows for each running task: the child and the task."""
         return [(row, task) for row in self.children() for task in row["tasks"]]
 
     def pids(self, role: str = "", state: str = "") -> set[int]:
-        """The processes of its children."""
+        """Return the pids of the children."""
         return {row["pid"] for row in self.children(role, state)}
 
     def workers(self) -> set[int]:
-        """The processes of the workers that are ready."""
+        """Return the pids of the ready workers."""
         return self.pids("worker", "ready")
 
     def until_replaced(self, role: str, old: int) -> None:
@@ -176,7 +176,7 @@ class FleetProcess:
         until(lambda: self.pids(role, "ready") - {old}, f"a new {role} is ready")
 
     def until_workers(self, count: int) -> set[int]:
-        """Wait until exactly so many workers live, all ready; returns their processes."""
+        """Wait until exactly this number of workers live, all ready, and return their pids."""
 
         def settled() -> set[int] | None:
             rows = self.children("worker")
@@ -188,11 +188,11 @@ class FleetProcess:
         return found
 
     def target(self) -> str:
-        """Host and port of its endpoints, as Prometheus names a target."""
+        """The host and port of the endpoints, as in a target of Prometheus."""
         return str(self.status()["listen"])
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of an endpoint."""
+        """Request an endpoint, and return its status and body."""
         try:
             with urllib.request.urlopen(f"http://{self.target()}{path}", timeout=DEADLINE_SECONDS) as response:
                 return response.status, response.read().decode()
@@ -201,20 +201,20 @@ class FleetProcess:
                 return refusal.code, refusal.read().decode()
 
     def log_text(self) -> str:
-        """All that its processes logged."""
+        """Return the whole log of the processes."""
         path = self.folder / LOG_FILE
         return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str = "") -> list[dict[str, Any]]:
-        """The finished lines of its log, of one event or all."""
+        """Return the complete lines of the log, of one event or all."""
         return logged(self.folder / LOG_FILE, event)
 
     def rota(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command beside it."""
+        """Run a `rota` command in the same folder."""
         return rota(self.folder, *arguments, **more)
 
     def asked(self, *arguments: str) -> Any:
-        """What a command answers as JSON."""
+        """Run a command with --json and return its document."""
         done = self.rota(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What a fleet under test says of itself: lines of its tasks' journal, answers of its metrics endpoint."""
+"""The output of a fleet under test: lines of its tasks' journal, and scrapes of its metrics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 _GROWING: Final = ("counter", "histogram")
-_READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)  # absent when a busy server takes half a second to answer
+_READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)  # absent if a busy server takes half a second to reply
 
 Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the tasks' journal. Times are Unix seconds of this machine, which is the server's as well."""
+    """A line of the tasks' journal. Times are Unix seconds by the clock of this machine, which is also the server's."""
 
     event: str
     label: str
@@ -27,7 +27,7 @@ class Line:
 
 
 class Scrape:
-    """One answer of the metrics endpoint."""
+    """A response of the metrics endpoint."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -41,12 +41,12 @@ class Scrape:
                     self.growing[key] = sample.value
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of the series of this name that have these labels."""
+        """Return the sum of the series with this name and these labels."""
         wanted = labels.items()
         return sum(value for (found, has), value in self.values.items() if found == name and wanted <= has)
 
     def fallen_since(self, earlier: "Scrape") -> list[str]:
-        """The counters and histograms that are lower than they were, or gone."""
+        """Return the counters and histograms that have decreased or disappeared."""
         return [
             f"{name}{sorted(labels)}: {before} -> {self.growing.get((name, labels))}"
             for (name, labels), before in earlier.growing.items()

@@ -1,4 +1,4 @@
-"""What `/status.json` answers, made by hand: of a fleet in which all is well, and with changes."""
+"""Handmade documents of `/status.json`: of a healthy fleet, and with changes."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def in_time() -> dict[str, Any]:
 
 
 def late_by(seconds: float, *, seconds_ago: float = 1.0) -> dict[str, Any]:
-    """Starts that were so late; the last of them was seen so long ago."""
+    """Return starts with this lag, the last of which was seen `seconds_ago`."""
     is_now = seconds_ago <= 10
     late = {"now": is_now, "too_many": True, "starts": 3, "worst_seconds": seconds, "until": NOW - seconds_ago}
     return {"lag_target": 0.99, "worst_lag_seconds": seconds if is_now else 0.0, "late": late}
@@ -95,7 +95,7 @@ HELD = {
 
 
 def busy() -> Status:
-    """A fleet at work: queues in three tiers, of which one is late and one paused, and a second node."""
+    """Return the status of a busy fleet: queues in three tiers, one of them late and one paused, and a second node."""
     steps = 60
     history = {
         "started": [40 + at % 7 * 5 for at in range(steps)],

@@ -1,5 +1,5 @@
-"""The task module of fleets under test. Each start and each end is a line of JSON in a journal,
-beside this file or in the folder that the nodes of a fleet share."""
+"""The task module of fleets under test. Each start and each end is a line of JSON in a journal. The journal is in the
+folder of this file, or in the folder that the nodes of a fleet share."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ LINE_BYTES = 512
 
 
 def write(event: str, label: str) -> None:
-    """Append a line in one write, so that lines of several workers never mix.
+    """Append a line in a single write, so that lines of several workers do not mix.
 
-    The kernel ends the write of a process that is killed at the edge of a page, so a line is as long as a whole part of
-    one: it is there or it is not.
+    If a process is killed, the kernel ends its write at the edge of a page. So the length of a line divides a page, and
+    a line is written completely or not at all.
     """
     task = rota.current_task()
     line = {
@@ -46,13 +46,13 @@ def write(event: str, label: str) -> None:
 
 @functools.cache
 def server() -> socket.socket:
-    """A connection of this worker's own to the server under test."""
+    """Return this worker's own connection to the server under test."""
     host, _, port = os.environ["FLEET_SERVER"].rpartition(":")
     return socket.create_connection((host, int(port)))
 
 
 def told_time() -> str:
-    """The server's own time, in whole microseconds."""
+    """Return the server's time in whole microseconds."""
     server().sendall(b"TIME\r\n")
     seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
     return str(int(seconds) * 1_000_000 + int(microseconds))
@@ -60,7 +60,7 @@ def told_time() -> str:
 
 @rota.task
 def note(label: str = "") -> None:
-    """Tell that it ran."""
+    """Record that the task ran."""
     write("start", label)
     write("end", label)
 
@@ -76,11 +76,11 @@ def hold(label: str) -> None:
 
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
-    """Run until it is cancelled, and tell when. Then let that out, fail, return, or go on."""
+    """Run until a cancellation, and record its time. Then raise it, fail, return, or go on."""
     has_begun = False
     while True:
         try:
-            if not has_begun:  # in here, as who reads it cancels at once
+            if not has_begun:  # inside the `try`, because the reader of this line cancels at once
                 has_begun = True
                 write("start", label)
             time.sleep(600)
@@ -96,7 +96,7 @@ def linger(label: str, how: str = "ends") -> None:
 
 @rota.task
 async def linger_in_loop(label: str) -> None:
-    """The same, where it is cancelled through the loop."""
+    """Do the same as `linger` in an event loop, which delivers the cancellation."""
     write("start", label)
     try:
         await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
@@ -106,7 +106,7 @@ async def linger_in_loop(label: str) -> None:
 
 
 async def attend_to_the_end(label: str) -> None:
-    """Run beside others until there is a file `release-all`, or it is told to end."""
+    """Run beside others until there is a file `release-all`, or the task is interrupted."""
     write("start", label)
     try:
         while not (FOLDER / "release-all").exists():
@@ -123,7 +123,7 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """The same; or fail the first time, hold up the others, or kill the worker once others run as well."""
+    """Do the same; or fail the first time, block the others, or kill the worker once others run too."""
     if how == "kills":
         write("start", label)
         await asyncio.sleep(0.3)
@@ -138,7 +138,7 @@ async def attend(label: str, how: str = "waits") -> None:
 
 @rota.task
 def advance(label: str, note: str) -> None:
-    """Tell of its progress, step by step, until there is a file `release-LABEL`."""
+    """Report progress, step by step, until there is a file `release-LABEL`."""
     write("start", label)
     steps = 0
     while not (FOLDER / f"release-{label}").exists():
@@ -150,7 +150,7 @@ def advance(label: str, note: str) -> None:
 
 @rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
 def live(ends: list[str]) -> None:
-    """End each attempt as it is told: killed, well, or with that error."""
+    """End each attempt in the given way: killed, successfully, or with an error of this name."""
     end = ends[rota.current_task().attempt - 1]
     if end == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -160,7 +160,7 @@ def live(ends: list[str]) -> None:
 
 @rota.task(rate="20/s", rate_key="{account}")
 def bill(account: str, label: str) -> None:
-    """Tell the server's own time, of an account of which only so many may start."""
+    """Record the server's time for an account, whose starts are limited by a rate."""
     write("start", label)
     write(account, told_time())
     write("end", label)
@@ -168,35 +168,35 @@ def bill(account: str, label: str) -> None:
 
 @rota.task
 def tell_time(label: str) -> None:
-    """Tell the server's own time, in whole microseconds."""
+    """Record the server's time in whole microseconds."""
     write("time", told_time())
     write("end", label)
 
 
 @rota.task
 def relay(label: str, seconds: float) -> None:
-    """Tell the server's own time, and have that told once more after so many seconds."""
+    """Record the server's time, and enqueue a task that records it again after this number of seconds."""
     tell_time(label)
     tell_time.enqueue_in(seconds, label)
 
 
 @rota.task
 def kill_worker() -> None:
-    """End the process it runs in, as a crash of native code does."""
+    """End the process, as a crash in native code does."""
     write("start", "")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @rota.task
 def segfault() -> None:
-    """Read where nothing is."""
+    """Read from an invalid address."""
     write("start", "")
     ctypes.string_at(0)
 
 
 @rota.task(time_limit=1, base=0)
 def shrug() -> None:
-    """Let nothing stop it that can be caught."""
+    """Catch every exception, and go on."""
     write("start", "")
     while True:
         with contextlib.suppress(BaseException):
@@ -205,7 +205,7 @@ def shrug() -> None:
 
 @rota.task
 def grow(megabytes: int) -> None:
-    """Take so much memory, and keep it for a while."""
+    """Allocate this amount of memory, and keep it for a while."""
     write("start", "")
     taken = bytearray(megabytes << 20)
     taken[:: mmap.PAGESIZE] = b"x" * len(taken[:: mmap.PAGESIZE])
@@ -215,7 +215,7 @@ def grow(megabytes: int) -> None:
 
 @rota.task
 def leave_daemon(label: str) -> None:
-    """Start a daemon in the classic way, with a parent that is gone and a session of its own, and run on."""
+    """Start a daemon in the classic way, orphaned and in a session of its own, and continue to run."""
     if os.fork() == 0:
         os.setsid()
         if os.fork():
@@ -227,14 +227,14 @@ def leave_daemon(label: str) -> None:
 
 @rota.task(result_ttl=600)
 def tell_end(seconds: float = 0.0) -> float:
-    """Return when it ended, after so many seconds, by the node's clock."""
+    """Sleep for this number of seconds, and return the time of the end by the node's clock."""
     time.sleep(seconds)
     return time.time()
 
 
 @rota.task(retries=0, result_ttl=600)
 def judge(number: int) -> int:
-    """Fail with an odd number, return another one; and tell in the journal which it is to be, at the very end."""
+    """Fail if the number is odd, otherwise return it. Record the outcome in the journal at the very end."""
     write("start", str(number))
     time.sleep(0.001)
     if number % 2:
@@ -246,7 +246,7 @@ def judge(number: int) -> int:
 
 @rota.task(retries=0, soft_time_limit=2)
 def wait_inside(label: str) -> None:
-    """Wait for a task that another worker holds, until the limit; and once more, which goes as if nothing had been."""
+    """Wait until the limit for a task that another worker holds. Then wait again, which must work normally."""
     held = rota.Call("hold", args=[label], queue="default")
     [handle] = rota.enqueue_many([held])
     try:
@@ -267,7 +267,7 @@ def oversleep() -> None:
 
 @rota.task(crash_limit=0)
 def once(label: str, seconds: float = 0.005) -> None:
-    """Start once at most, and take so long."""
+    """Start at most once, and run for this long."""
     write("start", label)
     time.sleep(seconds)
     write("end", label)
@@ -275,13 +275,13 @@ def once(label: str, seconds: float = 0.005) -> None:
 
 @rota.task(crash_limit=0)
 def hold_once(label: str) -> None:
-    """Start once at most, and run until there is a file `release-LABEL`."""
+    """Start at most once, and run until there is a file `release-LABEL`."""
     hold(label)
 
 
 @rota.task(retries=0, result_ttl=600)
 def answer(label: str, fails: bool) -> dict[str, str]:
-    """Take 2 ms, and return or raise."""
+    """Run for 2 ms, and return or raise."""
     spin(label, 0.002)
     if fails:
         raise ValueError(label)
@@ -290,13 +290,13 @@ def answer(label: str, fails: bool) -> dict[str, str]:
 
 @rota.task(retries=0)
 def add(first: int, second: int) -> None:
-    """Take exactly two arguments."""
+    """Accept exactly two arguments."""
     write("end", str(first + second))
 
 
 @rota.task
 def spin(label: str, seconds: float = 0.001) -> None:
-    """Take so much of this worker's time."""
+    """Use this much of the worker's time."""
     write("start", label)
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -306,17 +306,17 @@ def spin(label: str, seconds: float = 0.001) -> None:
 
 @rota.task
 def toil(label: str) -> None:
-    """Take so long that it is claimed alone."""
+    """Run so long that the task is claimed alone."""
     spin(label, 0.006)
 
 
 @rota.task
 def rest(number: int) -> None:
-    """Do nothing, and tell nobody."""
+    """Do nothing, and record nothing."""
 
 
 @rota.task(retries=0)
 def give_up(label: str) -> None:
-    """Be dead after the only attempt."""
+    """Raise `Dead` in the only attempt."""
     write("start", label)
     raise rota.Dead(label)

@@ -1,4 +1,4 @@
-"""A whole fleet under test: the real `rota run` with tasks that keep a journal, driven as a user drives it."""
+"""A whole fleet under test: the real `rota run` with tasks that write a journal, used as by a user."""
 
 import contextlib
 import json
@@ -29,8 +29,8 @@ Measure = Callable[[str, float], None]
 class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
-    `settings` are keys of the file, above those that every fleet under test has. `shared`: where its tasks keep
-    their journal, if not in the folder.
+    `settings` are keys of the file, which override the defaults of fleets under test. `shared` is the folder of the
+    tasks' journal if it is another one.
     """
 
     in_own_session = False
@@ -57,14 +57,14 @@ class RunningFleet(FleetProcess):
         self.edit()
 
     def edit(self, **settings: Any) -> None:
-        """Write the file with these settings changed."""
+        """Write the file with these changed settings."""
         self.settings |= settings
         self.write(toml(self.settings))
 
-    # Its life
+    # Life cycle
 
     def start(self) -> "RunningFleet":
-        """Start it and wait until it is ready with all its workers. Fails with its log when it ends before."""
+        """Start the fleet and wait until all its workers are ready. Fails with its log if it ends before."""
         self.launch()
         until(lambda: self.has_ended() or self.is_whole(), "a fleet that is ready", DEADLINE_SECONDS)
         assert not self.has_ended(), self.log_text()
@@ -75,27 +75,27 @@ class RunningFleet(FleetProcess):
         until(lambda: not any(map(stop, self.processes())), "every process is stopped")
 
     def thaw(self) -> None:
-        """Let all its processes go on."""
+        """Continue all its processes."""
         for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
                 process.resume()
 
     def kill_all(self) -> None:
-        """SIGKILL all its processes at once, as when a machine is lost."""
-        self.freeze()  # so that nobody starts another meanwhile
+        """Send SIGKILL to all its processes at once, as when a machine is lost."""
+        self.freeze()  # so that no process starts another one meanwhile
         for process in self.processes():
             process.kill()
         until(lambda: not self.processes(), "the end of every process")
         self.exit_code()
 
     def kill_child(self, role: str) -> None:
-        """SIGKILL the only child of this role, and wait for the next one."""
+        """Send SIGKILL to the only child of this role, and wait for the next one."""
         [killed] = self.pids(role, "ready")
         os.kill(killed, signal.SIGKILL)
         self.until_replaced(role, killed)
 
     def close(self) -> None:
-        """End it, however it is. Fails when it leaves processes behind."""
+        """Kill the fleet, whatever its state. Fails if it leaves processes behind."""
         self.client.close()
         self.thaw()
         if self.process is not None and self.process.poll() is None:
@@ -110,17 +110,17 @@ class RunningFleet(FleetProcess):
             process.kill()
         assert not left, f"left behind: {left}\n{self.log_text()}"
 
-    # Looking at it from outside
+    # Inspection from outside
 
     def is_whole(self) -> bool:
-        """Whether it is ready and has all its workers."""
+        """Whether the fleet is ready and has all its workers."""
         status = self.status()
         pools = status.get("pools", [])
         whole = bool(pools) and all(pool["desired"] == ready_workers(pool) for pool in pools)
         return whole and len(self.workers()) == sum(pool["desired"] for pool in pools) and self._answers_ready()
 
     def is_whole_without(self, pid: int) -> bool:
-        """Whether it has all its workers, and that one is not among them."""
+        """Whether the fleet has all its workers, without this one."""
         return self.is_whole() and pid not in self.workers()
 
     def _answers_ready(self) -> bool:
@@ -130,15 +130,15 @@ class RunningFleet(FleetProcess):
             return False
 
     def metrics(self) -> Scrape:
-        """Scrape it."""
+        """Scrape the metrics."""
         code, body = self.get("/metrics")
         assert code == 200, body
         return Scrape(body)
 
-    # Its tasks
+    # Tasks
 
     def journal(self, event: str = "", **fields: object) -> list[Line]:
-        """The journal's lines of this event that have these fields, in the order they were written."""
+        """Return the journal's lines of this event with these fields, in order."""
         self._journal += [Line(**json.loads(line)) for line in self._journal_file.new_lines()]
         return [
             line
@@ -147,7 +147,7 @@ class RunningFleet(FleetProcess):
         ]
 
     def wait_for(self, event: str, count: int = 1, **fields: object) -> list[Line]:
-        """Wait until the journal has so many such lines."""
+        """Wait until the journal has `count` such lines, and return them."""
 
         def found() -> list[Line] | None:
             lines = self.journal(event, **fields)
@@ -158,12 +158,12 @@ class RunningFleet(FleetProcess):
         return lines
 
     def hold(self, label: str, queue: str = "default") -> Line:
-        """Have a worker run a task until it is released; returns its start."""
+        """Let a worker run a task until it is released, and return the line of its start."""
         self.client.enqueue("hold", args=[label], queue=queue)
         return self.wait_for("start", label=label)[0]
 
     def release(self, label: str) -> None:
-        """Let the task of this label end."""
+        """Let the task with this label end."""
         (self.shared / f"release-{label}").touch()
 
     def wait_until_nothing_waits(self, seconds: float) -> None:
@@ -176,7 +176,7 @@ class RunningFleet(FleetProcess):
 
 
 class Fleets:
-    """Makes the fleets of one test, all in its folder and namespace."""
+    """The fleets of one test, all in its folder and namespace."""
 
     def __init__(self, url: str, namespace: str, folder: Path) -> None:
         self.made: list[RunningFleet] = []
@@ -185,14 +185,14 @@ class Fleets:
         self._folder = folder
 
     def make(self, **settings: Any) -> RunningFleet:
-        """A fleet that is not started yet. A second one is another master of the same fleet."""
+        """Create a fleet without starting it. A second one is another master of the same fleet."""
         fleet = RunningFleet(self._url, self._namespace, self._folder, **settings)
         self.made.append(fleet)
         return fleet
 
     def node(self, name: str, **settings: Any) -> RunningFleet:
-        """A fleet on a node of its own, not started yet: another master of the same fleet, with its own folder, file,
-        control socket and log. The journal is that of all nodes."""
+        """Create a node without starting it: another master of the same fleet, with its own folder, file, control
+        socket and log. All nodes share the journal."""
         folder = self._folder / name
         folder.mkdir()
         fleet = RunningFleet(self._url, self._namespace, folder, shared=self._folder, **settings)
@@ -200,13 +200,13 @@ class Fleets:
         return fleet
 
     def start(self, **settings: Any) -> RunningFleet:
-        """A fleet that is ready."""
+        """Start a fleet and wait until it is ready."""
         return self.make(**settings).start()
 
 
 @contextmanager
 def running_fleet(url: str, namespace: str, folder: Path, **settings: Any) -> Iterator[RunningFleet]:
-    """A fleet for a block of code."""
+    """Run a fleet for a block of code."""
     fleet = RunningFleet(url, namespace, folder, **settings)
     try:
         yield fleet.start()

@@ -1,4 +1,4 @@
-"""What the journal of a fleet says of groups: `then` of each, once, and after the last end of its members."""
+"""Checks of groups in a fleet's journal: `then` of each runs once, after the last end of its members."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,17 +13,17 @@ MINUTE_MS = 60_000
 
 
 def notes(label: str, count: int, queue: str = "default") -> list[Call[None]]:
-    """So many short tasks."""
+    """Return this number of short tasks."""
     return [Call("note", [label], queue=queue) for _ in range(count)]
 
 
 def after(label: str) -> Call[None]:
-    """What is to follow the members of this label."""
+    """Return the call that follows the members with this label."""
     return Call("note", [f"after {label}"], queue="default")
 
 
 def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """The lines of each label, with those of what follows it."""
+    """Return the lines of each label, including those of the task that follows it."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         found.setdefault(line.label.removeprefix("after "), []).append(line)
@@ -31,7 +31,7 @@ def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
 
 
 def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
-    """Fails unless one task followed those of this label, never before each of them had ended; returns its starts."""
+    """Fail unless one task followed those of this label, after all of them had ended. Return its starts."""
     first_ends: dict[str, float] = {}
     for line in lines:
         if (line.event, line.label) == ("end", label):
@@ -44,7 +44,7 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """The same; and that it was started again only after a crash of its own, and no member after it."""
+    """Check the same, and that the task was started again only after its own crash, and no member after it."""
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"
     late = [line for line in lines if line.label == label and line.at > starts[0].at]
@@ -52,7 +52,7 @@ def check_followed_once(lines: Sequence[Line], label: str) -> None:
 
 
 def wait_until_nothing_is_left(client: redis.Redis, namespace: str) -> None:
-    """Wait until Redis keeps nothing of any group but records that will be gone within a minute."""
+    """Wait until Redis keeps no data of groups except records that expire within a minute."""
 
     def left() -> list[bytes]:
         found = client.scan_iter(match=f"{{{namespace}}}:*", count=1000)

@@ -1,5 +1,5 @@
-"""What other hands may leave in the keys of a fleet: bytes that are no UTF-8, numbers that are none or too large,
-values of another type. Every function of `rota.protocol.keys` has to be known here, or `every_key` raises."""
+"""Foreign data in the keys of a fleet: bytes that are not UTF-8, invalid or too large numbers, values of another type.
+Every function of `rota.protocol.keys` must be listed here, or `every_key` raises."""
 
 import inspect
 import random
@@ -89,7 +89,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 """Fields whose values are numbers, or that must be known to be of harm."""
 
 DOMAIN: Final = "default"
-LIVE: Final = "live"  # the id of a task that lives as long as the fleet
+LIVE: Final = "live"  # the id of a task that is live as long as the fleet
 NUMBERS: Final = (b"-5", b"-9223372036854775808", b"9223372036854775807", b"1e300", b"nan", b"-nan", b"inf", b"-inf",
                   b"0x10", b"0.5", b"9999999999999999", b"9" * 400, b"")  # fmt: skip
 SCORES: Final = ("-inf", "-5", "0", "1", "1e300", "+inf")
@@ -112,7 +112,7 @@ TEXTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A key of the protocol: the name of its function, its name, its type."""
+    """A key of the protocol: the name of its function, the key, and its type."""
 
     name: str
     key: str
@@ -120,7 +120,7 @@ class Place:
 
 
 def every_key(keys: Keys, owner: str) -> list[Place]:
-    """A key of each function: of a served queue, of a living owner, of a live task."""
+    """Return a key of each function: for a served queue, a living owner, or a live task."""
     given = {
         "queue": "default",
         "owner": owner,
@@ -152,7 +152,7 @@ def _key(keys: Keys, name: str, given: dict[str, str]) -> str:
 
 
 def plant(server: Any, place: Place, chance: random.Random) -> None:
-    """Put what is not ours among what is, with a few random bytes."""
+    """Add foreign data to a key, with a few random bytes."""
     texts = [*TEXTS, chance.randbytes(12)]
     match place.kind:
         case "hash":
@@ -175,7 +175,7 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
 
 
 def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
-    """Numbers that are none where numbers stand, anything anywhere else."""
+    """Yield fields with foreign values: invalid numbers in place of numbers, anything elsewhere."""
     for text in texts:
         yield text, chance.choice(texts)
     for name in FIELDS.get(place.name, ()):
@@ -183,7 +183,7 @@ def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator
 
 
 class Overwritten:
-    """A key of another type for as long as a block lasts; then all is as it was."""
+    """A key that has another type for a block of code. Then its value is restored."""
 
     def __init__(self, server: "redis.Redis", place: Place) -> None:
         self._server = server
@@ -192,7 +192,7 @@ class Overwritten:
         self._is_string = place.kind == "string"
 
     def __enter__(self) -> None:
-        """In one step, so that nobody makes the key anew in between."""
+        """Replace the key in one step, so that no other client creates it in between."""
         with self._server.pipeline() as step:
             if self._server.exists(self._key):
                 step.rename(self._key, self._aside)

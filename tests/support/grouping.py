@@ -27,7 +27,7 @@ class Grouping:
         return self.fleet.run(self.fleet.store.add_members(nonce, members, into))
 
     def open(self, group: str, *ids: str, then: str = "", on_dead: str = "") -> Added:
-        """A closed group of plain tasks."""
+        """Enqueue a closed group of plain tasks."""
         members = [NewMember(self.task(task_id)) for task_id in ids]
         return self.add(members, Into(group, self.opening(then, on_dead), closes=True))
 
@@ -41,18 +41,18 @@ class Grouping:
         self.fleet.turn(self.owner, one_tier("q"), (claim, outcome), limit=0)
 
     def run_one(self, outcome: Outcome, queue: str = "q") -> str:
-        """Claim the next task and settle it so; returns its id."""
+        """Claim the next task, settle it with this outcome, and return its id."""
         claim = self.claim(queue)
         self.settle(claim, outcome)
         return claim.entry.id
 
     def state(self, group: str) -> GroupState:
-        """Raises AssertionError for one that is not known."""
+        """Return the state of a group. Raises AssertionError if it is not known."""
         state = self.fleet.run(self.fleet.store.group(group))
         assert state
         return state
 
     def kept(self) -> list[str]:
-        """The keys of groups and chains."""
+        """Return the keys of groups and chains."""
         found = self.fleet.redis.scan_iter(match=f"{{{self.fleet.keys.namespace}}}:*", count=1000)
         return [str(key) for key in found if "group" in key or "members" in key]

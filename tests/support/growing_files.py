@@ -1,4 +1,4 @@
-"""Files that others still write: a reader may see half a write, so only whole lines are read."""
+"""Files that other processes still write. A reader may see half a write, so only complete lines are read."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class GrowingFile:
-    """Reads on from where it stopped. A file that is not there has no lines."""
+    """A file that is read on from the previous position. A missing file has no lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new_lines(self) -> list[bytes]:
-        """The lines that were finished since the last call."""
+        """Return the lines that were completed since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -24,11 +24,11 @@ class GrowingFile:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The finished lines of a file."""
+    """Return the complete lines of a file."""
     return GrowingFile(path).new_lines()
 
 
 def logged(path: Path, event: str = "") -> list[dict[str, Any]]:
-    """The lines of an event log, of one event or all. What tasks print between them is left out."""
+    """Return the lines of an event log, of one event or all, without the output of tasks."""
     found = [json.loads(line) for line in whole_lines(path) if line.startswith(b'{"timestamp"')]
     return [line for line in found if event in ("", line["event"])]

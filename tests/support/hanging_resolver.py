@@ -1,4 +1,4 @@
-"""A resolver that hangs while a file is there: a small library, loaded before all others."""
+"""A resolver that hangs while a file exists: a small library that is loaded before all others."""
 
 import subprocess
 from pathlib import Path
@@ -25,7 +25,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 
 
 class HangingResolver:
-    """That of all processes that are started with `environment`; it answers until it is told to hang."""
+    """The resolver of all processes that are started with `environment`. It works until `hang` is called."""
 
     def __init__(self, folder: Path) -> None:
         source, library = folder / "resolver.c", folder / "resolver.so"
@@ -38,5 +38,5 @@ class HangingResolver:
         self.environment = {"LD_PRELOAD": str(library), _FILE: str(self._file)}
 
     def hang(self) -> None:
-        """From now on no look-up of any process ends."""
+        """Make every look-up in every process hang from now on."""
         self._file.touch()

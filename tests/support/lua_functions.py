@@ -1,4 +1,4 @@
-"""What Lua 5.1, which the servers have built in, makes of a script: of each function its upvalues and its locals."""
+"""The functions of a compiled script in Lua 5.1, which the servers contain, with their upvalues and locals."""
 
 import struct
 from dataclasses import dataclass, field
@@ -7,33 +7,31 @@ from typing import Final
 from lupa import lua51
 
 _HEADER: Final = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # Lua 5.1, little endian, 8 bytes for a size and a number
-_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # how long one is, by its type; a text says its own length
+_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # sizes by type; a text has its own length
 _TEXT: Final = 4
 
 
 @dataclass
 class LuaFunction:
-    """One function. `line`: where it begins in the composed script, 0 for the script itself."""
+    """A function. `line` is its first line in the composed script, 0 for the script itself."""
 
     line: int
     upvalues: int
-    locals: list[tuple[str, int, int]] = field(
-        default_factory=list
-    )  # name; from which to which instruction it is known
+    locals: list[tuple[str, int, int]] = field(default_factory=list)  # name; first and last instruction of its scope
 
     @property
     def most_locals(self) -> int:
-        """How many are known at once."""
+        """Return the highest number of locals in scope at once."""
         return max((self._known_at(first) for _, first, _ in self.locals), default=0)
 
     @property
     def shadowed(self) -> set[str]:
-        """Names of locals that are declared again while they are known."""
+        """Return the names of locals that are declared again in their scope."""
         return {
             name
             for name, first, last in self.locals
             for other, begins, _ in self.locals
-            if name == other and first < begins < last and not name.startswith("(")  # as of a loop's own
+            if name == other and first < begins < last and not name.startswith("(")  # a loop's own
         }
 
     def _known_at(self, instruction: int) -> int:
@@ -41,14 +39,14 @@ class LuaFunction:
 
 
 def functions_of(script: bytes) -> list[LuaFunction]:
-    """Return the script and all functions in it, as they are counted by Lua."""
+    """Return the script and all functions in it, as Lua counts them."""
     runtime = lua51.LuaRuntime(encoding=None)
     compiled = runtime.execute(b"return function(text) return string.dump(assert(loadstring(text))) end")
-    return _Reader(compiled(b"--" + script)).functions  # in place of the flags, which are no Lua, stands a comment
+    return _Reader(compiled(b"--" + script)).functions  # a comment replaces the flags, which are not Lua
 
 
 class _Reader:
-    """Reads a compiled script."""
+    """A reader of a compiled script."""
 
     def __init__(self, compiled: bytes) -> None:
         assert compiled.startswith(_HEADER)

@@ -1,4 +1,4 @@
-"""A fleet of many queues in real slots: what its workers recorded, and what the exporter makes of it."""
+"""A fleet of many queues in real slots: the records of its workers, and the exporter's output for them."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of an exposition."""
+    """A line of an exposition."""
 
     name: str
     labels: dict[str, str]
@@ -55,7 +55,7 @@ class ManyQueues:
         self.runs = 0
 
     def run(self, late: int, *outcomes: str) -> None:
-        """Run each task of each queue once for each outcome, and start the first `late` of these too late."""
+        """Run each task of each queue once for each outcome. The first `late` of them start too late."""
         for at, queue in enumerate(self.names):
             for task in range(TASKS):
                 worker = self._workers[(at + task) % WORKERS]
@@ -82,7 +82,7 @@ class ManyQueues:
 
 
 def by_queue(lines: list[Line], name: str, **labels: str) -> Counter[str]:
-    """The values of a metric, added up by queue."""
+    """Return the values of a metric, summed by queue."""
     found = Counter[str]()
     for line in lines:
         if line.name == name and labels.items() <= line.labels.items():

@@ -1,4 +1,4 @@
-"""A real master for tests, on a file of a few lines and tasks that say what they do, and what is in Redis of it."""
+"""A real master for tests, with a short configuration and tasks that record their runs, and its data in Redis."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.growing_files import whole_lines
 from support.servers import Server
 from support.waiting import until
 
-# What is claimed does not depend on which server it is; the rest of the suite runs on each.
+# The claims of these tests do not depend on the server; the rest of the suite runs on each.
 ON_ONE_SERVER = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 TASKS = """
 import os, signal, subprocess, sys, time
@@ -69,7 +69,7 @@ def leave_behind(text):
 
 
 class Mastered(FleetProcess):
-    """One `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports."""
+    """A `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports."""
 
     def __init__(self, server: Server, namespace: str, folder: Path, settings: str = "workers = 2") -> None:
         super().__init__(folder)
@@ -80,10 +80,10 @@ class Mastered(FleetProcess):
         (folder / "tasks.py").write_text(TASKS)
         self.configure(settings)
 
-    # What stands in the folder
+    # The folder
 
     def configure(self, settings: str) -> None:
-        """Write the configuration; the settings may bring tables, so they come after the plain keys."""
+        """Write the configuration. The settings may contain tables, so they follow the plain keys."""
         head = [
             f'redis_url = "{self.server.url}"',
             f'namespace = "{self.namespace}"',
@@ -94,71 +94,71 @@ class Mastered(FleetProcess):
         self.write("\n".join([*head, settings, tables]))
 
     def add_tasks(self, text: str) -> None:
-        """Write more tasks behind those of `TASKS`."""
+        """Write more tasks after those of `TASKS`."""
         with (self.folder / "tasks.py").open("a") as file:
             file.write(text)
 
     def ran(self) -> list[str]:
-        """What the tasks said."""
+        """Return the lines that the tasks wrote."""
         return [line.decode() for line in whole_lines(self.folder / "ran.txt")]
 
     def starts(self, text: str) -> list[int]:
-        """The processes that started `hold` with that text, in order."""
+        """Return the pids of the processes that started `hold` with this text, in order."""
         return [int(line.split()[2]) for line in self.ran() if line.startswith(f"start {text} ")]
 
     def release(self) -> None:
-        """Let `hold` go on."""
+        """Release `hold`."""
         (self.folder / "release").touch()
 
     # The process
 
     def start(self, *arguments: str) -> Self:
-        """Start it, and wait until it runs."""
+        """Start the master, and wait until its fleet runs."""
         self.launch(*arguments)
         until(lambda: self.log("fleet.ready") or self.has_ended(), "the fleet is ready")
         assert not self.has_ended(), self.log_text()
         return self
 
     def close(self) -> None:
-        """End it, however it is."""
+        """Kill the master, whatever its state."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         self.redis.close()
 
     def is_up(self) -> bool:
-        """Whether it answers, and its fleet runs."""
+        """Whether the master responds, and its fleet runs."""
         try:
             return self.status().get("state") == "running"
         except TimeoutError:
             return False
 
     def reload(self) -> dict[str, Any]:
-        """Have it read its configuration again; returns what became of it."""
+        """Request a reload, and return its result."""
         answer: dict[str, Any] = self.ask("reload")["reload"]
         return answer
 
-    # What is in Redis
+    # Redis
 
     def push(self, name: str, text: str, queue: str = "default") -> str:
-        """Push a task as other languages do; its id is its text."""
+        """Push a task as other languages do. Its id is its text."""
         self.redis.rpush(self.keys.ready_lane(queue), json.dumps([text, queue, name, [text]]))
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Both lanes as they stand; what a worker died under is in the one that is served first."""
+        """Return the entries of both lanes. The task of a dead worker is in the lane that is served first."""
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]
 
     def inflight(self) -> list[str]:
-        """The in-flight lists there are."""
+        """Return the existing in-flight lists."""
         return [key.decode() for key in self.redis.scan_iter(self.keys.inflight("*"))]
 
     def epitaph(self, task_id: str) -> dict[str, Any]:
-        """Why a task is dead; {} when it is not."""
+        """Return the death record of a task; {} if it is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
-            return {}  # of a living one the account of its last crash is kept there
+            return {}  # for a live task, the record of its last crash is stored there
         raw = self.redis.hget(self.keys.epitaphs, task_id)
         found: dict[str, Any] = json.loads(raw.splitlines()[-1]) if isinstance(raw, bytes) else {}
         return found

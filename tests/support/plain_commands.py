@@ -1,4 +1,4 @@
-"""Many plain commands in one exchange: what looks at dozens of keys after each step would wait for redis-py mostly."""
+"""Many plain commands in one exchange: with redis-py, reads of dozens of keys after each step would be too slow."""
 
 import socket
 from collections.abc import Iterable
@@ -23,8 +23,8 @@ class PlainCommands:
         self._socket.close()
 
     def ask(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
-        """The replies, in the order of the commands. Raises AssertionError where one is an error."""
-        packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]  # its stub: one word
+        """Return the replies in the order of the commands. Raises AssertionError if one is an error."""
+        packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]  # its stub allows one word only
         self._socket.sendall(b"".join(packed))
         return [self._next() for _ in packed]
 

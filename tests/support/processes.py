@@ -1,4 +1,4 @@
-"""Processes of this machine, as the kernel tells of them."""
+"""The processes of this machine, as the kernel reports them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs: a zombie does not."""
+    """Whether a process runs. A zombie does not."""
     fields = _stat_of(pid)
     return fields is not None and fields[0] != "Z"
 
@@ -19,7 +19,7 @@ def _stat_of(pid: int) -> list[str] | None:
 
 
 def descendants(pid: int) -> set[int]:
-    """All processes below one, zombies among them."""
+    """Return the pids of all descendants of a process, including zombies."""
     below: dict[int, list[int]] = {}
     for other in psutil.pids():
         fields = _stat_of(other)
@@ -35,19 +35,19 @@ def descendants(pid: int) -> set[int]:
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:
-    """Everything whose working directory is the folder."""
+    """Return all processes whose working directory is the folder."""
     return [process for process in psutil.process_iter() if _works_in(process, folder)]
 
 
 def _works_in(process: psutil.Process, folder: Path) -> bool:
     try:
         return process.cwd() == str(folder)
-    except (psutil.Error, OSError):  # gone, a zombie, or not ours
+    except (psutil.Error, OSError):  # the process is gone, a zombie, or not ours
         return False
 
 
 def stop(process: psutil.Process) -> bool:
-    """SIGSTOP; returns whether it was still running."""
+    """Send SIGSTOP, and return whether the process was still running."""
     try:
         running = process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
         if running:

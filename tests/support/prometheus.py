@@ -21,7 +21,7 @@ START_DEADLINE_SECONDS = 30.0
 
 
 def binary(name: str) -> str:
-    """The path of `prometheus` or `promtool`. Without it the test is skipped, and fails in CI."""
+    """Return the path of `prometheus` or `promtool`. If it is missing, the test is skipped, or fails in CI."""
     found = shutil.which(name)
     if found is not None:
         return found
@@ -31,7 +31,7 @@ def binary(name: str) -> str:
 
 
 def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run promtool, whatever it answers. `text` is what it reads from stdin."""
+    """Run promtool without checking its exit code. `text` is its standard input."""
     return subprocess.run(
         [binary("promtool"), *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -39,27 +39,27 @@ def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedPr
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query was answered: the series, as the interface writes them, and its warnings."""
+    """The result of a query: the series in the format of the HTTP API, and the warnings."""
 
     result: list[dict[str, Any]]
     warnings: list[str]
 
     def value(self) -> float:
-        """The last value of the only series. Raises AssertionError unless there is exactly one."""
+        """Return the last value of the only series. Raises AssertionError unless there is exactly one."""
         assert len(self.result) == 1, self.result
         return self.values()[0]
 
     def values(self) -> list[float]:
-        """The last value of each series."""
+        """Return the last value of each series."""
         return [float((series.get("value") or series["values"][-1])[1]) for series in self.result]
 
 
 class QueryError(Exception):
-    """Prometheus refused a query; the text is its reason."""
+    """Raised if Prometheus refuses a query. The text is the reason."""
 
 
 class Prometheus:
-    """One Prometheus with a folder of its own. `config` is the text of its configuration file."""
+    """A Prometheus with a folder of its own. `config` is the text of its configuration file."""
 
     def __init__(self, folder: Path, config: str) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Prometheus:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> "Prometheus":
-        """Start and wait until it is ready. Raises RuntimeError with its log when it does not get there."""
+        """Start Prometheus and wait until it is ready. Raises RuntimeError with the log if it fails."""
         config_file = self.folder / "prometheus.yml"
         config_file.write_text(self.config)
         command = [
@@ -94,30 +94,30 @@ class Prometheus:
         raise RuntimeError((self.folder / "prometheus.log").read_text())
 
     def stop(self) -> None:
-        """End it, however it is."""
+        """Kill Prometheus, whatever its state."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
     def query(self, expression: str) -> Answer:
-        """The value now. Raises QueryError."""
+        """Return the current result of a query. Raises QueryError."""
         return self._ask("query", query=expression)
 
     def query_range(self, expression: str, *, seconds: float, step_seconds: float = 1.0) -> Answer:
-        """The values of the last `seconds`, at whole steps, so that two answers line up. Raises QueryError."""
+        """Return the values of the last `seconds`, at whole steps so that two results align. Raises QueryError."""
         now = time.time() // step_seconds * step_seconds
         return self._ask(
             "query_range", query=expression, start=str(now - seconds), end=str(now), step=str(step_seconds)
         )
 
     def rules(self) -> list[dict[str, Any]]:
-        """Every rule loaded, with its health and last error."""
+        """Return every loaded rule, with its health and last error."""
         with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=30) as response:
             groups = json.load(response)["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expression: str, *, deadline_seconds: float = 60.0) -> Answer:
-        """Ask until the answer holds a series, and give it. Raises TimeoutError when it stays empty."""
+        """Query until the result has a series, and return it. Raises TimeoutError if it stays empty."""
         deadline = time.monotonic() + deadline_seconds
         while time.monotonic() < deadline:
             answer = self.query(expression)
@@ -137,12 +137,12 @@ class Prometheus:
 
 
 def scrape_config(*targets: str, job: str = "rota", interval: str = "1s", rule_files: Sequence[str] = ()) -> str:
-    """A configuration that scrapes `targets` (host:port) as `job`."""
+    """Return a configuration that scrapes `targets` (host:port) as `job`."""
     return scrape_jobs({job: targets}, interval=interval, rule_files=rule_files)
 
 
 def scrape_jobs(jobs: Mapping[str, Sequence[str]], *, interval: str, rule_files: Sequence[str]) -> str:
-    """A configuration that scrapes the targets (host:port) of each job. JSON is YAML, so it needs no writer."""
+    """Return a configuration that scrapes the targets (host:port) of each job, as JSON, which is also YAML."""
     return json.dumps(
         {
             "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},

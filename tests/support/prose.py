@@ -1,9 +1,13 @@
-"""Markdown as the tests read it: pages, code blocks, and what a block asks a test to do with it.
+"""Markdown as the tests read it: pages, code blocks, and the instructions for tests in comments.
 
-A comment before a block, unseen by readers, says what to do: `<!-- test: file NAME -->` write it to a file,
-`<!-- test: append NAME -->` add it to that file, `<!-- test: run -->` run it in a shell, `<!-- test: output -->`
-compare it with what that wrote, where `...` stands for anything, `<!-- test: start -->` start it and go on once the
-fleet is ready, `<!-- test: install -->` run it where Rota is not installed yet.
+A comment before a block, which readers do not see, is an instruction:
+
+* `<!-- test: file NAME -->`: write the block to a file;
+* `<!-- test: append NAME -->`: append it to that file;
+* `<!-- test: run -->`: run it in a shell;
+* `<!-- test: output -->`: compare it with the output of that, where `...` matches anything;
+* `<!-- test: start -->`: start it, and go on when the fleet is ready;
+* `<!-- test: install -->`: run it in an environment without Rota.
 """
 
 import re
@@ -20,7 +24,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `verb` says what to do with it, "" when it is only to be read."""
+    """A fenced block. `verb` is its instruction for tests, "" if there is none."""
 
     page: Path
     line: int
@@ -34,14 +38,14 @@ class Block:
 
 
 def markdown_files() -> list[Path]:
-    """Every page of the project: at the top, and in the folders that hold prose."""
+    """Return every page of the project: at the top, and in the folders with pages."""
     folders = ("docs", "examples", "benchmarks", "deploy", "grafana")
     pages = [page for folder in folders for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts]
     return sorted([*ROOT.glob("*.md"), *pages])
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(
@@ -57,5 +61,5 @@ def blocks(page: Path) -> list[Block]:
 
 
 def verbs(page: Path) -> set[str]:
-    """What a page asks tests to do."""
+    """Return the instructions of a page for tests."""
     return {block.verb for block in blocks(page)} - {""}

@@ -1,4 +1,4 @@
-"""A driver for protocol tests: runs transitions on a real server and looks behind them with plain commands."""
+"""A driver for protocol tests: it runs transitions on a real server, and inspects the data with plain commands."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
-HELD_US = 5_000  # a start so near is waited for with the task in hand: IN_HAND of throttle.lua
+HELD_US = 5_000  # a worker holds the task and waits if its start is this near: IN_HAND of throttle.lua
 RUN = RunAccount(1_700_000_000_000_000, 2_500_000, 77, "work")
 ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """What a worker tells of a run."""
 
 
 def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
-    """Settlements as a worker's turn brings them."""
+    """Return settlements in the format of a worker's turn."""
     return join_settlements([pack_settlement(settlement) for settlement in settlements])
 
 
@@ -51,19 +51,19 @@ def turn_of(
     tokens: Sequence[str] = (),
     limits: Packed = NO_LIMITS,
 ) -> Turn:
-    """The turn by which a worker tells these."""
+    """Return the turn with which a worker reports these settlements."""
     settlements = list(settlements)
     others = pack_settlements(settlement for settlement in settlements if not plain_lines(settlement))
     return Turn(limit, held, tokens, others, limits, [*filter(None, map(plain_lines, settlements))])
 
 
 def one_tier(*queues: str) -> Packed:
-    """One tier of these queues, weights equal."""
+    """Return one tier of these queues, with equal weights."""
     return tiers([QueueShare(queue) for queue in queues])
 
 
 def tiers(*domains: Sequence[QueueShare]) -> Packed:
-    """The tiers of these shares, highest first."""
+    """Return the tiers of these shares, highest first."""
     return pack_tiers(_domain(shares) for shares in domains)
 
 
@@ -72,13 +72,13 @@ def _domain(shares: Sequence[QueueShare]) -> Domain:
 
 
 def body_of(task_id: str, queue: str = "q") -> bytes:
-    """The classic four-element item."""
+    """Return the classic item with four elements."""
     return f'["{task_id}","{queue}","work",[]]'.encode()
 
 
 class Fleet:
-    """The protocol, one call at a time. `redis` looks behind it; `keys` spells the keys. `picks`: how many a turn makes
-    in which the order of claims is looked at."""
+    """The protocol, one call at a time. `redis` inspects the data; `keys` spells the keys. `picks` is the number of
+    choices that a turn makes when a test checks the order of claims."""
 
     picks = 1
 
@@ -98,17 +98,17 @@ class Fleet:
     def run(self, command: Command[T]) -> T:
         return self._connection.run(command)
 
-    # Producing
+    # Enqueues
 
     def enqueue(self, *tasks: NewTask) -> list[Enqueued]:
         self._nonces += 1
         return self.run(self.store.enqueue(f"{self.keys.namespace}-{self._nonces}", tasks))
 
     def push(self, *ids: str, queue: str = "q", due: str = "") -> None:
-        """Enqueue plain tasks of these ids."""
+        """Enqueue plain tasks with these ids."""
         self.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue), due) for task_id in ids))
 
-    # Working
+    # Claims and retirements
 
     def register(self, place: str = "node:1", lease_ms: int = LEASE_MS) -> str:
         return self.run(self.store.register(lease_ms, [place]))[0]
@@ -127,11 +127,11 @@ class Fleet:
         return self.run(self.store.turn(owner, serving, turn_of(settled, limit, held, tokens)))
 
     def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
-        """The ids a turn claims."""
+        """Run a turn, and return the ids that it claims."""
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
     def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
-        """The queues of up to so many claims in their order; the owners take turns, and settle at once."""
+        """Return the queues of up to `times` claims in order. The owners alternate, and settle at once."""
         order: list[str] = []
         for owner in itertools.cycle(owners):
             turn = Turn(1, picks=min(self.picks, times - len(order)))
@@ -143,7 +143,7 @@ class Fleet:
         return order
 
     def claimed(self, *ids: str) -> tuple[str, Claim]:
-        """Push these, and have a new owner claim the first; returns both."""
+        """Push these tasks, and let a new owner claim the first. Return the owner and the claim."""
         self.push(*ids)
         owner = self.register()
         return owner, self.turn(owner, one_tier("q")).claims[0]
@@ -154,29 +154,29 @@ class Fleet:
     def exit(
         self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
     ) -> Retired:
-        """Retire an owner whose process is gone; `ran` crashed."""
+        """Retire an owner whose process has ended. The task `ran` crashed."""
         blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.retire_exited(owner, blame, tiers=serving))
 
     def expire_lease(self, owner: str) -> None:
-        """Let an owner's lease have run out and the pollers have seen all of it."""
+        """Let an owner's lease expire, as if the pollers had observed the whole time."""
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
     def retire(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Retired:
-        """Retire an owner whose process is gone and had left these outcomes in its slot."""
+        """Retire an owner whose process has ended and had left these outcomes in its slot."""
         settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.retire_exited(owner, blame, settled))
 
-    # Looking
+    # Inspection
 
     def look(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
-        """Run plain commands in one exchange; their replies."""
+        """Run plain commands in one exchange, and return their replies."""
         return self._plain.ask(commands)
 
     def commands(self) -> int:
-        """How many commands the server has run, with those that scripts called."""
+        """Return the number of commands that the server has run, including those that scripts called."""
         return sum(each["calls"] for each in self.redis.info("commandstats").values())
 
     def now_us(self) -> int:
@@ -184,7 +184,7 @@ class Fleet:
         return int(seconds) * SECOND_US + int(microseconds)
 
     def lane(self, queue: str = "q") -> list[str]:
-        """The ids in a queue's ready lane, head first."""
+        """Return the ids in a queue's ready lane, head first."""
         return self._ids(self.keys.ready_lane(queue))
 
     def delayed_lane(self, queue: str = "q") -> list[str]:
@@ -194,14 +194,14 @@ class Fleet:
         return self._ids(self.keys.inflight(owner))
 
     def inflight_entries(self, owner: str) -> list[bytes]:
-        """The texts of what it holds."""
+        """Return the texts of the entries that the owner holds."""
         return [str(text).encode() for text in self.redis.lrange(self.keys.inflight(owner), 0, -1)]
 
     def _ids(self, key: str) -> list[str]:
         return [str(text).split(" ")[0] for text in self.redis.lrange(key, 0, -1)]
 
     def score(self, key: str, member: str) -> float:
-        """A member's score. Raises AssertionError when it is not there."""
+        """Return a member's score. Raises AssertionError if the member is missing."""
         score = self.redis.zscore(key, member)
         assert score is not None
         return float(score)
@@ -210,11 +210,11 @@ class Fleet:
         return int(self.redis.llen(self.keys.doorbell(queue)))
 
     def silence(self, queue: str = "q") -> None:
-        """Take the token out of a doorbell, as a BLPOP does."""
+        """Remove the token from a doorbell, as a BLPOP does."""
         self.redis.delete(self.keys.doorbell(queue))
 
     def snapshot(self) -> dict[str, str]:
-        """Every key of the namespace with a digest of its value: equal snapshots mean that nothing has changed."""
+        """Return every key of the namespace with a digest of its value. Equal snapshots mean that nothing changed."""
         found = sorted(self.redis.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000))
         return {key: self.raw("DEBUG", "DIGEST-VALUE", key)[0] for key in found}
 

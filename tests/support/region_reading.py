@@ -1,4 +1,4 @@
-"""What one process has recorded, read as the exporter does."""
+"""The metrics that one process has recorded, read as the exporter reads them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rota_supervisor.exporter.series import Series, SeriesBound
 
 
 def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
-    """A reader of one slot alone, which adds up in `totals` by the keys of the records."""
+    """Return a reader of one slot, which sums up in `totals` by the keys of the records."""
 
     def total_of(record: SlotRecord) -> Total | None:
         series = series_of(record)
@@ -19,10 +19,10 @@ def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
 
 
 def read_region(region: memoryview) -> Iterator[Series]:
-    """All series that stand there."""
+    """Yield all series of the region."""
     return reader_of(region, {}).read()
 
 
 def regions_of(memory: SlotMemory, room: int = 1000) -> Regions:
-    """All slots, with room for so many label sets of queues and tasks."""
+    """Return all slots, with room for this number of label sets of queues and tasks."""
     return Regions(memory, SeriesBound(room=room))

@@ -1,4 +1,4 @@
-"""Replay what `rota run --record` wrote: the same events have the same effects."""
+"""A replay of the files of `rota run --record`: the same events must have the same effects."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from rota_supervisor.master.shell.loop import as_json
 
 
 def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:
-    """The lines whose event has other effects now: the line's number, the recorded effects and those of now."""
+    """Yield the lines whose event now has other effects: line number, recorded effects, and current effects."""
     lines = file.read_text(encoding="utf-8").splitlines()
     first = value_of(json.loads(lines[0]))
     state = MasterState.first(first["surroundings"], first["loaded"], first["at"])
@@ -26,7 +26,7 @@ def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:
 
 
 def value_of(raw: Any) -> Any:
-    """The value that `as_json` wrote."""
+    """Return the value that `as_json` wrote."""
     if isinstance(raw, list):
         return [value_of(each) for each in raw]
     if not isinstance(raw, dict):

@@ -1,4 +1,4 @@
-"""What pollers and clients do with schedules, one call at a time, for protocol tests."""
+"""The calls of pollers and clients for schedules, one at a time, for protocol tests."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ ALONE = dataclasses.replace(TICK, name="alone", overlap="skip")
 
 
 class Pollers:
-    """What pollers do, one call at a time."""
+    """Pollers that make one call at a time."""
 
     def __init__(self, fleet: Fleet, schedules: ScheduleStore) -> None:
         self.fleet = fleet
@@ -31,7 +31,7 @@ class Pollers:
         return call, planned
 
     def work(self) -> list[int]:
-        """Deal with all that is upcoming; the times that were enqueued."""
+        """Process all upcoming occurrences, and return the times that were enqueued."""
         now_us, found = self.look()
         enqueued: list[int] = []
         for kept in found:
@@ -49,7 +49,7 @@ def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutWord:
 
 
 def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
-    """Have an occurrence enqueued whose time has come."""
+    """Enqueue an occurrence that is due."""
     put(fleet, pollers.store, schedule)
     kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
     task_id = occurrence_id(schedule.name, at_us)

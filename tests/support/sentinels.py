@@ -15,11 +15,11 @@ SERVICE: Final = "mymaster"
 SENTINELS: Final = 3
 REPLICAS: Final = 2
 DOWN_AFTER_SECONDS: Final = 1.0
-_FAILOVER_SECONDS: Final = 5.0  # a failover that does not get on is tried again after twice that
+_FAILOVER_SECONDS: Final = 5.0  # a failover that makes no progress is retried after twice this time
 
 
 class Sentinel:
-    """One sentinel process, watching `port` under the name SERVICE."""
+    """A sentinel process that watches `port` under the name SERVICE."""
 
     def __init__(self, binary: str, folder: Path, port: int, password: str = "") -> None:
         self.port = free_port()
@@ -46,17 +46,17 @@ class Sentinel:
             )
 
     def start_again(self) -> None:
-        """After a kill, with what it had written down."""
+        """Start the sentinel again after a kill, with the state that it had stored."""
         self.process = self._start()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()
 
 
 class Sentinels:
-    """What a service in production has, small. `options` are those of the servers; `password` is the sentinels'."""
+    """A small version of a production setup. `options` are for the servers; `password` is that of the sentinels."""
 
     def __init__(self, binary: str, folder: Path, password: str = "", **options: str) -> None:
         self._binary = binary
@@ -98,7 +98,7 @@ class Sentinels:
         try:
             with self._ask(sentinel) as asking:
                 state = asking.sentinel_masters()[SERVICE]
-        except redis.ConnectionError:  # it is starting
+        except redis.ConnectionError:  # the server is starting
             return False
         seen: tuple[int, int] = (int(state["num-slaves"]), int(state["num-other-sentinels"]))
         return seen == (REPLICAS, SENTINELS - 1)
@@ -106,29 +106,29 @@ class Sentinels:
     def _ask(self, sentinel: Sentinel) -> "redis.Redis":
         return redis.Redis(port=sentinel.port, password=self._password or None, decode_responses=True)
 
-    # Looking
+    # Inspection
 
     @property
     def url(self) -> str:
-        """How applications and fleets name it."""
+        """The URL for applications and fleets."""
         places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         option = f"?sentinel_password={self._password}" if self._password else ""
         return f"redis+sentinel://{places}/{SERVICE}/0{option}"
 
     def primary(self) -> Server:
-        """The one that the first living sentinel names."""
+        """Return the primary that the first living sentinel reports."""
         living = next(sentinel for sentinel in self.sentinels if sentinel.process.poll() is None)
         with self._ask(living) as asking:
             _, port = asking.sentinel_get_master_addr_by_name(SERVICE)
         return next(server for server in self.servers if server.port == port)
 
     def replicas(self) -> list[Server]:
-        """All others."""
+        """Return all other servers."""
         primary = self.primary()
         return [server for server in self.servers if server is not primary]
 
     def role(self, server: Server) -> str:
-        """What a server says that it is; "" while it says nothing."""
+        """Return the role that a server reports; "" while it does not respond."""
         try:
             with redis.Redis(port=server.port, socket_timeout=1, decode_responses=True) as asking:
                 said: str = asking.role()[0]
@@ -137,7 +137,7 @@ class Sentinels:
         return said
 
     def replicated(self, primary: Server) -> bool:
-        """Whether all that the primary had when this was called is on every replica now; False while it is none."""
+        """Whether every replica has the data that the primary had at the call; False if the server is not a primary."""
         try:
             with redis.Redis(port=primary.port) as asking:
                 asking.incr("written")
@@ -146,16 +146,16 @@ class Sentinels:
             return False
         return have_it == REPLICAS
 
-    # Doing
+    # Actions
 
     def kill_primary(self) -> Server:
-        """SIGKILL the primary; answers it."""
+        """Send SIGKILL to the primary, and return it."""
         killed = self.primary()
         killed.kill()
         return killed
 
     def wait_for_another(self, old: Server) -> Server:
-        """Wait until all living sentinels name another primary, and it says so too; answers it."""
+        """Wait until all living sentinels report another primary, and it confirms this. Return it."""
 
         def found() -> Server | None:
             now = self.primary()
@@ -166,19 +166,19 @@ class Sentinels:
         return new
 
     def fail_over(self) -> None:
-        """Ask for an orderly failover, as before the upgrade of a server."""
+        """Request an orderly failover, as before the upgrade of a server."""
         with self._ask(self.sentinels[0]) as asking:
             asking.execute_command("SENTINEL", "FAILOVER", SERVICE)
 
     def stop_replicas(self) -> list[Server]:
-        """SIGSTOP the replicas: from now on nothing is replicated to them; returns them."""
+        """Send SIGSTOP to the replicas, so that nothing is replicated to them, and return them."""
         stopped = self.replicas()
         for server in stopped:
             os.kill(server.pid, signal.SIGSTOP)
         return stopped
 
     def stop(self) -> None:
-        """End all processes, however they are."""
+        """Kill all processes, whatever their state."""
         for sentinel in self.sentinels:
             sentinel.kill()
         for server in self.servers:

@@ -1,6 +1,6 @@
-"""A plugin of all tests that do harm to a server or to the way there: both are the test's own.
+"""A plugin for tests that damage a server or the link to it: each test has its own.
 
-Parametrize `server_options` to start the server with other lines of configuration; define `server_environment` anew for
+Parametrize `server_options` to start the server with other lines of configuration; override `server_environment` for
 other variables.
 """
 
@@ -24,7 +24,7 @@ SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
 
 
 class Shaken(Fleets):
-    """A server, a faulty link to it, and fleets that reach it by the one or the other. `redis` goes straight there."""
+    """A server, a faulty link to it, and fleets that connect directly or by the link. `redis` connects directly."""
 
     def __init__(self, server: Server, link: FaultyLink, namespace: str, folder: Path) -> None:
         super().__init__(server.url, namespace, folder)
@@ -36,19 +36,19 @@ class Shaken(Fleets):
         self.redis = redis.Redis.from_url(server.url, socket_timeout=30)
 
     def start_late_node(self, label: str) -> RunningFleet:
-        """Another node, behind the link, whose only worker runs a task until it is released."""
+        """Start another node behind the link, whose only worker runs a task until it is released."""
         settings = {"tiers": [["late"]], "unserved_queues": "warn", "workers": 1, "lease": SHORT_LEASE}
         late = self.node("late", redis_url=self.link.url, **settings).start()
         late.hold(label, queue="late")
         return late
 
     def lose_link(self) -> None:
-        """Cut the link, and let nobody through."""
+        """Cut the link, and refuse connections."""
         self.link.refuse()
         self.link.cut()
 
     def heal_link_late(self) -> None:
-        """Let the late node through when the others' poller has looked twice who renewed a lease and who did not."""
+        """Heal the link after the poller of the other nodes has checked twice which owners renewed their leases."""
         pulse = f"{{{self.namespace}}}:pulse"
         for _ in range(2):
             last = self.redis.hget(pulse, "at")
@@ -56,7 +56,7 @@ class Shaken(Fleets):
         self.link.heal()
 
     def start_replica(self) -> Server:
-        """Another server that has all this one has, as long as this one lives."""
+        """Start a replica of this server."""
         self.do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         folder = self.server.folder / "replica"
         folder.mkdir()
@@ -68,29 +68,29 @@ class Shaken(Fleets):
         return self.replica
 
     def start_behind_link(self, **settings: Any) -> RunningFleet:
-        """A fleet that is ready; its own client goes straight to the server."""
+        """Start a fleet behind the link and wait until it is ready. Its own client connects directly."""
         fleet = self.make(redis_url=self.link.url, **settings)
         return fleet.start()
 
     def do(self, *command: str) -> Any:
-        """Have the server do something."""
+        """Run a command on the server."""
         return self.redis.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py does not type it
 
     def info(self, field: str) -> int:
-        """A number the server tells of itself."""
+        """Return a number from the server's INFO."""
         return int(self.redis.info("all")[field])
 
 
 @pytest.fixture
 def link(server: Server) -> Iterator[FaultyLink]:
-    """A faulty link to the server that all tests share."""
+    """Run a faulty link to the server that all tests share."""
     with FaultyLink(server.port) as made:
         yield made
 
 
 @pytest.fixture
 def fleet_behind_link(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
-    """A fleet of one worker, not started yet, that reaches the server over `link`; its clients reach it directly."""
+    """Create an unstarted fleet of one worker that connects through `link`. Its clients connect directly."""
     made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
     yield made
     link.heal()
@@ -132,10 +132,10 @@ def shaken(
 
 
 class Producer:
-    """Enqueues short tasks, one after another in each of its threads, for a block of code.
+    """A producer that enqueues short tasks, one after another in each of its threads, for a block of code.
 
-    `accepted`: when the server took each for certain (monotonic), in that order, by id. What is uncertain is repeated
-    for `patience_seconds`, and then in `doubtful`. `options` are the client's.
+    `accepted` has the monotonic time at which the server confirmed each task, by id, in this order. An uncertain
+    enqueue is repeated for `patience_seconds`; then its id is in `doubtful`. `options` are those of the client.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Producer:
         self._block.close()
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more are accepted."""
+        """Wait until this number of further tasks are accepted."""
         wanted = len(self.accepted) + more
         until(lambda: len(self.accepted) >= wanted, f"{more} more accepted tasks")
 
@@ -166,7 +166,7 @@ class Producer:
             self._accept([self._client.enqueue("note", queue="default")])
         except rota.Uncertain as doubt:
             self._repeat(doubt)
-        except rota.Unavailable:  # it was not carried out
+        except rota.Unavailable:  # the enqueue was not carried out
             return
 
     def _repeat(self, doubt: rota.Uncertain) -> None:
@@ -187,14 +187,14 @@ class Producer:
 
 
 def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
-    """Wait until every accepted task has ended and nothing is left; what is in doubt has ended or never was."""
+    """Wait until every accepted task has ended and nothing is left. A doubtful task has ended or never existed."""
     wanted = set(producer.accepted)
     until(lambda: wanted <= {line.id for line in fleet.journal("end")}, "the end of all accepted tasks")
     until(fleet.books_balance, "balanced books")
 
 
 def extra_runs(fleet: RunningFleet) -> dict[str, int]:
-    """How many times more than once each task was started, those only that were."""
+    """Return the number of extra starts of each task that was started more than once."""
     starts: dict[str, int] = {}
     for line in fleet.journal("start"):
         starts[line.id] = starts.get(line.id, 0) + 1
@@ -202,7 +202,7 @@ def extra_runs(fleet: RunningFleet) -> dict[str, int]:
 
 
 def nothing_was_requeued(fleet: RunningFleet) -> None:
-    """No lease was lost, nothing was taken from a living worker, and none of these left."""
+    """Check that no lease was lost, no task was taken from a living worker, and no worker left because of that."""
     scrape = fleet.metrics()
     assert scrape.total("rota_leases_lost_total") == 0
     assert scrape.total("rota_tasks_recovered_total") == 0
@@ -211,7 +211,7 @@ def nothing_was_requeued(fleet: RunningFleet) -> None:
 
 
 def everything_ended_once(fleet: RunningFleet) -> None:
-    """What was accepted ends without being run or given back twice, and the books balance."""
+    """Check that accepted tasks end, none is run or returned twice, and the counters match."""
     fleet.wait_until_nothing_waits(30)
     assert not extra_runs(fleet)
     nothing_was_requeued(fleet)

@@ -16,7 +16,7 @@ LOWEST_PORT = 10_000
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago, and that the kernel gives to no client while its server is down."""
+    """Return a TCP port that is currently free, and that the kernel gives to no client while its server is down."""
     given_by_the_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = LOWEST_PORT + secrets.randbelow(given_by_the_kernel - LOWEST_PORT)
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def server_binaries() -> dict[str, str]:
-    """The servers to test against: the embedded Valkey, and Redis when one is on the PATH."""
+    """Return the servers for tests: the embedded Valkey, and Redis if it is on the PATH."""
     binaries = {"valkey": str(get_binary_path())}
     redis = shutil.which("redis-server")
     if redis is not None:
@@ -35,7 +35,7 @@ def server_binaries() -> dict[str, str]:
 
 
 class Server:
-    """One server process. `options` are lines of its configuration, as in {"maxmemory": "10mb"}.
+    """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
     `environment` is added to that of this process.
     """
@@ -62,7 +62,7 @@ class Server:
         return self.process.pid
 
     def start(self) -> "Server":
-        """Start and wait until it answers PING. Raises RuntimeError with its log when it does not."""
+        """Start the server and wait until it replies to PING. Raises RuntimeError with its log if it does not."""
         options = {"appendonly": "no", "save": "", "enable_debug_command": "local", **self.options}
         lines = []
         for key, value in options.items():
@@ -101,13 +101,13 @@ class Server:
         raise RuntimeError((self.folder / "server.log").read_text())
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Send SIGKILL, to simulate a crash."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """End it, however it is."""
+        """Kill the server, whatever its state."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""Wall clocks that are wrong, and that jump while a process runs: a small library, loaded before all others."""
+"""Wall clocks that are wrong, and that jump while a process runs: a small library that is loaded before all others."""
 
 import mmap
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 SECOND_NS: Final = 1_000_000_000
 _FILE: Final = "SHIFTED_CLOCK_FILE"
-# Only the wall clock is shifted: CLOCK_MONOTONIC and CLOCK_BOOTTIME are no affair of who sets a clock. The kernel is
-# called by number, as asking the C library for its own function would come here again.
+# Only the wall clock is shifted, because setting the time does not change CLOCK_MONOTONIC and CLOCK_BOOTTIME. The
+# kernel is called by number, because the function of the C library would call this one again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -60,7 +60,7 @@ time_t time(time_t *into) {
 
 
 class ShiftedClock:
-    """The wall clock of all processes that are started with `environment`; right until it is shifted."""
+    """The wall clock of all processes that are started with `environment`. It is correct until it is shifted."""
 
     def __init__(self, folder: Path) -> None:
         source, library, shift = (folder / f"clock.{ending}" for ending in ("c", "so", "shift"))
@@ -75,5 +75,5 @@ class ShiftedClock:
         self.environment = {"LD_PRELOAD": str(library), _FILE: str(shift)}
 
     def shift(self, seconds: float) -> None:
-        """From now on, for running processes too, be so much ahead of the right time; behind it when negative."""
+        """Set the clock ahead of the correct time, or behind it if negative, also for running processes."""
         self._shift[0] = round(seconds * SECOND_NS)

@@ -1,4 +1,4 @@
-"""How long scripts took, as the server saw it."""
+"""The duration of script calls, as the server measured it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _MOST_CALLS = 100_000
 
 
 class SlowCall(NamedTuple):
-    """A call of a script of ours that took long."""
+    """A slow call of one of Rota's scripts."""
 
     script: str
     seconds: float
@@ -23,7 +23,7 @@ class SlowCall(NamedTuple):
 
 @contextmanager
 def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[SlowCall]]:
-    """The calls of scripts meanwhile that took over a millisecond, filled in at the end."""
+    """Collect the script calls of a block that took over a millisecond. The list is filled at the end."""
     kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
     client.config_set("slowlog-log-slower-than", 1000)
     client.config_set("slowlog-max-len", _MOST_CALLS)

@@ -1,12 +1,12 @@
-"""A disk that does not finish writing, on command: a small library, loaded before all others by the server."""
+"""A disk whose writes hang on request: a small library that the server loads before all others."""
 
 import shlex
 import subprocess
 from pathlib import Path
 from typing import Final
 
-# The server's thread for that waits as long as there is the file; the kernel is called by number, as asking the C
-# library for its own function would come here again.
+# The server's thread for writes waits as long as the file exists. The kernel is called by number, because the function
+# of the C library would call this one again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -25,7 +25,7 @@ int fsync(int fd) { return written(SYS_fsync, fd); }
 
 
 class SlowDisk:
-    """Wraps a server's binary; `stall` and `go_on` say whether what the server writes reaches the disk."""
+    """A wrapper of a server's binary. `stall` and `go_on` control whether the server's writes reach the disk."""
 
     def __init__(self, folder: Path, binary: str) -> None:
         self._mark = folder / "stalled"
@@ -39,13 +39,13 @@ class SlowDisk:
 
     @property
     def binary(self) -> str:
-        """What to start in the server's place."""
+        """The program to start in place of the server."""
         return str(self._wrapper)
 
     def stall(self) -> None:
-        """From now on nothing gets to the disk."""
+        """Hold back all writes from now on."""
         self._mark.touch()
 
     def go_on(self) -> None:
-        """What waited gets there."""
+        """Let the waiting writes finish."""
         self._mark.unlink(missing_ok=True)

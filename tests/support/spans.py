@@ -1,4 +1,4 @@
-"""Spans that an instrumented process makes, kept in its memory."""
+"""The spans of an instrumented process, kept in memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from rota.contrib.opentelemetry import instrument, uninstrument
 
 @contextmanager
 def recorded_spans(*, as_children: bool = False) -> Iterator[InMemorySpanExporter]:
-    """The spans of a block in which Rota is instrumented."""
+    """Instrument Rota for a block, and collect its spans."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     instrument(provider, as_children=as_children)

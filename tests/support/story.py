@@ -1,7 +1,7 @@
-"""A page is followed as a reader would: its commands in order, in a folder of their own, with at most one fleet.
+"""Runs of a page as by a reader: its commands in order, in a folder of their own, with at most one fleet.
 
-Each story has a network namespace of its own, whose loopback has every port free. So the pages run in a clean shell:
-no variable moves the server, or the exporter, away from the place that the page or a default names.
+Each story has its own network namespace, where every port of the loopback is free. So the pages run in a clean shell,
+in which no variable changes the address of the server or the exporter from that of the page or the default.
 """
 
 import os
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 class Loopback:
-    """A network namespace that holds a loopback interface and nothing else. `prefix`: what runs a command there."""
+    """A network namespace with only a loopback interface. `prefix` is the command that runs a program in it."""
 
     def __init__(self) -> None:
         is_root = os.geteuid() == 0
@@ -48,7 +48,7 @@ class Loopback:
         self.prefix = ["nsenter", f"--target={self._holder.pid}", *entering, "--"]
 
     def close(self) -> None:
-        """Leave the namespace to whatever still runs there."""
+        """Release the namespace. It ends with the last process in it."""
         assert self._holder.stdin is not None
         assert self._holder.stdout is not None
         self._holder.stdin.close()
@@ -57,7 +57,7 @@ class Loopback:
 
 
 class Story:
-    """What became of the page so far."""
+    """The state of a page that is being run."""
 
     def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Story:
         }
 
     def serve(self) -> None:
-        """Start the server that a page without `--embedded` takes for granted, at the default port."""
+        """Start the server that a page without `--embedded` assumes, on the default port."""
         place = self.folder / "server.sock"
         options = ["--save", "", "--appendonly", "no", "--unixsocket", str(place), "--daemonize", "no"]
         command = [*self.loopback.prefix, server_binaries()["valkey"], *options]
@@ -84,7 +84,7 @@ class Story:
             time.sleep(0.02)
 
     def tell(self, block: Block) -> None:
-        """Do what the block asks for."""
+        """Carry out the instruction of a block."""
         match block.verb:
             case "file":
                 (self.folder / block.argument).write_text(block.text)
@@ -101,11 +101,11 @@ class Story:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
     def _shell(self, text: str) -> list[str]:
-        prefix = [] if "pip install" in text else self.loopback.prefix  # an index is outside
+        prefix = [] if "pip install" in text else self.loopback.prefix  # a package index is outside of the namespace
         return [*prefix, "bash", "-euo", "pipefail", "-c", text]
 
     def run(self, text: str) -> str:
-        """Run commands in a shell; returns what they write."""
+        """Run commands in a shell, and return their output."""
         done = subprocess.run(
             self._shell(text),
             cwd=self.folder,
@@ -124,7 +124,7 @@ class Story:
             self._wait_for_the_end(block)
 
     def _compare(self, block: Block) -> None:
-        # As doctest does: `...` stands for anything, and the width of columns does not count.
+        # As in doctest, `...` matches anything. The width of columns does not count.
         expected = r".*?".join(map(_spaced, block.text.split("...")))
         assert re.search(expected, self._written, re.DOTALL), f"{block}: shows\n{block.text}\nbut is\n{self._written}"
 
@@ -138,7 +138,7 @@ class Story:
 
     def _wait_until_ready(self, block: Block, before: list[str], last: str) -> None:
         assert self.fleet is not None
-        rota = f"{last.partition('rota ')[0]}rota"  # or what a framework calls it by
+        rota = f"{last.partition('rota ')[0]}rota"  # or the command of a framework
         asking = self._shell("\n".join([*before, f"exec {rota} health --ready"]))
         deadline = time.monotonic() + READY_SECONDS
         while subprocess.run(asking, cwd=self.folder, env=self.env, capture_output=True, check=False).returncode:
@@ -155,7 +155,7 @@ class Story:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def close(self) -> None:
-        """End the server, and the fleet of a story that broke off."""
+        """Stop the server, and the fleet if the story failed."""
         if self.fleet is not None and self.fleet.poll() is None:
             self.fleet.send_signal(signal.SIGQUIT)
             self.fleet.wait(STEP_SECONDS)

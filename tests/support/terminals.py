@@ -1,4 +1,4 @@
-"""A terminal in which a command runs, as a person has one: what it draws, and in what state it leaves it."""
+"""A terminal in which a command runs, with its output and the state in which the command leaves it."""
 
 import os
 import pty
@@ -17,7 +17,7 @@ _ENTER_SCREEN, _LEAVE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 class Terminal:
-    """A command in a terminal of `size`, columns and lines."""
+    """A command in a terminal. `size` is columns and lines."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int]
@@ -32,7 +32,7 @@ class Terminal:
         )  # fmt: skip
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has written this."""
+        """Wait until the command has written this text."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while text.encode() not in self.drawn:
             assert time.monotonic() < deadline, f"no {text!r} in {self.drawn!r}"
@@ -53,7 +53,7 @@ class Terminal:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        """Wait until the command has ended, and take what it wrote until then."""
+        """Wait until the command has ended, read its remaining output, and return the exit code."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.drawn
@@ -63,7 +63,7 @@ class Terminal:
         return self.process.wait()
 
     def is_as_before(self) -> bool:
-        """Whether keys, echo and screen are as they were before the command."""
+        """Whether key mode, echo and screen are the same as before the command."""
         is_screen_left = self.drawn.rfind(_LEAVE_SCREEN) >= self.drawn.rfind(_ENTER_SCREEN)
         is_cursor_shown = self.drawn.rfind(b"\x1b[?25h") >= self.drawn.rfind(b"\x1b[?25l")
         return is_screen_left and is_cursor_shown and termios.tcgetattr(self._theirs) == self._before
@@ -80,7 +80,7 @@ class Terminal:
 def in_terminal(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (80, 24)
 ) -> Iterator[Terminal]:
-    """Run a command in a terminal, and end it however it is."""
+    """Run a command in a terminal, and kill it at the end of the block."""
     terminal = Terminal(command, folder, environment, size)
     try:
         yield terminal

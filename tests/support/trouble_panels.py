@@ -1,4 +1,4 @@
-"""Where each trouble is seen in the dashboards."""
+"""The panel of the dashboards that shows each trouble."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from troubles.scene import WORK_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Where a trouble is seen: a panel that has a series with these labels, whose last value is between the two."""
+    """A panel that shows a trouble: the last value of its series with these labels is between the two bounds."""
 
     board: str
     panel: str

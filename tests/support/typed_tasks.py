@@ -1,4 +1,4 @@
-"""Tasks whose annotations name types that JSON has not: of fleets under test, and of the programs that enqueue them."""
+"""Tasks with annotations of types that JSON does not have, for fleets under test and for programs that enqueue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 import rota
 
 if TYPE_CHECKING:
-    from nowhere import Nothing  # type: ignore[import-not-found]  # what only a type checker may look up
+    from nowhere import Nothing  # type: ignore[import-not-found]  # only a type checker resolves this
 
 
 class Size(Enum):
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass
 class Parcel:
-    """One of everything."""
+    """A record with a field of each type."""
 
     id: UUID = field(default_factory=lambda: UUID(int=7))
     lines: list[Line] = field(default_factory=lambda: [Line(2, Decimal("1.50"))])

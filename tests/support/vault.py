@@ -1,4 +1,4 @@
-"""Passwords that expire and change: a server with one user, and what gives out the password."""
+"""Passwords that expire and change: a server with one user, and a provider of its password."""
 
 import json
 import time
@@ -12,7 +12,7 @@ USER = "shop"
 
 
 class Vault:
-    """A server whose user has one password at a time, and what gives it out. `lifetime`: seconds, None for no end."""
+    """A server whose user has one password at a time, and its provider. `lifetime` is in seconds, None for none."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -23,18 +23,18 @@ class Vault:
         self.change("quince-1")
 
     def change(self, password: str, *, known: bool = True) -> None:
-        """Give the user another password, and end its connections. `known`: it is what is given out from now on."""
+        """Give the user another password, and close its connections. If `known`, the provider returns the new one."""
         self.password = password
         self.given = password if known else self.given
         self._do("ACL", "SETUSER", USER, "on", "resetpass", f">{password}", "~*", "&*", "+@all")
         self._do("CLIENT", "KILL", "USER", USER)
 
     def connections(self) -> set[str]:
-        """The numbers of the user's connections."""
+        """Return the ids of the user's connections."""
         return {each["id"] for each in self.admin.client_list() if each["user"] == USER}
 
     def names(self) -> set[str]:
-        """The names of the connections that a fleet always has."""
+        """Return the names of the connections that a fleet always has."""
         names = {each["name"] for each in self.admin.client_list() if each["user"] == USER}
         return {name for name in names if name.startswith(("rota:worker", "rota:poller", "rota:master", "rota:orders"))}
 
@@ -42,31 +42,31 @@ class Vault:
         self.admin.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py does not type it
 
     def get_credentials(self) -> tuple[object, ...]:
-        """As a provider of redis-py."""
+        """Return the credentials, as a provider of redis-py."""
         return self.login()
 
     def login(self) -> tuple[object, ...]:
-        """As a function."""
+        """Return the login, as a provider function."""
         self.asked += 1
         return USER, self.given, None if self.lifetime is None else time.time() + self.lifetime
 
-    # For a fleet: a module that reads what is to be given out from a file, so that it changes for whoever asks next
+    # For a fleet: a module that reads the credentials from a file, so that the next call returns the new ones
 
     def serve_in(self, folder: Path) -> None:
-        """Write the module `auth` with the provider `login`, and give out the password there."""
+        """Write the module `auth` with the provider `login`, and publish the password for it."""
         (folder / "auth.py").write_text(_MODULE)
         self._folder = folder
         self.publish()
 
     def publish(self, failure: str = "") -> None:
-        """Have the provider give out the password from now on, or raise."""
+        """Make the provider return the password from now on, or raise an error."""
         said = {"user": USER, "password": self.given, "lifetime": self.lifetime, "failure": failure}
         written = self._folder / "vault.new"
         written.write_text(json.dumps(said))
         written.replace(self._folder / "vault.json")
 
     def asked_in(self) -> int:
-        """How often the provider was called there."""
+        """Return how often the provider was called."""
         asked = self._folder / "asked"
         return asked.stat().st_size if asked.exists() else 0
 

@@ -1,4 +1,4 @@
-"""Waiting for what is to happen, with a deadline, instead of for a time; and what goes on beside it meanwhile."""
+"""Waits for events with a deadline, in place of fixed sleeps; and activities that run during a test."""
 
 import threading
 import time
@@ -18,10 +18,10 @@ def until(
     *,
     pause_seconds: float = 0.005,
 ) -> T:
-    """Wait until the condition is true; returns its value. Raises AssertionError after a generous deadline.
+    """Wait until the condition is true, and return its value. Raises AssertionError after a generous deadline.
 
-    `what`: for the message, in words, or a function that returns how things stand then. `pause_seconds`: between two
-    looks; longer where a look takes others' time.
+    `what` describes the condition in the message; it is a text, or a function that returns the state at the deadline.
+    `pause_seconds` is the time between two checks; make it longer if a check slows others down.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def until(
 
 
 def seconds_until(condition: Callable[[], object], what: str = "") -> float:
-    """How long it takes until the condition is true, as far as asking again and again can tell."""
+    """Return the seconds until the condition is true, measured by polling."""
     began = time.monotonic()
     until(condition, what)
     return time.monotonic() - began
@@ -42,7 +42,7 @@ def seconds_until(condition: Callable[[], object], what: str = "") -> float:
 
 @contextmanager
 def repeating(act: Callable[[], object], pause_seconds: float, threads: int = 1) -> Iterator[None]:
-    """Do it again and again, in threads, for a block of code. What it raises ends its thread and fails the block."""
+    """Call a function repeatedly, in threads, for a block of code. An exception ends its thread and fails the block."""
     over = threading.Event()
 
     def repeat() -> None:
