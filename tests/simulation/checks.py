@@ -139,7 +139,7 @@ class Checks:
         self._node.world.say(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def told_at(self, child: Child) -> float:
-        """Return the time at which the child was told to leave; `inf` if it was not."""
+        """Return the time of the order to leave that the child got; `inf` if it got none."""
         return self._told_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
@@ -182,7 +182,7 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_deaf(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether the child had enough time to begin to leave, outside of the task during which it was told."""
+        """Whether the child had enough time to begin to leave, outside of the task during which the order arrived."""
         told_at = self.told_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= told_at:
             return False

@@ -21,7 +21,7 @@ from simulation.workers import Worker, settings_of
 
 
 class Exporter(Process):
-    """An exporter, which serves until it is told to leave."""
+    """An exporter, which serves until it receives the order to leave."""
 
     role = Role.EXPORTER
 

@@ -28,7 +28,7 @@ def verdict_on(task: Task) -> Verdict:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task, with times in seconds of its node's clock. `told_for` is the last soft limit it was told of."""
+    """A running task, with times in seconds of its node's clock. `told_for` is the last announced soft limit."""
 
     task: Task
     record: TaskRecord

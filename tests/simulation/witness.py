@@ -104,7 +104,7 @@ class Witness:
         require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
 
     def cancelled(self, worker: Worker, task: Task) -> None:
-        """Check that a worker is told to end a task only after a cancellation."""
+        """Check that a worker receives an order to end a task only after a cancellation."""
         require(task.cancelled, f"slot {worker.slot_number} is told to end {task.id}, which nobody cancelled")
 
     # Restarts

@@ -1,4 +1,4 @@
-"""Handmade documents of `/status.json`: of a healthy fleet, and with changes."""
+"""Handmade documents of `/status.json` for a healthy fleet, and with changes."""
 
 from typing import Any
 

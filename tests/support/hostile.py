@@ -1,4 +1,4 @@
-"""Hostile text that is meant to mislead people who read it."""
+"""Hostile text that is meant to mislead its readers."""
 
 import re
 

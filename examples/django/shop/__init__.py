@@ -1,1 +1,1 @@
-"""The project: settings and addresses."""
+"""The project: settings and URLs."""

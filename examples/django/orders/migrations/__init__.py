@@ -1,1 +1,1 @@
-"""How the tables came to be."""
+"""The migrations of the tables."""
