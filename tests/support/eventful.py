@@ -1,5 +1,7 @@
 """A fleet in which everything happens that a dashboard shows and that none of the troubles causes."""
 
+import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -89,11 +91,16 @@ def _leave_to_others(scene: Scene) -> None:
 
 
 def _lose(scene: Scene) -> None:
-    """Kill a worker during a task, break the connections, and stop the master until its leases are lost."""
+    """Have a worker die in a task, break the connections, and stop the master until its leases are lost.
+
+    A worker is stopped with it: workers that run may notice the loss and leave before the master counts it.
+    """
     scene.fleet.client.enqueue("kill_worker", queue="work")
     _until_shown(scene, m.TASKS_RECOVERED.name)
+    worker = min(until(scene.fleet.workers, "a worker is ready"))
     with redis.Redis.from_url(scene.server.url) as plain:
         plain.client_kill_filter(_type="normal", skipme=True)
+    os.kill(worker, signal.SIGSTOP)
     scene.fleet.signal(signal.SIGSTOP)
     try:
         with redis.Redis.from_url(scene.server.url) as plain:
@@ -101,6 +108,8 @@ def _lose(scene: Scene) -> None:
     finally:
         scene.fleet.signal(signal.SIGCONT)
     _until_shown(scene, m.LEASES_LOST.name)
+    with contextlib.suppress(ProcessLookupError):  # the master may have killed it
+        os.kill(worker, signal.SIGCONT)
 
 
 def _steer(scene: Scene) -> None:
