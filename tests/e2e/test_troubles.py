@@ -74,8 +74,9 @@ def test_of_a_fleet_that_is_well_nothing_is_said(bench: Bench) -> None:
 def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
     fired = {name: set(alerts(bench, name)) for name in bench.scenes}
     assert fired.pop(WELL) == set()
-    allowed = {name: {*ANSWERS[name].right, *ANSWERS[name].also, *TRUE_ON_A_BUSY_MACHINE} for name in TROUBLES}
-    assert {name: found - allowed[name] for name, found in fired.items()} == {name: set() for name in TROUBLES}
+    assert {name: found - {*ANSWERS[name].right, *ANSWERS[name].also} for name, found in fired.items()} == {
+        name: set() for name in TROUBLES
+    }
 
 
 def first_line(bench: Bench, name: str) -> str:
@@ -87,4 +88,4 @@ def first_line(bench: Bench, name: str) -> str:
 
 def alerts(bench: Bench, name: str) -> list[str]:
     """Those that fired, by when."""
-    return [each.alert for each in bench.firing(name)]
+    return [each.alert for each in bench.firing(name) if each.alert not in TRUE_ON_A_BUSY_MACHINE]
