@@ -48,7 +48,7 @@ _ANSWER_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a lo
 ANSWERED: Final = frozenset({STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 
 _ABOVE_ALL_TARGETS: Final = max(CHANNEL_FD, DEATH_FD) + 1
-_MODULES: Final = {
+MODULES: Final = {
     Role.EXPORTER: "rota_supervisor.exporter.service",
     Role.POLLER: "rota_supervisor.child_start",
     Role.ZYGOTE: "rota_supervisor.zygote",
@@ -205,7 +205,7 @@ def _begin(role: Role, death_fd: int) -> SpawnedChild:
     ours, theirs = messages.pair()
     try:
         with opened_anew(death_fd) as line:  # A separate opening, because the kernel kills one group per opening.
-            pid = _spawn(_MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
+            pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
     except BaseException:  # The channel must not leak after any error.

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rota_supervisor.child_start import MODULES
+from rota_supervisor.layout import Role
 from support.fleets import Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.processes import is_alive
@@ -102,8 +104,7 @@ def test_a_child_stopped_before_its_first_line_does_not_outlive_a_killed_master(
     fleets: Fleets, measured: Callable[[str, float], None], child: str
 ) -> None:
     fleet = fleets.make()
-    module = f"rota_supervisor.{child}"
-    (fleet.folder / "sitecustomize.py").write_text(STOPS_AT_ITS_START.format(module=module))
+    (fleet.folder / "sitecustomize.py").write_text(STOPS_AT_ITS_START.format(module=MODULES[Role(child)]))
     fleet.environment["PYTHONPATH"] = str(fleet.folder)
     fleet.launch()
     until(lambda: any(map(is_stopped, fleet.processes())), f"the {child} stands still")

@@ -99,7 +99,7 @@ def test_a_command_the_acl_forbids_is_named_before_anything_starts(shaken: Shake
     fleet = shaken.make(redis_url=shaken.server.url.replace("//", "//fleet:secret@"))
     fleet.launch()
     assert fleet.exit_code() == ExitCode.CONFIG
-    assert "forbids the user of redis_url to run BLPOP, ZRANGE" in fleet.log_text()
+    assert "forbids the user 'fleet' to run BLPOP, ZRANGE" in fleet.log_text()
     assert "+blpop +zrange" in fleet.log_text()
     assert not shaken.redis.keys()
     shaken.do("ACL", "SETUSER", "fleet", "+blpop", "+zrange")
