@@ -8,6 +8,8 @@ from mutations.catchers import Catcher, Soak, Tests
 from mutations.changes import Change, LuaFunction, PythonFunction, RedisAnswer
 from soak.findings import Wrong
 
+# A queue is served and its virtual time stays as it is, so it is chosen again.
+_FREE_SERVING: Final = ("state, cost, servings, clock, turn", "return state or state_of(clock, turn), clock, turn")
 _CALM: Final = Soak(24)  # with two bursts that fill the queues whose fairness is judged
 # Each node is frozen for longer than its lease, while the other goes on.
 _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
@@ -119,12 +121,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the rotation is not charged: one queue is served again and again",
-        LuaFunction("turn", "charge", "", ""),
+        LuaFunction("turn", "serve", *_FREE_SERVING),
         Soak(_CALM.seconds, (), _wrong(Wrong.FAIRNESS)),
     ),
     Mutation(
         "an explanation charges no queue for what it claims, so the same one comes next again and again",
-        LuaFunction("explain", "charge", "", ""),
+        LuaFunction("explain", "serve", *_FREE_SERVING),
         _EXPLAINED,
     ),
     Mutation(
