@@ -131,7 +131,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     ) -> "AsyncHandle[Any] | AsyncChainHandle | AsyncGroupHandle":
         """Enqueue one call, a chain, a group, or a task by its name, and return its handle.
 
-        A task that is named needs `queue`, unless this process declares it. For example:
+        A task that is named needs `queue`, unless this process declares it. Invalid input is never sent.
 
             handle = await client.enqueue(resize.call(7))
             handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
@@ -142,8 +142,6 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         If the await is cancelled, CancelledError has Uncertain as its cause if the call was sent (`Uncertain.behind`
         finds it, and can repeat the call exactly), and Unavailable if it was not.
 
-        The first five errors are raised before anything is sent.
-
         Raises:
             InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
             InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing.
@@ -152,8 +150,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
             ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refused. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
-                not confirmed in time. The error can repeat the call exactly.
+            Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
             GroupEnded: If a group of this id ended or was cancelled before all its members were accepted.
         """
         if positional:
