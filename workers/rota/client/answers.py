@@ -27,6 +27,7 @@ from rota.protocol.command import Command, Steps, ask
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store
 from rota.server.endpoint import URL_SETTING
+from rota.server.logins import LoginUnknown
 from rota.server.server_errors import (
     ConnectionLost,
     PushedBack,
@@ -334,6 +335,8 @@ class Judge:
             return f"refuses the user or the password: {self._why(error)}"
         if isinstance(error, PushedBack):
             return f"refuses for now: {text}: try again when it has recovered"
+        if isinstance(error, LoginUnknown):
+            return f"cannot be used: {text}"
         if not isinstance(error, ConnectionLost):
             return f"cannot be used: {self._why(error)}"
         why = text.removeprefix(_NO_CONNECTION)
