@@ -124,5 +124,5 @@ def test_a_source_of_another_type_is_told_once_and_keeps_nothing_from_the_others
     for label in ("one", "two"):
         push(harness, sources[0], label)
         until_ready(harness, label)
-    [told] = harness.events("adopt.failed")
+    [told] = until(lambda: harness.events("adopt.failed"))
     assert (told["source"], "it is a string" in told["error"]) == (sources[1].key, True)
