@@ -11,7 +11,7 @@ from rota.client.status import AttemptAccount, TaskStatus
 from rota.display_text import printable
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CRASHED, FAILED, LOST
-from rota.protocol.progress import progress_row, progress_words
+from rota.protocol.progress import progress_row, progress_summary
 
 
 def facts_of(thing: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     facts = facts_of(found)
     facts.pop("attempts", None)  # they are in the timeline
     facts.pop("progress", None)
-    progress = progress_words(progress_row(found.progress))
+    progress = progress_summary(progress_row(found.progress))
     epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
     told = {"progress": progress} if progress else {}
     lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content

@@ -8,7 +8,7 @@ import rota
 from rota.client.blocking.client import Client
 from rota.durations import utc_datetime
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome, account_of, ran_by
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier
 
@@ -125,7 +125,7 @@ def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet:
     assert (status.state, status.name) == (State.DEAD, "work")
     assert status.epitaph is not None
     assert status.epitaph["why"] == status.error == "no such address"
-    assert handle.cancel() is CancelWord.DEAD
+    assert handle.cancel() is CancelStatus.DEAD
     assert client.revive("a")
     assert handle.status().state is State.READY
     assert not client.revive("a")
@@ -149,7 +149,7 @@ def test_a_task_of_a_bare_push_is_shown(client: Client, fleet: Fleet) -> None:
 @pytest.mark.parametrize("delay", [0, 600])
 def test_a_waiting_task_is_cancelled_and_never_claimed(client: Client, fleet: Fleet, delay: float) -> None:
     handle = client.enqueue("work", queue="q", delay=delay)
-    assert handle.cancel() is CancelWord.CANCELLED
+    assert handle.cancel() is CancelStatus.CANCELLED
     assert (handle.status().state, handle.status().owner) == (State.CANCELLED, "")
     assert fleet.claim(fleet.register(), SERVING) == []
 
@@ -158,7 +158,7 @@ def test_a_running_task_is_marked(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     assert fleet.claim(owner, SERVING) == ["a"]
-    assert client.cancel("a") is CancelWord.RUNNING
+    assert client.cancel("a") is CancelStatus.RUNNING
     assert fleet.run(fleet.store.renew(20_000, [owner])).cancelled == set(fleet.inflight_entries(owner))
 
 
@@ -169,7 +169,7 @@ def test_a_time_to_kill_that_is_none_is_refused(client: Client, kill_after: floa
 
 
 def test_an_unknown_task_cannot_be_cancelled(client: Client) -> None:
-    assert client.cancel("nobody") is CancelWord.UNKNOWN
+    assert client.cancel("nobody") is CancelStatus.UNKNOWN
     with pytest.raises(rota.InvalidName, match="id 'a b'"):
         client.cancel("a b")
 

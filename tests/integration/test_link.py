@@ -13,7 +13,7 @@ from rota.child.child_settings import LogSettings
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
-from rota.protocol.turns import Turn, TurnWord
+from rota.protocol.turns import Turn, TurnStatus
 from rota.protocol.wire import command, pack
 from rota.server.address import parse_address
 from rota.server.connection import DEFAULT_OPTIONS, ConnectionOptions
@@ -77,7 +77,7 @@ def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_a
     assert pipelined is not None
     assert link.connection().execute("PING") == b"PONG"
     assert link.connection() is connection
-    assert pipelined.answer().word is TurnWord.LOST
+    assert pipelined.answer().status is TurnStatus.LOST
     assert connection.execute("ECHO", "in order") == b"in order"
 
 
@@ -99,7 +99,7 @@ def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -
     link.connection().execute("SCRIPT", "FLUSH")
     pipelined = link.pipeline(_LOST)
     assert pipelined is not None
-    assert pipelined.answer().word is TurnWord.LOST
+    assert pipelined.answer().status is TurnStatus.LOST
 
 
 def test_the_answer_of_a_pipelined_call_is_lost_with_its_connection_and_with_nothing_else(link: Link) -> None:

@@ -72,11 +72,11 @@ class Grouping(Opening, People):
         told_members = [NewMember(told(new), follow_text(map(told, chain))) for new, chain in members]
 
         def check(added: Added) -> None:
-            word, cursor, words = self.model.add_members(self.now, nonce, members, to)
-            assert (added.word, added.cursor) == (word, cursor)
-            refused = [word.partition(" ")[2] for word in words if word not in {"ok", "unserved"}]
+            status, cursor, statuses = self.model.add_members(self.now, nonce, members, to)
+            assert (added.status, added.cursor) == (status, cursor)
+            refused = [status.partition(" ")[2] for status in statuses if status not in {"ok", "unserved"}]
             assert [answer.holder for answer in added.enqueued if answer.duplicate] == refused
-            assert len(added.enqueued) == len(words)
+            assert len(added.enqueued) == len(statuses)
 
         self.call(self.fleet.store.add_members(nonce, told_members, into), check, delivery)
 

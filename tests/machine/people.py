@@ -23,7 +23,7 @@ from machine.working import OUTCOMES, VERBS, Working
 from model.conditions import Hours, Rule
 from model.ends import named_in
 from model.items import UNKNOWN_QUEUE, New, Task
-from rota.protocol.replies import Bounded, CancelWord
+from rota.protocol.replies import Bounded, CancelStatus
 from support.audit_walks import walk
 from support.protocol import body_of
 
@@ -106,8 +106,8 @@ class People(Working):
             self.enqueue_news([New(task_id, queue, body_of(task_id, queue).decode(), due, key, hold_ms)])
 
     def send_cancel(self, task_id: str, delivery: str = ANSWERED) -> None:
-        def check(word: CancelWord) -> None:
-            assert word == self.model.cancel(self.now, task_id)
+        def check(status: CancelStatus) -> None:
+            assert status == self.model.cancel(self.now, task_id)
 
         self.call(self.fleet.store.cancel(task_id), check, delivery)
 
@@ -253,5 +253,5 @@ class People(Working):
         assert lost.id in walk(self.fleet)
         held = [task.id for owner in self.model.leases.expires for task in places.inflight.get(owner, [])]
         ids = [lost.id, "nobody", *places.dead, *held]
-        words = self.fleet.run(self.fleet.store.restore(ids))
-        assert [str(word) for word in words] == self.model.restore(self.now, ids)
+        statuses = self.fleet.run(self.fleet.store.restore(ids))
+        assert [str(status) for status in statuses] == self.model.restore(self.now, ids)

@@ -53,9 +53,10 @@ class Producing(Machine):
         tasks = [NewTask(new.id, new.queue, new.body.encode(), new.due, new.unique_key, new.hold_ms) for new in news]
 
         def check(answers: list[Enqueued]) -> None:
-            words = self.model.enqueue(self.now, nonce, news)
+            statuses = self.model.enqueue(self.now, nonce, news)
             assert answers == [
-                Enqueued(word not in {"ok", "unserved"}, word.partition(" ")[2], word == "unserved") for word in words
+                Enqueued(status not in {"ok", "unserved"}, status.partition(" ")[2], status == "unserved")
+                for status in statuses
             ]
 
         self.call(self.fleet.store.enqueue(nonce, tasks), check, delivery)

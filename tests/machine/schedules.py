@@ -5,7 +5,7 @@ from hypothesis.stateful import rule
 
 from machine.base import ANSWERED, DELIVERIES, LEASE_US, QUEUES, SECOND_US
 from machine.working import Working
-from rota.protocol.schedule_store import Declared, DeclareWord, Kept, ScheduleStore, read_record
+from rota.protocol.schedule_store import Declared, DeclareStatus, Kept, ScheduleStore, read_record
 from rota.schedules.occurrences import advance, body_of
 from rota.schedules.schedule import EveryRule, Missed, Overlap, Schedule, decode_schedule, encode_schedule
 from support.protocol import LEASE_MS
@@ -45,42 +45,42 @@ class Schedules(Working):
     def put_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
         text = encode_schedule(self.draw_schedule(data, name))
 
-        def check(word: str) -> None:
-            assert word == self.model.put_schedule(self.now, name, text.decode())
+        def check(status: str) -> None:
+            assert status == self.model.put_schedule(self.now, name, text.decode())
 
         self.call(self.store.put(name, text), check, delivery)
 
     def declare(self, data: st.DataObject, name: str, delivery: str) -> None:
         text, age = encode_schedule(self.draw_schedule(data, name)), data.draw(st.integers(0, 3))
 
-        def check(words: list[DeclareWord]) -> None:
-            assert words == [self.model.declare(self.now, name, text.decode(), age * SECOND_US, LEASE_US)]
+        def check(statuses: list[DeclareStatus]) -> None:
+            assert statuses == [self.model.declare(self.now, name, text.decode(), age * SECOND_US, LEASE_US)]
 
         self.call(self.store.declare(LEASE_MS, [Declared(name, text, age)]), check, delivery)
 
     def pause_schedule(self, _: st.DataObject, name: str, delivery: str) -> None:
-        def check(word: str) -> None:
-            assert word == self.model.pause_schedule(self.now, name)
+        def check(status: str) -> None:
+            assert status == self.model.pause_schedule(self.now, name)
 
         self.call(self.store.pause(name), check, delivery)
 
     def resume_schedule(self, _: st.DataObject, name: str, delivery: str) -> None:
-        def check(word: str) -> None:
-            assert word == self.model.resume_schedule(self.now, name)
+        def check(status: str) -> None:
+            assert status == self.model.resume_schedule(self.now, name)
 
         self.call(self.store.resume(name), check, delivery)
 
     def remove_schedule(self, _: st.DataObject, name: str, delivery: str) -> None:
-        def check(word: str) -> None:
-            assert word == self.model.remove_schedule(self.now, name, None)
+        def check(status: str) -> None:
+            assert status == self.model.remove_schedule(self.now, name, None)
 
         self.call(self.store.remove(name), check, delivery)
 
     def forget_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
         patience = data.draw(st.sampled_from([0, LEASE_US]))
 
-        def check(word: str) -> None:
-            assert word == self.model.remove_schedule(self.now, name, patience)
+        def check(status: str) -> None:
+            assert status == self.model.remove_schedule(self.now, name, patience)
 
         self.call(self.store.forget(name, patience), check, delivery)
 
@@ -96,8 +96,8 @@ class Schedules(Working):
             args = ((kept.name, kept.record.decode()), schedule.queue, task_id, body.decode())
 
             def check(answer: tuple[str, str]) -> None:
-                word = self.model.run_schedule(self.now, *args, may_overlap=may_overlap)  # noqa: B023 - called in here
-                assert " ".join(answer).strip() == word
+                status = self.model.run_schedule(self.now, *args, may_overlap=may_overlap)  # noqa: B023 - called in here
+                assert " ".join(answer).strip() == status
 
             self.call(command, check, delivery)
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import precondition, rule
 from machine.base import DELIVERIES, RATES_OF_TASKS, Worker
 from machine.working import Working
 from rota.protocol.outcome import Expired
-from rota.protocol.turns import Claim, Throttled, ThrottleWord
+from rota.protocol.turns import Claim, Throttled, ThrottleStatus
 
 PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 """How long after it asked a task may start, in microseconds."""
@@ -36,7 +36,7 @@ class Throttling(Working):
             assert reply == expected
 
         reply = self.call(self.fleet.store.throttle(worker.owner, asked), check, delivery, worker.owner)
-        if reply and reply.word in {ThrottleWord.THROTTLED, ThrottleWord.LATE}:
+        if reply and reply.status in {ThrottleStatus.THROTTLED, ThrottleStatus.LATE}:
             worker.claims.remove(claim)
-        if reply and reply.word is ThrottleWord.LATE:
+        if reply and reply.status is ThrottleStatus.LATE:
             worker.pending.append((claim, Expired()))

@@ -38,7 +38,7 @@ from rota.protocol.outcome import (
     plain_lines,
 )
 from rota.protocol.tiers import pack_limits
-from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from support.protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
 
 OUTCOMES: dict[str, Outcome] = {
@@ -154,11 +154,11 @@ class Working(Polling):
         def check(reply: TurnReply) -> None:
             expected = self.model.turn(self.now, ask, held, modelled(reported))
             claims = [(claim.entry.text.decode(), claim.body.decode()) for claim in reply.claims]
-            assert (reply.word, texts(reply.stale)) == (expected.word, expected.stale)
+            assert (reply.status, texts(reply.stale)) == (expected.status, expected.stale)
             assert reply.alone.decode() == expected.alone
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
-            if expected.word == "lost":  # it rings for all it names, whatever was lost before
+            if expected.status == "lost":  # it rings for all it names, whatever was lost before
                 self.unheard -= {share.queue for tier in ask.serving for share in tier}
 
         return check
@@ -168,7 +168,7 @@ class Working(Polling):
         worker.tokens.clear()
         worker.claims += reply.claims
         worker.alone = reply.alone
-        if reply.word is TurnWord.LOST and worker.owner in self.workers:
+        if reply.status is TurnStatus.LOST and worker.owner in self.workers:
             self.zombies.append(self.workers.pop(worker.owner))
 
     @precondition(lambda self: self.workers)

@@ -1,4 +1,4 @@
-"""What the scripts must answer, where that is more than a word or a number."""
+"""The expected replies of scripts that return more than a status or a number."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class TurnAnswer:
     """What a turn must answer: texts of entries, claims with their bodies."""
 
-    word: str
+    status: str
     stale: list[str] = field(default_factory=list)
     claims: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)

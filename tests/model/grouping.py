@@ -30,7 +30,7 @@ class GroupModel(Model):
         return self.places.dependents.groups
 
     def add_members(self, now: int, nonce: str, members: Sequence[Member], to: Target) -> tuple[str, int, list[str]]:
-        """The word, the cursor and the words of the enqueue."""
+        """The status, the cursor and the statuses of the enqueue."""
         self.places.at(now)
         group, is_repeated = self.groups.get(to.group), nonce in self.nonces
         before = group.cursor if group else 0
@@ -39,10 +39,10 @@ class GroupModel(Model):
                 return "ended", before, []
             if to.cursor not in {None, before}:
                 return "cursor", before, []
-        words = self.enqueue(now, nonce, [new for new, _ in members])
+        statuses = self.enqueue(now, nonce, [new for new, _ in members])
         if not is_repeated:
-            self._take_up(members, words, to)
-        return "ok", self._cursor(to, len(words)), words
+            self._take_up(members, statuses, to)
+        return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
         """Of a group that has ended and is forgotten, as the call leaves it that is repeated."""
@@ -50,11 +50,13 @@ class GroupModel(Model):
             return self.groups[to.group].cursor
         return 0 if to.cursor is None or not to.group else to.cursor + added
 
-    def _take_up(self, members: Sequence[Member], words: Sequence[str], to: Target) -> None:
+    def _take_up(self, members: Sequence[Member], statuses: Sequence[str], to: Target) -> None:
         if to.group and to.group not in self.groups:
             self.groups[to.group] = Group(*(to.opening or ((), ())), self.places.now)
         accepted = [
-            (new.id, chain) for (new, chain), word in zip(members, words, strict=True) if word in {"ok", "unserved"}
+            (new.id, chain)
+            for (new, chain), status in zip(members, statuses, strict=True)
+            if status in {"ok", "unserved"}
         ]
         self.places.dependents.join(to.group, accepted)
         if to.group:

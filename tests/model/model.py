@@ -38,9 +38,9 @@ class Model(Schedules, Sweeping, Throttling):
 
     def enqueue(self, now: int, nonce: str, tasks: Sequence[New]) -> list[str]:
         self.places.at(now)
-        words = self.nonces[nonce][0] if nonce in self.nonces else [self._enqueue(new) for new in tasks]
-        self.nonces[nonce] = (words, now + NONCE_US)
-        return words
+        statuses = self.nonces[nonce][0] if nonce in self.nonces else [self._enqueue(new) for new in tasks]
+        self.nonces[nonce] = (statuses, now + NONCE_US)
+        return statuses
 
     def _enqueue(self, new: New) -> str:
         if new.id in self.places.tasks and not self._waits_cancelled(new.id):
@@ -126,14 +126,14 @@ class Model(Schedules, Sweeping, Throttling):
         self._look_where_there_may_be_room(settled, ask.serving)
         answer = TurnAnswer("ok", settled.stale)
         if ask.owner not in self.leases.expires:
-            answer.word = "lost"
+            answer.status = "lost"
             return answer
         holds = self.places.inflight.get(ask.owner, [])
         unnamed = [(task.text, task.told_body) for task in holds if held is not None and task.id not in held]
         if unnamed:
-            answer.word, answer.claims = "again", unnamed
+            answer.status, answer.claims = "again", unnamed
         elif ask.limit > 0 and 0 < ask.claim_by <= now:
-            answer.word = "more"
+            answer.status = "more"
         elif ask.limit > 0:
             self._claim(ask, holds, answer)
         return answer
@@ -144,9 +144,9 @@ class Model(Schedules, Sweeping, Throttling):
         answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
         taken = len(claimed.claims) if ask.picks > 1 else min(len(claimed.claims), 1)
         if claimed.alone and taken < ask.picks:
-            answer.word, answer.alone = "alone", claimed.alone
+            answer.status, answer.alone = "alone", claimed.alone
         elif ask.picks == 1 and claimed.tasks and not claimed.alone and self._is_plenty(ask, claimed.tasks[0].queue):
-            answer.word = "plenty"
+            answer.status = "plenty"
 
     def _is_plenty(self, ask: Ask, queue: str) -> bool:
         """Whether the lane that was claimed from, or else the one behind it, has four entries for each owner, nothing

@@ -73,13 +73,13 @@ class Schedules(Steering):
     def declare(self, now: int, name: str, text: str, age: int, ttl: int) -> str:
         self.places.at(now)
         known, rank = self.schedules.get(name), now - age
-        word = self._declare(known, text, rank, self.declared.get(name, 0), now)
-        if word in {"new", "changed"}:
+        status = self._declare(known, text, rank, self.declared.get(name, 0), now)
+        if status in {"new", "changed"}:
             self._say(name, known or Known(text, now), text, now)
             self.schedules[name].rank = rank
-        if word in {"new", "changed", "kept"}:
+        if status in {"new", "changed", "kept"}:
             self.declared[name] = now + ttl
-        return word
+        return status
 
     def _declare(self, known: Known | None, text: str, rank: int, until: int, now: int) -> str:
         if not known:

@@ -151,7 +151,7 @@ class Steering:
         return self.purge_dead(old + surplus)
 
     def restore(self, now: int, ids: Sequence[str]) -> list[str]:
-        """A word each. None of these stands in a lane."""
+        """Return the status of each id. None of them is in a lane."""
         self.places.at(now)
         return [self._restore(task_id) for task_id in ids]
 

@@ -14,7 +14,7 @@ import pytest
 from rota.child.child_life import SOFT_LIMIT_SIGNAL
 from rota.child.child_settings import LogSettings, TaskOverride
 from rota.child.slots import Phase, boottime_ns
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from support.child_harness import Child, ChildHarness, settings_for
 from support.waiting import DEADLINE_SECONDS, until
 
@@ -80,9 +80,9 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
     return sent
 
 
-def _check_cancels(answers: dict[str, CancelWord], ended: int, cancelled: list[dict[str, Any]]) -> None:
+def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
     """Who was told so ended: what was cancelled while it ran in its attempt, what waited without one."""
-    named, waited = _answered(answers, CancelWord.RUNNING), _answered(answers, CancelWord.CANCELLED)
+    named, waited = _answered(answers, CancelStatus.RUNNING), _answered(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
     # A claim that comes upon one that waited drops it, and says so without an attempt.
     attempts = [line for line in cancelled if "attempt" in line]
@@ -91,7 +91,7 @@ def _check_cancels(answers: dict[str, CancelWord], ended: int, cancelled: list[d
     assert any(line["error"].startswith("Cancelled") for line in attempts)
 
 
-def _answered(answers: Mapping[str, CancelWord], word: CancelWord) -> set[str]:
+def _answered(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[str]:
     return {task_id for task_id, answer in answers.items() if answer is word}
 
 
@@ -128,7 +128,7 @@ def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_cl
     worker.until_phase(Phase.IDLE)
     harness.start_poller()  # it brings the retries back
     ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
-    answers: dict[str, CancelWord] = {}
+    answers: dict[str, CancelStatus] = {}
 
     def cancel_some() -> None:
         """As the master does with what an order names: every fifth task, while it runs. By the time that the call
@@ -137,7 +137,7 @@ def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_cl
         if running is None or running.task.id in answers or ids.index(running.task.id) % 5:
             return
         answer = answers[running.task.id] = harness.run(harness.store.cancel(running.task.id))
-        if answer is CancelWord.RUNNING:
+        if answer is CancelStatus.RUNNING:
             worker.slot.record(0).cancelled = running.task.number
 
     def ended() -> int:

@@ -11,7 +11,7 @@ from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
 from rota.protocol.replies import Renewed, Retired, Swept
-from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.schedule_store import Declared, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS, QueueCondition
 from rota.protocol.views import ClosedQueue
@@ -109,10 +109,10 @@ class Calls(Store):
 class ScheduleCalls(ScheduleStore):
     """The commands for schedules that a master sends."""
 
-    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
+    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
 
-    def forget(self, name: str, patience_us: int) -> Command[RemoveWord]:
+    def forget(self, name: str, patience_us: int) -> Command[RemoveStatus]:
         return _call(lambda server: server.forget(name, patience_us))
 
 
@@ -129,9 +129,9 @@ class MasterConnection(AioConnection):
         self._server = server
         self.silent_since = math.inf  # as in the master's own watch of the connection
 
-    async def execute(self, *words: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
+    async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
         """Return the time of the server's clock. A master sends no other command directly."""
-        assert words == ("TIME",), words
+        assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
     async def run(self, command: Command[T]) -> T:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rota.protocol.schedule_store import DeclareWord, RemoveWord
+from rota.protocol.schedule_store import DeclareStatus, RemoveStatus
 from simulation.announced import Announcements
 
 MICROSECONDS: Final = 1_000_000
@@ -184,30 +184,30 @@ class Server:
 
     # Schedules
 
-    def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareWord:
+    def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
         """Store a node's declaration of a schedule. The last one counts as long as a node repeats it."""
         until, rank = self.now_us + ttl_ms * 1000, self.now_us - round(age_seconds * MICROSECONDS)
         if name not in self.schedules:
             self.schedules[name] = (text, rank, until)
-            return DeclareWord.NEW
+            return DeclareStatus.NEW
         known, known_rank, known_until = self.schedules[name]
         if known == text:
             self.schedules[name] = (text, known_rank, until)
-            return DeclareWord.KEPT
+            return DeclareStatus.KEPT
         if rank <= known_rank <= self.now_us < known_until:
-            return DeclareWord.OLDER
+            return DeclareStatus.OLDER
         self.schedules[name] = (text, rank, until)
-        return DeclareWord.CHANGED
+        return DeclareStatus.CHANGED
 
-    def forget(self, name: str, patience_us: int) -> RemoveWord:
+    def forget(self, name: str, patience_us: int) -> RemoveStatus:
         """Remove a schedule that no node has declared for this long."""
         if name not in self.schedules:
-            return RemoveWord.UNKNOWN
+            return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
-            return RemoveWord.DECLARED
+            return RemoveStatus.DECLARED
         del self.schedules[name]
         self.witness.removed(name)
-        return RemoveWord.REMOVED
+        return RemoveStatus.REMOVED
 
     # Owners
 

@@ -153,7 +153,7 @@ class Worker(Running):
         return answered
 
     def _take(self, answer: tuple[str, list[Task]], limit: int, sent: int) -> None:
-        word, claims = answer
+        status, claims = answer
         self._backoff.reset()
         if not self.was_ready:
             self.show_ready()
@@ -162,8 +162,8 @@ class Worker(Running):
         self.slot.drop_outcomes(ARGS_PER_SETTLEMENT * sent, sum(size for _, size in self._finished[:sent]))
         del self._finished[:sent]
         self._waiting.extend(claims)
-        self._lost = word == "lost"
-        self._idle = limit > 0 and word == "ok" and not claims
+        self._lost = status == "lost"
+        self._idle = limit > 0 and status == "ok" and not claims
         self._last_turn_ns = boottime_ns()
 
     def _park(self) -> None:

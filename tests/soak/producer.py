@@ -24,7 +24,7 @@ from redis.retry import Retry
 
 from rota import Call, ChainHandle, Client, GroupHandle, Handle, Unavailable, Uncertain, chain, group
 from rota.protocol.keys import Keys
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from soak.evidence import RUNS_FILE, Journal, Said, Sent, now
 from soak.load import FLOWS, ORDER, Intent, Load, Verb
 from soak.node import NAMESPACE
@@ -37,10 +37,10 @@ _TICK_SECONDS: Final = 0.02
 _LONGEST_STEP_SECONDS: Final = 0.1  # of the load's own clock, however long a call took
 _AGAIN_SECONDS: Final = 0.3
 _CANCELS: Final = {
-    CancelWord.CANCELLED: Said.CANCELLED,
-    CancelWord.RUNNING: Said.CANCELLING,
-    CancelWord.DEAD: Said.NOT_CANCELLED,
-    CancelWord.UNKNOWN: Said.NOT_CANCELLED,
+    CancelStatus.CANCELLED: Said.CANCELLED,
+    CancelStatus.RUNNING: Said.CANCELLING,
+    CancelStatus.DEAD: Said.NOT_CANCELLED,
+    CancelStatus.UNKNOWN: Said.NOT_CANCELLED,
 }
 
 
@@ -154,7 +154,7 @@ class Producer:
             self._say(Said.CANCEL_UNKNOWN, intent, intent.ids, _words(error))
         else:
             self._say(_CANCELS[word], intent, intent.ids)
-            if word is CancelWord.CANCELLED:
+            if word is CancelStatus.CANCELLED:
                 self.outstanding.forget(each)
 
     def _accepted(self, intent: Intent, ids: "list[str] | tuple[str, ...]") -> None:

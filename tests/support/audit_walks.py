@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.protocol.command import Command
-from rota.protocol.replies import RestoreWord
+from rota.protocol.replies import RestoreStatus
 from rota.protocol.walks import Seen, find_unplaced
 from support.protocol import Fleet
 
@@ -26,5 +26,5 @@ def walk(
         answer = fleet.run(call)
 
 
-def restore(fleet: Fleet, *ids: str) -> list[RestoreWord]:
+def restore(fleet: Fleet, *ids: str) -> list[RestoreStatus]:
     return fleet.run(fleet.store.restore(ids))

@@ -3,7 +3,15 @@
 import dataclasses
 
 from rota.protocol.command import Command
-from rota.protocol.schedule_store import Kept, NewOccurrence, PutWord, Record, ScheduleStore, occurrence_id, read_record
+from rota.protocol.schedule_store import (
+    Kept,
+    NewOccurrence,
+    PutStatus,
+    Record,
+    ScheduleStore,
+    occurrence_id,
+    read_record,
+)
 from rota.schedules.occurrences import Advance, advance, body_of
 from rota.schedules.schedule import EveryRule, Schedule, decode_schedule, encode_schedule
 from support.protocol import SECOND_US, Fleet
@@ -44,7 +52,7 @@ class Pollers:
         return read_record(self.fleet.run(self.store.find([name])).schedules[0].record)
 
 
-def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutWord:
+def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutStatus:
     return fleet.run(store.put(schedule.name, encode_schedule(schedule)))
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rota.protocol.command import Command
-from rota.protocol.schedule_store import Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.schedule_store import Declared, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
@@ -20,18 +20,18 @@ class Node:
 
     def __init__(self) -> None:
         self.removed: list[str] = []
-        self.word = DeclareWord.KEPT
+        self.status = DeclareStatus.KEPT
         self.fail: list[Exception] = []
         self._declaring = ScheduleDeclarer(cast(AioConnection, self), ScheduleStore("n"))
 
     async def run(self, call: Command[Any]) -> Any:
         args = [part.decode() for part in call.args.data.split(b"\r\n")[1::2]]
         if call.script.name == "declare":
-            return [self.word] * (len(args) // 3)
+            return [self.status] * (len(args) // 3)
         if self.fail:
             raise self.fail.pop()
         self.removed.append(args[0])
-        return RemoveWord.REMOVED
+        return RemoveStatus.REMOVED
 
     def beat(self, schedules: Sequence[Declared], *, is_alone: bool = True, is_settled: bool = True) -> list[str]:
         """Returns what was removed so far."""
@@ -74,12 +74,12 @@ def test_when_an_answer_is_lost_it_is_removed_with_the_next_heartbeat(node: Node
     node.fail = [ConnectionLost("gone", "network")]
     with pytest.raises(ConnectionLost):
         node.beat([TICK])
-    node.word = DeclareWord.NEW  # it was removed, and is declared anew for this instant
+    node.status = DeclareStatus.NEW  # it was removed, and is declared anew for this instant
     assert node.beat([TICK]) == ["nightly"]
 
 
 def test_what_another_has_put_meanwhile_stays_and_a_refusal_holds_up_no_heartbeat(node: Node) -> None:
     node.fail = [Refused("NOPERM", "acl")]
     assert node.beat([TICK]) == []
-    node.word = DeclareWord.CLIENT
+    node.status = DeclareStatus.CLIENT
     assert node.beat([]) == []

@@ -12,7 +12,7 @@ from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Duty, ScheduleRound
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
-from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveStatus
 from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.connection import Connection
@@ -62,7 +62,7 @@ class Poller:
             found, self.found, self.next_found = tuple(self.found), self.next_found or self.found, []
             return NOW_US, found
         self.advanced.append(args[0])
-        return RemoveWord.REMOVED if name == "remove_schedule" else True
+        return RemoveStatus.REMOVED if name == "remove_schedule" else True
 
     def until_idle(self) -> list[str]:
         while self.round.due_at <= NOW:

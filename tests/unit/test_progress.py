@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.progress import LONGEST, NOTE_BYTES, Progress, progress_row, progress_text, progress_words
+from rota.protocol.progress import LONGEST, NOTE_BYTES, Progress, progress_row, progress_summary, progress_text
 from rota.protocol.progress import read_progress as read
 
 AT_US = 1_767_323_045_000_000
@@ -30,10 +30,10 @@ def test_what_is_written_is_bounded_and_read_again(done: float, total: float | N
 def test_whole_numbers_are_shown_as_such_whatever_type_they_came_in() -> None:
     progress = read(progress_text(40.0, Fraction(100), "rows", AT_US))  # type: ignore[arg-type]  # that is the claim
     assert progress == Progress(40, 100, "rows", AT)
-    assert progress_words(progress_row(progress)) == "40/100 (40 %) rows"
-    assert progress_words(progress_row(read(progress_text(0.5, None, "", AT_US)))) == "0.5"
-    assert progress_words(progress_row(read(progress_text(0, 0, "", AT_US)))) == "0/0"
-    assert progress_words(None) == ""
+    assert progress_summary(progress_row(progress)) == "40/100 (40 %) rows"
+    assert progress_summary(progress_row(read(progress_text(0.5, None, "", AT_US)))) == "0.5"
+    assert progress_summary(progress_row(read(progress_text(0, 0, "", AT_US)))) == "0/0"
+    assert progress_summary(None) == ""
 
 
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, 1e16, 10**400, "many", None, [1]])

@@ -32,7 +32,7 @@ from rota.protocol.outcome import (
     read_accounts,
 )
 from rota.protocol.store import Store
-from rota.protocol.turns import ThrottleWord
+from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import soft_limit
 from rota.tasks.claimed_call import MayStart, Preparer, StartSteps, take_steps
 from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks, current_task
@@ -63,7 +63,7 @@ class Place:
         self.begins: list[bytes] = []
         self.may_begin = True
         self.asks: list[bytes] = []
-        self.word = ThrottleWord.START
+        self.status = ThrottleStatus.START
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         maker = AttemptMaker(
@@ -84,7 +84,7 @@ class Place:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def ask(self, attempt: Attempt) -> MayStart:
-        """Takes the steps to a start, with `word` and `may_begin` for Redis."""
+        """Takes the steps to a start, with `status` and `may_begin` for Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.answer(step, attempt.entry.text))
 
@@ -93,7 +93,7 @@ class Place:
             return None
         if command.script.name == "throttle":
             self.asks.append(entry)
-            return self.word, 0
+            return self.status, 0
         self.begins.append(entry)
         return entry[:-1] + b"b" if self.may_begin else None
 
@@ -110,7 +110,7 @@ class Place:
         assert isinstance(made, Attempt)
         return made
 
-    def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | ThrottleWord | None:
+    def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | ThrottleStatus | None:
         self.claimed += 1
         entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
@@ -593,21 +593,21 @@ def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "ended"),
+    ("status", "ended"),
     [
-        (ThrottleWord.START, DONE),
-        (ThrottleWord.LATE, Expired()),
-        (ThrottleWord.THROTTLED, ThrottleWord.THROTTLED),
-        (ThrottleWord.GONE, None),
+        (ThrottleStatus.START, DONE),
+        (ThrottleStatus.LATE, Expired()),
+        (ThrottleStatus.THROTTLED, ThrottleStatus.THROTTLED),
+        (ThrottleStatus.GONE, None),
     ],
 )
-def test_a_task_with_a_rate_is_asked_for_before_it_begins(word: ThrottleWord, ended: object) -> None:
+def test_a_task_with_a_rate_is_asked_for_before_it_begins(status: ThrottleStatus, ended: object) -> None:
     place, calls = Place(), list[str]()
     place.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
-    place.word = word
+    place.status = status
     made = place.try_attempt(_body("slow"), start_by_ns=boottime_ns() + 60 * SECOND_NS)
     assert (made.outcome if isinstance(made, Attempt) else made) == ended
-    started = word is ThrottleWord.START
+    started = status is ThrottleStatus.START
     assert (len(place.asks), len(place.begins), len(calls)) == (1, started, started)
 
 

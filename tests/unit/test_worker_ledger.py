@@ -3,13 +3,13 @@
 from rota.durations import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
-from rota.protocol.turns import TurnReply, TurnWord
+from rota.protocol.turns import TurnReply, TurnStatus
 from rota.worker.claims import Ledger
 
 FIRST, SECOND = (parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % number) for number in (1, 2))
 
 
-def answer(word: TurnWord = TurnWord.OK, alone: bytes = b"") -> TurnReply:
+def answer(word: TurnStatus = TurnStatus.OK, alone: bytes = b"") -> TurnReply:
     return TurnReply(word, 1, 0, (), (), (), alone)
 
 
@@ -56,7 +56,7 @@ def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
     ledger.tokens.append("one")
     assert ledger.turn(1, 0).tokens == ("one",)
     ledger.tokens.append("two")
-    ledger.answered(answer(TurnWord.MORE))
+    ledger.answered(answer(TurnStatus.MORE))
     assert ledger.turn(1, 0).tokens == ("one", "two")
     ledger.tokens.append("three")
     ledger.answered(answer())
@@ -66,7 +66,7 @@ def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
 def test_for_which_entry_hands_are_emptied_is_named_until_an_answer_says_otherwise() -> None:
     ledger = Ledger(2)
     ledger.turn(2, 0)
-    ledger.answered(answer(TurnWord.ALONE, b"the entry"))
+    ledger.answered(answer(TurnStatus.ALONE, b"the entry"))
     assert ledger.turn(2, 0).alone == b"the entry"
     ledger.answered(answer())
     assert ledger.turn(2, 0).alone == b""
@@ -100,7 +100,7 @@ def test_what_is_held_is_named_when_more_may_be_held_and_now_and_then_and_else_n
     ledger.answered(answer())
     assert ledger.turn(1, 1).held is None
     assert ledger.turn(0, 2).held == ("a",)  # work was asked for, and no answer has come
-    ledger.answered(answer(TurnWord.ALONE, b"the entry"))
+    ledger.answered(answer(TurnStatus.ALONE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
     ledger.answered(answer())
     assert ledger.turn(0, 4).held is None

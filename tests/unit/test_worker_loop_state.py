@@ -3,7 +3,7 @@
 import pytest
 
 from rota.protocol.entry import parse_entry
-from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.worker.loop_state import STEPS, Mode, Need, Step, is_passed_on
 
 CLAIMING_NOTHING = [mode for mode in Mode if mode is not Mode.WORKING]
@@ -56,18 +56,18 @@ def test_who_leaves_tells_and_asks_before_it_goes() -> None:
 @pytest.mark.parametrize(
     ("word", "claimed_from", "passed_on"),
     [
-        (TurnWord.OK, "rung", True),
-        (TurnWord.OK, "", True),
-        (TurnWord.OK, "other", False),
-        (TurnWord.OK, "rung-1", True),
-        (TurnWord.PLENTY, "rung", True),
-        (TurnWord.PLENTY, "other", False),
-        (TurnWord.AGAIN, "rung", False),
-        (TurnWord.MORE, "", False),
+        (TurnStatus.OK, "rung", True),
+        (TurnStatus.OK, "", True),
+        (TurnStatus.OK, "other", False),
+        (TurnStatus.OK, "rung-1", True),
+        (TurnStatus.PLENTY, "rung", True),
+        (TurnStatus.PLENTY, "other", False),
+        (TurnStatus.AGAIN, "rung", False),
+        (TurnStatus.MORE, "", False),
     ],
 )
 def test_a_token_is_told_on_unless_its_own_queue_was_claimed_from_or_nothing_is_there(
-    word: TurnWord, claimed_from: str, passed_on: bool
+    word: TurnStatus, claimed_from: str, passed_on: bool
 ) -> None:
     claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()
     reply = TurnReply(word, 0, 0, (), claims, ())

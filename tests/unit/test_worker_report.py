@@ -13,7 +13,7 @@ from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
-from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.telemetry import log
 from rota.telemetry.metrics import (
     CLAIMS,
@@ -123,14 +123,14 @@ def test_the_worst_lag_is_of_all_kinds_but_of_tasks_that_waited_for_their_rate()
 def test_claims_count_by_queue() -> None:
     place = Place(LogSettings())
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
-    place.report.turn(TurnReply(TurnWord.AGAIN, 0, 0, (), claims, ()), 1)
+    place.report.turn(TurnReply(TurnStatus.AGAIN, 0, 0, (), claims, ()), 1)
     assert place.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
 
 
 def test_what_another_answer_will_bring_again_counts_as_neither_claim_nor_empty_turn() -> None:
     place = Place(LogSettings())
     claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
-    place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
+    place.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
     assert not place.numbers(CLAIMS.name)
     assert not any(map(any, place.numbers(CLAIMS_EMPTY.name).values()))
 
@@ -139,7 +139,7 @@ def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_
     place = Place(LogSettings(tasks="failures"), QueueLabels(["tenant-*"]), lag_objectives={"tenant-*": 0.0005})
     for number in range(1000):
         entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())
-        place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
+        place.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
         place.report.started(entry, TIMES)
         place.report.attempt(ended_attempt(entry, place.slot, DONE))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from rota.protocol.keys import Keys, fault_of_lane
-from rota.protocol.replies import RestoreWord
+from rota.protocol.replies import RestoreStatus
 from rota.protocol.store import BATCH, Store
 from rota.protocol.walks import find_unplaced
 from rota.protocol.wire import shown, text_of
@@ -85,14 +85,14 @@ def _unplaced(store: Store, connection: Connection) -> list[str]:
 
 
 def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
-    words: Counter[RestoreWord] = Counter()
+    words: Counter[RestoreStatus] = Counter()
     for start in range(0, len(ids), BATCH):
         answer = connection.run(store.restore(ids[start : start + BATCH]))
         words.update(answer)
     said = {
-        RestoreWord.RESTORED: "put back {}, at the end of the lane",
-        RestoreWord.ENDED: "ended {} that had been cancelled",
-        RestoreWord.DEAD: "set {} aside as dead, as nothing tells the queue: see `rota dead ls`",
+        RestoreStatus.RESTORED: "put back {}, at the end of the lane",
+        RestoreStatus.ENDED: "ended {} that had been cancelled",
+        RestoreStatus.DEAD: "set {} aside as dead, as nothing tells the queue: see `rota dead ls`",
     }
     for word, sentence in said.items():
         if words[word]:

@@ -10,7 +10,7 @@ import click
 from rota.client.schedule_steps import all_schedules, require_schedule, run_schedule_now, unknown_schedule
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.command import follow
-from rota.protocol.schedule_store import PauseWord, ScheduleStore
+from rota.protocol.schedule_store import PauseStatus, ScheduleStore
 from rota.schedules.schedule import fault_in_schedule_name
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection
@@ -144,10 +144,10 @@ def _switch(names: tuple[str, ...], *, paused: bool) -> None:
         store = ScheduleStore(config.namespace)
         for name in names:
             answer = connection.run(store.pause(name) if paused else store.resume(name))
-            if answer is PauseWord.UNKNOWN:
+            if answer is PauseStatus.UNKNOWN:
                 unknown.append(str(follow(connection.run, unknown_schedule(store, name))))
             else:
-                already = " already" * (answer is PauseWord.SAME)
+                already = " already" * (answer is PauseStatus.SAME)
                 output.say(f'schedule "{name}" {"was" if already else "is"} {word}{already}')
     if unknown:
         raise Failure(ExitCode.NO, *unknown)

@@ -9,7 +9,7 @@ import click
 from rota.client.inquiries import cancelling_group, looking_at_group
 from rota.client.status import GroupStanding, GroupStatus, group_status_of
 from rota.protocol.command import follow
-from rota.protocol.progress import progress_words
+from rota.protocol.progress import progress_summary
 from rota.protocol.store import BATCH, Store
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
@@ -61,7 +61,7 @@ def _row(found: GroupStatus) -> tuple[object, ...]:
 
 
 def _progress(found: GroupStatus) -> str:
-    return progress_words({"done": found.total - found.left, "total": found.total, "note": ""})
+    return progress_summary({"done": found.total - found.left, "total": found.total, "note": ""})
 
 
 def _opened(found: GroupStatus) -> str:

@@ -18,7 +18,7 @@ import psutil
 
 from rota.display_text import printable
 from rota.durations import in_seconds, in_words
-from rota.protocol.progress import progress_words
+from rota.protocol.progress import progress_summary
 from rota.protocol.schedule_store import ScheduleStore
 from rota.protocol.store import Store
 from rota.protocol.wire import text_of
@@ -180,7 +180,7 @@ def _processes(rows: Sequence[Row]) -> Table:
                 "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
                 _NONE if row["beat_age_seconds"] is None else in_words(row["beat_age_seconds"], 1),
                 *(_NONE if size is None else size for size in sizes),
-                f"{task['name'] if (task := row['task']) else _NONE} {progress_words(row['progress'])}".rstrip(),
+                f"{task['name'] if (task := row['task']) else _NONE} {progress_summary(row['progress'])}".rstrip(),
                 in_words(row["task_age_seconds"], 1) if row["task"] else _NONE,
             ]
         )

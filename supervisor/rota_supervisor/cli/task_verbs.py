@@ -24,8 +24,8 @@ from rota.client.status import TaskStatus, status_of
 from rota.durations import in_words, positive_milliseconds
 from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
-from rota.protocol.progress import progress_row, progress_words
-from rota.protocol.replies import CancelWord
+from rota.protocol.progress import progress_row, progress_summary
+from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import LISTED, State, is_place
 from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
@@ -225,14 +225,14 @@ def cancel(task_id: str, kill_after: float | None) -> None:
     if state.json:
         output.put_json({"id": task_id, "answer": word})
     match word:
-        case CancelWord.CANCELLED:
+        case CancelStatus.CANCELLED:
             output.say(f"cancelled {task_id}")
-        case CancelWord.RUNNING:
+        case CancelStatus.RUNNING:
             killed = "" if kill_after is None else f", and killed if it has not ended {kill_after:g} s later"
             output.say(f"{task_id} runs; it is told to end{killed}")
-        case CancelWord.DEAD:
+        case CancelStatus.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
-        case CancelWord.UNKNOWN:
+        case CancelStatus.UNKNOWN:
             require_known(found)
             raise Failure(ExitCode.NO, f"{task_id} has ended already: it is {found.state}")
 
@@ -307,7 +307,7 @@ def _time_of(task: QueuedTask) -> str:
 
 def _more_of(task: QueuedTask) -> list[object]:
     if task.state is State.RUNNING:
-        return [task.owner, progress_words(progress_row(task.progress)) or _NONE]
+        return [task.owner, progress_summary(progress_row(task.progress)) or _NONE]
     if task.state is State.DEAD:
         epitaph = task.epitaph
         why = ": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else ""

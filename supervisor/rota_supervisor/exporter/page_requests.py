@@ -18,7 +18,7 @@ from rota.client.queues import queued
 from rota.client.status import status_of
 from rota.protocol.command import Command, RunCommand, Steps, ask, follow
 from rota.protocol.keys import fault_in_name
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
 from rota.protocol.walks import find_task
@@ -34,9 +34,9 @@ MASTER_SECONDS: Final = 1.0
 _MOST_SHOWN: Final = 80  # characters of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
-    CancelWord.CANCELLED: "the task {} is cancelled",
-    CancelWord.RUNNING: "the task {} runs: its node was told to cancel it",
-    CancelWord.DEAD: "the task {} is dead: it runs no more anyway",
+    CancelStatus.CANCELLED: "the task {} is cancelled",
+    CancelStatus.RUNNING: "the task {} runs: its node was told to cancel it",
+    CancelStatus.DEAD: "the task {} is dead: it runs no more anyway",
 }
 
 Order = Mapping[str, Any]

@@ -10,7 +10,7 @@ from rota.client.queues import QueuedTask
 from rota.display_text import printable
 from rota.durations import in_words
 from rota.protocol.keys import is_pattern
-from rota.protocol.progress import progress_words
+from rota.protocol.progress import progress_summary
 from rota.protocol.task_states import State
 from rota_supervisor.exporter.queue_headlines import lateness, workers_of
 from rota_supervisor.fleet_snapshot import rows_by_task
@@ -170,7 +170,7 @@ _WORKERS: Final = (
     Column("LAG", lambda row: time_cell(row.get("lag_seconds")), 5),
     Column("BEAT", lambda row: time_cell(row["beat_age_seconds"]), 5),
     Column("GEN", lambda row: count_cell(row.get("generation")), 5),
-    Column("PROGRESS", lambda row: text_cell(progress_words(row.get("progress")), 30), 5, right=False),
+    Column("PROGRESS", lambda row: text_cell(progress_summary(row.get("progress")), 30), 5, right=False),
 )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.store import BATCH
 from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier
 
@@ -49,7 +49,7 @@ def test_a_bare_scheduled_item_is_counted_at_once_and_known_by_its_id_once_adopt
 def test_an_adopted_item_is_cancelled_by_its_id(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 600)
     adopt(fleet, body_of("a"))
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.CANCELLED
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.CANCELLED
     assert (scheduled(fleet), untold(fleet)) == ({}, 0)
     assert fleet.run(fleet.store.audit()).cancelled == 1
 

@@ -174,12 +174,12 @@ def fill_text(fleet: Fleet) -> None:
     fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 
-@pytest.mark.parametrize("words", ["nan", "1e300", "-1", "many"])
+@pytest.mark.parametrize("text", ["nan", "1e300", "-1", "many"])
 @pytest.mark.parametrize("field", ["ended_keep", "ended"])
-def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, field: str, words: str) -> None:
+def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, field: str, text: str) -> None:
     keep(fleet, 2)
     for number in range(12):
-        fleet.redis.hset(fleet.keys.meta, field, words)
+        fleet.redis.hset(fleet.keys.meta, field, text)
         end_all(fleet, f"t{number}")
     keep(fleet, 2)
     for number in range(12, 24):
@@ -265,10 +265,10 @@ def test_a_worker_may_tell_of_its_tasks_in_any_order_and_with_others(fleet: Flee
     assert fleet.run(fleet.store.audit()).live == 0
 
 
-@pytest.mark.parametrize("words", ["a q", "a q i", "!1 done", "", "a\n"])
-def test_what_is_no_id_is_no_part_of_a_record_either(fleet: Fleet, words: str) -> None:
+@pytest.mark.parametrize("text", ["a q", "a q i", "!1 done", "", "a\n"])
+def test_what_is_no_id_is_no_part_of_a_record_either(fleet: Fleet, text: str) -> None:
     end_all(fleet, "a")
-    assert status(fleet, words).state == "unknown"
+    assert status(fleet, text).state == "unknown"
 
 
 def test_an_id_that_lives_again_is_told_as_it_stands(fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Done
 from rota.protocol.store import Blame
 from rota.protocol.tiers import NO_TIERS, QueueShare
-from rota.protocol.turns import TurnWord
+from rota.protocol.turns import TurnStatus
 from support.clock import TimedFleet
 from support.foreign import NUMBERS, TEXTS
 from support.protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers
@@ -208,7 +208,7 @@ def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_retired(fleet: Fl
     fleet.redis.delete(fleet.keys.inflight(owner))
     fleet.redis.set(fleet.keys.inflight(owner), "x")
     reply = fleet.turn(owner, Q, (claim, Done()))
-    assert (reply.word, reply.claims) == (TurnWord.LOST, ())
+    assert (reply.status, reply.claims) == (TurnStatus.LOST, ())
     assert fleet.run(fleet.store.retire_exited(owner, Blame(), tiers=NO_TIERS)).alive is False
     assert fleet.redis.zscore(fleet.keys.owners, owner) is None
     assert fleet.redis.get(fleet.keys.inflight(owner)) == "x"

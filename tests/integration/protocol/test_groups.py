@@ -2,10 +2,10 @@
 
 import pytest
 
-from rota.protocol.groups import AddWord, CancelledGroup, GroupEnd, GroupPhase, Into, Opening, Room
+from rota.protocol.groups import AddStatus, CancelledGroup, GroupEnd, GroupPhase, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, NewTask, follow_text
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.server.server_errors import ServerError
 from support.grouping import Grouping
 from support.protocol import body_of
@@ -63,13 +63,13 @@ def test_a_group_of_no_members_ends_at_once(groups: Grouping) -> None:
 
 def test_a_closed_group_takes_members_until_it_ends(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
-    assert groups.add([NewMember(groups.task("b"))], Into("g")).word is AddWord.OK
+    assert groups.add([NewMember(groups.task("b"))], Into("g")).status is AddStatus.OK
     groups.run_one(Done())
     assert groups.fleet.lane() == ["b"]
     groups.run_one(Done())
-    assert groups.add([NewMember(groups.task("c"))], Into("g")).word is AddWord.ENDED
+    assert groups.add([NewMember(groups.task("c"))], Into("g")).status is AddStatus.ENDED
     assert groups.fleet.lane() == ["end"]
-    assert groups.add([NewMember(groups.task("c"))], Into("unknown")).word is AddWord.ENDED
+    assert groups.add([NewMember(groups.task("c"))], Into("unknown")).status is AddStatus.ENDED
 
 
 def test_a_cancelled_group_hands_out_its_members_takes_no_more_and_nothing_follows(groups: Grouping) -> None:
@@ -77,9 +77,9 @@ def test_a_cancelled_group_hands_out_its_members_takes_no_more_and_nothing_follo
     claim = groups.claim()
     reply = groups.fleet.run(groups.fleet.store.cancel_group("g"))
     assert (reply.is_known, reply.cursor, sorted(reply.ids)) == (True, "0", ["a", "b"])
-    assert groups.add([NewMember(groups.task("c"))], Into("g")).word is AddWord.ENDED
-    words = {task_id: groups.fleet.run(groups.fleet.store.cancel(task_id)) for task_id in reply.ids}
-    assert words == {"a": CancelWord.RUNNING, "b": CancelWord.CANCELLED}
+    assert groups.add([NewMember(groups.task("c"))], Into("g")).status is AddStatus.ENDED
+    statuses = {task_id: groups.fleet.run(groups.fleet.store.cancel(task_id)) for task_id in reply.ids}
+    assert statuses == {"a": CancelStatus.RUNNING, "b": CancelStatus.CANCELLED}
     groups.settle(claim, CancelledOutcome())
     state = groups.state("g")
     assert (state.phase, state.is_cancelled, state.cancelled, state.followed_by) == (GroupPhase.ENDED, True, 2, "")
@@ -100,7 +100,7 @@ def test_a_call_repeated_with_its_nonce_adds_nobody_twice(groups: Grouping) -> N
     members = [NewMember(groups.task("a"))]
     command = groups.fleet.store.add_members("once", members, Into("g", groups.opening("end"), cursor=0))
     first = groups.fleet.run(command)
-    assert (first.word, first.cursor, first.enqueued) == (AddWord.OK, 1, (Enqueued(),))
+    assert (first.status, first.cursor, first.enqueued) == (AddStatus.OK, 1, (Enqueued(),))
     groups.run_one(Done())
     assert groups.fleet.run(command) == first
     assert (groups.state("g").total, groups.state("g").left, groups.state("g").cursor) == (1, 0, 1)
@@ -110,9 +110,9 @@ def test_an_enqueue_that_was_interrupted_goes_on_where_the_cursor_stands(groups:
     into = Into("g", groups.opening("end"), cursor=0)
     assert groups.add([NewMember(groups.task(one)) for one in "ab"], into).cursor == 2
     again = groups.add([NewMember(groups.task(one)) for one in "xy"], into)
-    assert (again.word, again.cursor, again.enqueued) == (AddWord.CURSOR, 2, ())
+    assert (again.status, again.cursor, again.enqueued) == (AddStatus.CURSOR, 2, ())
     added = groups.add([NewMember(groups.task("c"))], Into("g", Opening(), cursor=again.cursor, closes=True))
-    assert (added.word, added.cursor) == (AddWord.OK, 3)
+    assert (added.status, added.cursor) == (AddStatus.OK, 3)
     assert [groups.run_one(Done()) for _ in range(4)] == ["a", "b", "c", "end"]
 
 

@@ -8,7 +8,7 @@ from rota.protocol.nodes import Announced, heartbeat_of
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.tiers import Domain, QueueShare
-from rota.protocol.turns import Claim, TurnWord
+from rota.protocol.turns import Claim, TurnStatus
 from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
@@ -618,7 +618,7 @@ def test_an_owner_that_was_retired_is_lost_at_its_next_turn(fleet: Fleet) -> Non
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.retire_expired(owner, Blame()))
-    assert fleet.turn(owner, Q, limit=0).word is TurnWord.LOST
+    assert fleet.turn(owner, Q, limit=0).status is TurnStatus.LOST
 
 
 def test_a_sweep_counts_anew_what_runs(fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done, Release
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
-from rota.protocol.turns import Claim, TurnWord
+from rota.protocol.turns import Claim, TurnStatus
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.foreign import Place, plant
@@ -152,8 +152,8 @@ def test_a_swallowed_token_of_a_pattern_is_passed_on_while_something_waits(fleet
 
 def test_who_enqueues_into_a_pattern_that_is_served_is_not_warned(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
-    words = fleet.enqueue(NewTask("1", "t-1", body_of("1", "t-1")), NewTask("2", "u-1", body_of("2", "u-1")))
-    assert [word.unserved for word in words] == [False, True]
+    enqueued = fleet.enqueue(NewTask("1", "t-1", body_of("1", "t-1")), NewTask("2", "u-1", body_of("2", "u-1")))
+    assert [reply.unserved for reply in enqueued] == [False, True]
 
 
 def shut(fleet: TimedFleet) -> list[float]:
@@ -261,7 +261,7 @@ def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> 
         fleet.enqueue(*(NewTask(f"a{queue}", queue, body_of(f"a{queue}", queue)) for queue in queues[at : at + 500]))
     serving = pack_tiers([domain])
     settled: list[tuple[Claim, Done]] = []
-    while (reply := fleet.turn(owner, serving, *settled)).claims or reply.word is TurnWord.MORE:
+    while (reply := fleet.turn(owner, serving, *settled)).claims or reply.status is TurnStatus.MORE:
         settled = [(claim, Done()) for claim in reply.claims]
     sweep_all(fleet, 0.0)  # that they are empty
     sweep_all(fleet, 0.0)

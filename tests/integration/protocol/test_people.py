@@ -5,7 +5,7 @@ import pytest
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import CancelOrder, CancelWord, parse_cancel_order
+from rota.protocol.replies import CancelOrder, CancelStatus, parse_cancel_order
 from support.protocol import Fleet, body_of, one_tier
 
 Q = one_tier("q")
@@ -21,7 +21,7 @@ def bury(fleet: Fleet, *ids: str) -> None:
 @pytest.mark.parametrize("due", ["", "+60000000"])
 def test_a_cancelled_waiting_task_is_never_run(fleet: Fleet, due: str) -> None:
     fleet.push("a", due=due)
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.CANCELLED
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.CANCELLED
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1}, xx=True)
     fleet.promote()
     assert fleet.claim(fleet.register(), Q) == []
@@ -32,8 +32,8 @@ def test_a_cancelled_waiting_task_is_never_run(fleet: Fleet, due: str) -> None:
 def test_a_running_task_is_marked_and_an_unknown_one_is_said_to_be(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.turn(fleet.register(), Q)
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
-    assert fleet.run(fleet.store.cancel("ghost")) is CancelWord.UNKNOWN
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
+    assert fleet.run(fleet.store.cancel("ghost")) is CancelStatus.UNKNOWN
 
 
 def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) -> None:
@@ -74,7 +74,7 @@ def test_orders_that_nobody_takes_do_not_grow_without_end(fleet: Fleet) -> None:
 def test_a_key_of_another_type_costs_the_order_and_not_the_mark(fleet: Fleet) -> None:
     owner, _ = fleet.claimed("a")
     fleet.redis.set(fleet.keys.orders("node"), "no list")
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
     assert fleet.run(fleet.store.renew(20_000, [owner])).cancelled == set(fleet.inflight_entries(owner))
 
 
@@ -102,7 +102,7 @@ def test_a_task_cancelled_while_it_ran_to_its_death_is_cancelled(fleet: Fleet) -
 
 def test_a_dead_task_cannot_be_cancelled(fleet: Fleet) -> None:
     bury(fleet, "a")
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.DEAD
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.DEAD
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 1
 
 
@@ -210,7 +210,7 @@ def test_the_heartbeat_of_a_silent_node_counts_for_nothing_and_is_dropped_after_
 
 
 def cancel(fleet: Fleet, task_id: str) -> None:
-    assert fleet.run(fleet.store.cancel(task_id)) is CancelWord.CANCELLED
+    assert fleet.run(fleet.store.cancel(task_id)) is CancelStatus.CANCELLED
 
 
 def is_new(fleet: Fleet, task: NewTask) -> bool:
@@ -281,7 +281,7 @@ def test_a_cancelled_task_that_runs_keeps_its_id_until_it_has_ended(fleet: Fleet
     owner = fleet.register()
     fleet.push("a")
     [claim] = fleet.turn(owner, Q).claims
-    assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
+    assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
     assert not is_new(fleet, NewTask("a", "q", b"second"))
     fleet.turn(owner, Q, (claim, Done()), limit=0)
     assert is_new(fleet, NewTask("a", "q", b"second"))

@@ -10,7 +10,7 @@ from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome, Settlement
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers
-from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
+from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
@@ -152,7 +152,7 @@ def test_fewer_claims_than_picks_say_that_there_is_nothing_more(fleet: Fleet) ->
     flood(fleet, 300, "q")
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})  # they were cancelled
     reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
-    assert (reply.word, len(reply.claims), len(reply.dropped)) == (TurnWord.OK, 10, 290)
+    assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
 
 
 def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
@@ -161,10 +161,10 @@ def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})  # they were cancelled
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
-    assert (first.word, len(first.claims)) == (TurnWord.MORE, 5)
+    assert (first.status, len(first.claims)) == (TurnStatus.MORE, 5)
     held = [claim.entry.id for claim in first.claims]
     rest = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, tokens=["q"], picks=45)))
-    assert (rest.word, len(rest.claims), rest.claims[0].entry.id) == (TurnWord.OK, 45, "600")
+    assert (rest.status, len(rest.claims), rest.claims[0].entry.id) == (TurnStatus.OK, 45, "600")
 
 
 def test_as_many_picks_as_can_be_come_past_what_is_no_ordinary_entry(fleet: Fleet) -> None:
@@ -188,7 +188,7 @@ def test_a_lost_answer_of_many_picks_is_given_again(fleet: Fleet) -> None:
     owner, serving = fleet.register(), one_tier("x", "y")
     claims = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50))).claims
     again = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50)))
-    assert (again.word, again.claims, len(claims)) == (TurnWord.AGAIN, claims, 10)
+    assert (again.status, again.claims, len(claims)) == (TurnStatus.AGAIN, claims, 10)
 
 
 def test_queues_with_entries_left_ring_and_others_do_not(fleet: Fleet) -> None:
@@ -205,7 +205,7 @@ def test_who_names_nothing_as_all_was_answered_is_told_of_nothing(fleet: Fleet) 
     owner = fleet.register()
     fleet.claim(owner, Q, limit=3)
     reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, None, picks=50)))
-    assert (reply.word, len(reply.claims)) == (TurnWord.OK, 6)
+    assert (reply.status, len(reply.claims)) == (TurnStatus.OK, 6)
 
 
 # Entries that have to run alone
@@ -232,18 +232,18 @@ def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that
         return fleet.run(fleet.store.turn(owner, serving, replace(turn, picks=50, alone=alone)))
 
     first = turn()
-    assert (first.word, first.alone) == (TurnWord.ALONE, guilty)
+    assert (first.status, first.alone) == (TurnStatus.ALONE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
     fleet.push("high.2", queue="high")  # as its turn has come, not even this one is claimed
     one, other = first.claims
     fewer = turn(other, settled=one, alone=first.alone)
-    assert (fewer.word, fewer.claims, fewer.alone) == (TurnWord.ALONE, (), guilty)
+    assert (fewer.status, fewer.claims, fewer.alone) == (TurnStatus.ALONE, (), guilty)
     then = turn(settled=other, alone=fewer.alone)
-    assert (then.word, [claim.entry.id for claim in then.claims]) == (TurnWord.ALONE, ["guilty"])
+    assert (then.status, [claim.entry.id for claim in then.claims]) == (TurnStatus.ALONE, ["guilty"])
     beside = turn(*then.claims, alone=then.alone)
-    assert (beside.word, beside.claims) == (TurnWord.ALONE, ())
+    assert (beside.status, beside.claims) == (TurnStatus.ALONE, ())
     last = turn(settled=then.claims[0], alone=beside.alone)
-    assert (last.word, len(last.claims), last.claims[0].entry.id) == (TurnWord.OK, 5, "high.2")
+    assert (last.status, len(last.claims), last.claims[0].entry.id) == (TurnStatus.OK, 5, "high.2")
 
 
 @pytest.mark.parametrize("held", [None, ["guilty"]], ids=["unnamed", "named"])
@@ -253,7 +253,7 @@ def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[st
     owner = fleet.register()
     assert fleet.claim(owner, Q) == ["guilty"]
     reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
-    assert (reply.word, reply.claims, reply.alone) == (TurnWord.ALONE, (), guilty)
+    assert (reply.status, reply.claims, reply.alone) == (TurnStatus.ALONE, (), guilty)
 
 
 def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) -> None:
@@ -264,10 +264,10 @@ def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) 
     fleet.push("b")
     fleet.silence()
     blocked = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
-    assert (blocked.word, blocked.alone, fleet.bell()) == (TurnWord.ALONE, guilty, 1)
+    assert (blocked.status, blocked.alone, fleet.bell()) == (TurnStatus.ALONE, guilty, 1)
     assert fleet.claim(fleet.register("node:2"), Q) == ["guilty"]
     reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50, alone=guilty)))
-    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+    assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
 def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> None:
@@ -279,7 +279,7 @@ def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> No
     fleet.push("b", queue="r")
     fleet.run(fleet.store.pause("q"))
     reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, held, picks=50, alone=guilty)))
-    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+    assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
 def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_order(fleet: Fleet) -> None:
@@ -292,7 +292,7 @@ def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_
     assert [(entry.id, entry.crashes, entry.releases) for entry in retired.requeued] == [(id_, 1, 0) for id_ in ids]
     assert fleet.delayed_lane() == ids
     alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
-    assert (alone.word, len(alone.claims)) == (TurnWord.ALONE, 1)
+    assert (alone.status, len(alone.claims)) == (TurnStatus.ALONE, 1)
     audit = fleet.run(fleet.store.audit())
     assert (audit.live, audit.missing) == (500, 0)
 

@@ -7,11 +7,11 @@ import redis
 
 from rota.protocol.schedule_store import (
     Declared,
-    DeclareWord,
+    DeclareStatus,
     NewOccurrence,
-    PauseWord,
-    PutWord,
-    RemoveWord,
+    PauseStatus,
+    PutStatus,
+    RemoveStatus,
     ScheduleStore,
     read_record,
 )
@@ -31,14 +31,14 @@ def scheduled(fleet: Fleet) -> list[str]:
 
 def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float = 0.0, ttl_ms: int = LEASE_MS) -> str:
     declared = Declared(schedule.name, encode_schedule(schedule), age)
-    (word,) = fleet.run(store.declare(ttl_ms, [declared]))
-    return word
+    (status,) = fleet.run(store.declare(ttl_ms, [declared]))
+    return status
 
 
 def test_occurrences_are_enqueued_ahead_of_their_time_as_tasks_of_their_own_kind(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
-    assert put(fleet, schedules, TICK) is PutWord.NEW
+    assert put(fleet, schedules, TICK) is PutStatus.NEW
     times = pollers.work()
     assert times == list(range(times[0], times[0] + 5))
     assert scheduled(fleet) == [f"tick:{at}" for at in times]
@@ -73,15 +73,15 @@ def test_a_paused_schedule_takes_back_what_is_not_due_and_goes_on_from_when_it_i
 ) -> None:
     put(fleet, schedules, TICK)
     pollers.work()
-    assert fleet.run(schedules.pause("tick")) is PauseWord.PAUSED
+    assert fleet.run(schedules.pause("tick")) is PauseStatus.PAUSED
     assert (scheduled(fleet), fleet.redis.hlen(fleet.keys.tasks)) == ([], 0)
-    assert fleet.run(schedules.pause("tick")) is PauseWord.SAME
+    assert fleet.run(schedules.pause("tick")) is PauseStatus.SAME
     assert pollers.work() == []
-    assert fleet.run(schedules.resume("tick")) is PauseWord.RESUMED
+    assert fleet.run(schedules.resume("tick")) is PauseStatus.RESUMED
     resumed_us = pollers.record().passed_us
     assert pollers.work()[0] == resumed_us // SECOND_US + 1
-    assert fleet.run(schedules.resume("tick")) is PauseWord.SAME
-    assert {fleet.run(schedules.pause("no")), fleet.run(schedules.resume("no"))} == {PauseWord.UNKNOWN}
+    assert fleet.run(schedules.resume("tick")) is PauseStatus.SAME
+    assert {fleet.run(schedules.pause("no")), fleet.run(schedules.resume("no"))} == {PauseStatus.UNKNOWN}
 
 
 def test_what_has_gone_on_does_not_come_again_after_a_pause(
@@ -102,8 +102,8 @@ def test_a_changed_schedule_takes_back_what_it_no_longer_says(
 ) -> None:
     put(fleet, schedules, TICK)
     pollers.work()
-    assert put(fleet, schedules, TICK) is PutWord.SAME
-    assert put(fleet, schedules, SLOW) is PutWord.CHANGED
+    assert put(fleet, schedules, TICK) is PutStatus.SAME
+    assert put(fleet, schedules, SLOW) is PutStatus.CHANGED
     assert scheduled(fleet) == []
     times = pollers.work()
     assert times
@@ -114,30 +114,30 @@ def test_a_changed_schedule_takes_back_what_it_no_longer_says(
 def test_a_schedule_that_is_removed_leaves_nothing(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
     put(fleet, schedules, ALONE)
     pollers.work()
-    assert fleet.run(schedules.remove("alone")) is RemoveWord.REMOVED
-    assert fleet.run(schedules.remove("alone")) is RemoveWord.UNKNOWN
+    assert fleet.run(schedules.remove("alone")) is RemoveStatus.REMOVED
+    assert fleet.run(schedules.remove("alone")) is RemoveStatus.UNKNOWN
     keys = fleet.keys
     left = (keys.schedules, keys.schedules_due, keys.schedules_declared, keys.schedules_alive, keys.delayed, keys.tasks)
     assert fleet.redis.exists(*left) == 0
 
 
 def test_each_of_two_owners_keeps_what_is_its_own(fleet: Fleet, schedules: ScheduleStore) -> None:
-    assert declare(fleet, schedules, TICK) is DeclareWord.NEW
-    assert put(fleet, schedules, SLOW) is PutWord.DECLARED
-    assert fleet.run(schedules.remove("tick")) is RemoveWord.DECLARED
+    assert declare(fleet, schedules, TICK) is DeclareStatus.NEW
+    assert put(fleet, schedules, SLOW) is PutStatus.DECLARED
+    assert fleet.run(schedules.remove("tick")) is RemoveStatus.DECLARED
     put(fleet, schedules, ALONE)
-    assert declare(fleet, schedules, ALONE) is DeclareWord.CLIENT
+    assert declare(fleet, schedules, ALONE) is DeclareStatus.CLIENT
     page = fleet.run(schedules.page(0))
     assert (page.total, {kept.name for kept in page.schedules}) == (2, {"tick", "alone"})
 
 
 def test_what_was_declared_last_counts_as_long_as_a_node_declares_it(fleet: Fleet, schedules: ScheduleStore) -> None:
     declare(fleet, schedules, TICK, age=60)
-    assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareWord.CHANGED
-    assert declare(fleet, schedules, SLOW, age=1) is DeclareWord.KEPT
-    assert declare(fleet, schedules, TICK, age=61) is DeclareWord.OLDER
-    declare(fleet, schedules, SLOW, age=1, ttl_ms=0)  # the last word of that node
-    assert declare(fleet, schedules, TICK, age=62) is DeclareWord.CHANGED
+    assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareStatus.CHANGED
+    assert declare(fleet, schedules, SLOW, age=1) is DeclareStatus.KEPT
+    assert declare(fleet, schedules, TICK, age=61) is DeclareStatus.OLDER
+    declare(fleet, schedules, SLOW, age=1, ttl_ms=0)  # the last declaration of that node
+    assert declare(fleet, schedules, TICK, age=62) is DeclareStatus.CHANGED
 
 
 def test_a_sweep_names_what_nobody_declares_any_more_and_only_that_is_forgotten(
@@ -146,11 +146,11 @@ def test_a_sweep_names_what_nobody_declares_any_more_and_only_that_is_forgotten(
     fleet.run(fleet.store.sweep(1))
     declare(fleet, schedules, TICK)
     pollers.work()
-    assert fleet.run(schedules.forget("tick", 1)) is RemoveWord.DECLARED
+    assert fleet.run(schedules.forget("tick", 1)) is RemoveStatus.DECLARED
     fleet.redis.zadd(fleet.keys.schedules_declared, {"tick": 1})
     fleet.redis.hset(fleet.keys.pulse, "grace_until", 0)
     assert fleet.run(fleet.store.sweep(LEASE_MS)).undeclared == ("tick",)
-    assert fleet.run(schedules.forget("tick", 1)) is RemoveWord.REMOVED
+    assert fleet.run(schedules.forget("tick", 1)) is RemoveStatus.REMOVED
     assert scheduled(fleet) == []
 
 
@@ -175,7 +175,7 @@ def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
 def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, schedules: ScheduleStore) -> None:
     with pytest.raises(Refused, match="not a name"):
         fleet.run(schedules.put("n" * 101, TEXT))
-    assert fleet.run(schedules.declare(LEASE_MS, [Declared("a b", TEXT)])) == [DeclareWord.REFUSED]
+    assert fleet.run(schedules.declare(LEASE_MS, [Declared("a b", TEXT)])) == [DeclareStatus.REFUSED]
     put(fleet, schedules, TICK)
     kept = fleet.run(schedules.find(["tick"])).schedules[0]
     for queue, task_id in (("q q", "tick:1"), ("q", "tick 1")):
@@ -194,8 +194,8 @@ def test_a_name_without_a_record_is_forgotten(fleet: Fleet, schedules: ScheduleS
 def test_a_record_of_another_hand_is_none(fleet: Fleet, schedules: ScheduleStore) -> None:
     for bytes_ in (b"", b"nonsense", b"1 2 3", b"9" * 99 + b" 0 0 0 0 -\n{}"):
         fleet.redis.hset(fleet.keys.schedules, "tick", bytes_)
-        assert fleet.run(schedules.pause("tick")) is PauseWord.UNKNOWN
-    assert put(fleet, schedules, TICK) is PutWord.NEW
+        assert fleet.run(schedules.pause("tick")) is PauseStatus.UNKNOWN
+    assert put(fleet, schedules, TICK) is PutStatus.NEW
 
 
 @pytest.mark.parametrize("key", ["schedules", "schedules_due", "schedules_alive", "schedules_declared"])

@@ -3,8 +3,8 @@
 import pytest
 
 from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import CancelWord
-from rota.protocol.schedule_store import RunWord, ScheduleStore
+from rota.protocol.replies import CancelStatus
+from rota.protocol.schedule_store import RunStatus, ScheduleStore
 from rota.schedules.occurrences import body_of
 from support.protocol import SECOND_US, Fleet, one_tier
 from support.schedule_pollers import ALONE, TICK, Pollers, overdue, put
@@ -39,7 +39,7 @@ def test_what_will_never_run_does_not_stand_in_the_way(fleet: Fleet, pollers: Po
     first = overdue(fleet, ALONE, SECOND_US, pollers)
     fleet.run(fleet.store.promote())
     if fate == "cancelled":
-        assert fleet.run(fleet.store.cancel(first)) is CancelWord.CANCELLED
+        assert fleet.run(fleet.store.cancel(first)) is CancelStatus.CANCELLED
     else:
         owner = fleet.register()
         claim = fleet.turn(owner, one_tier("q")).claims[0]
@@ -54,12 +54,12 @@ def test_a_run_out_of_turn_is_due_at_once_and_stands_in_the_way_of_the_next(
     put(fleet, schedules, ALONE)
     kept = fleet.run(schedules.find(["alone"])).schedules[0]
     run = schedules.run(kept, "q", "alone:now-1", body_of(ALONE, "alone:now-1"), may_overlap=False)
-    assert fleet.run(run) == (RunWord.OK, "")
-    assert fleet.run(run) == (RunWord.OK, "")  # an answer that was lost
+    assert fleet.run(run) == (RunStatus.OK, "")
+    assert fleet.run(run) == (RunStatus.OK, "")  # an answer that was lost
     again = schedules.run(kept, "q", "alone:now-2", body_of(ALONE, "alone:now-2"), may_overlap=False)
-    assert fleet.run(again) == (RunWord.OVERLAPS, "alone:now-1")
+    assert fleet.run(again) == (RunStatus.OVERLAPS, "alone:now-1")
     assert fleet.run(fleet.store.promote()).moved == {"q": 1}
     overdue(fleet, ALONE, SECOND_US, pollers)
     assert fleet.run(fleet.store.promote()).left_out == ("alone",)
     changed = schedules.run(kept._replace(record=b""), "q", "x", b"", may_overlap=True)
-    assert fleet.run(changed) == (RunWord.CHANGED, "")
+    assert fleet.run(changed) == (RunStatus.CHANGED, "")

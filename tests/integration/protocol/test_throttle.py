@@ -9,13 +9,13 @@ from model.items import slack_us
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
-from rota.protocol.turns import Claim, RateAsked, Throttled, ThrottleWord
+from rota.protocol.turns import Claim, RateAsked, Throttled, ThrottleStatus
 from support.clock import TimedFleet
 from support.protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 
 Q = one_tier("q")
 TENTH_US = SECOND_US // 10
-START, THROTTLED = ThrottleWord.START, ThrottleWord.THROTTLED
+START, THROTTLED = ThrottleStatus.START, ThrottleStatus.THROTTLED
 
 
 TENTH = RateAsked(b"", "r", TENTH_US, 1)
@@ -51,8 +51,8 @@ class Work:
             return False
         [claim] = claims
         self.asked[claim.entry.id] += 1
-        word, us = ask(self.fleet, owner, claim, RateAsked(b"", name, self.interval_us, self.burst))
-        if word is START:
+        status, us = ask(self.fleet, owner, claim, RateAsked(b"", name, self.interval_us, self.burst))
+        if status is START:
             self.starts.append((self.fleet.clock_us + us, claim.entry.id))
             self.fleet.turn(owner, Q, (claim, DONE), limit=0)
         return True
@@ -111,7 +111,7 @@ def test_a_backlog_of_one_value_holds_up_neither_another_value_nor_a_task_withou
         work.go_on("account a")
     owner = work.owners[0]
     claim = claim_one(timed, owner)
-    assert (claim.entry.id, ask(timed, owner, claim, name="account b").word) == ("b", START)
+    assert (claim.entry.id, ask(timed, owner, claim, name="account b").status) == ("b", START)
     timed.turn(owner, Q, (claim, Done()), limit=0)
     assert claim_one(timed, owner).entry.id == "plain"
     assert [task_id for _, task_id in work.starts] == ["a0"]
@@ -126,7 +126,7 @@ def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
     fleet.turn(owner, Q, (first, Done()), limit=0)
     second = claim_one(fleet, owner)
     answer = ask(fleet, owner, second)
-    assert answer.word is THROTTLED
+    assert answer.status is THROTTLED
     return owner, second, answer
 
 
@@ -156,14 +156,14 @@ def test_a_start_that_is_near_is_granted_to_be_waited_for(timed: TimedFleet) -> 
     timed.push("a", "b", "c")
     owner = timed.register()
     answers = [ask(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
-    assert [word for word, _ in answers] == [START, START, THROTTLED]
+    assert [status for status, _ in answers] == [START, START, THROTTLED]
     assert 0 < answers[1].us < HELD_US
 
 
 def test_a_call_that_comes_twice_finds_nothing_the_second_time(timed: TimedFleet) -> None:
     owner, claim, _ = throttled(timed)
     before = timed.snapshot()
-    assert ask(timed, owner, claim) == Throttled(ThrottleWord.GONE, 0)
+    assert ask(timed, owner, claim) == Throttled(ThrottleStatus.GONE, 0)
     assert timed.turn(owner, Q, (claim, Release()), limit=0).stale == (claim.entry.text,)
     assert {key for key, digest in timed.snapshot().items() if before.get(key) != digest} <= {
         f"{{{timed.keys.namespace}}}:clock",
@@ -174,9 +174,9 @@ def test_a_call_that_comes_twice_finds_nothing_the_second_time(timed: TimedFleet
 def test_nobody_asks_for_what_it_does_not_hold_or_what_was_cancelled(timed: TimedFleet) -> None:
     owner, claim = timed.claimed("a")
     stranger = timed.register("node:2")
-    assert ask(timed, stranger, claim).word is ThrottleWord.GONE
+    assert ask(timed, stranger, claim).status is ThrottleStatus.GONE
     timed.run(timed.store.cancel("a"))
-    assert ask(timed, owner, claim).word is ThrottleWord.GONE
+    assert ask(timed, owner, claim).status is ThrottleStatus.GONE
     timed.turn(owner, Q, (claim, Release()), limit=0)
     assert timed.run(timed.store.status("a")).state == "cancelled"
     assert not timed.redis.exists(timed.keys.rate("r"))
@@ -185,9 +185,9 @@ def test_nobody_asks_for_what_it_does_not_hold_or_what_was_cancelled(timed: Time
 def test_one_that_could_only_start_too_late_takes_nobodys_turn(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
-    assert ask(timed, owner, claim_one(timed, owner)).word is START
+    assert ask(timed, owner, claim_one(timed, owner)).status is START
     late = claim_one(timed, owner)
-    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 4) == Throttled(ThrottleWord.LATE, 0)
+    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 4) == Throttled(ThrottleStatus.LATE, 0)
     assert timed.inflight(owner) == ["a", "b"]
     until_us = ask(timed, owner, claim_one(timed, owner), latest_us=timed.clock_us + SECOND_US).us
     assert until_us < timed.clock_us + TENTH_US
@@ -211,13 +211,13 @@ def test_what_follows_its_start_is_as_of_any_task(timed: TimedFleet, outcome: Ou
     timed.clock_us = until_us
     timed.promote()
     claim = claim_one(timed, owner)
-    assert ask(timed, owner, claim).word is START
+    assert ask(timed, owner, claim).status is START
     timed.turn(owner, Q, (claim, outcome), limit=0)
     timed.promote()
     again = claim_one(timed, owner)
     counters = again.entry.kind, again.entry.failures, again.entry.releases
     assert counters == ((Kind.RETRY, 1, 0) if isinstance(outcome, RetryOutcome) else (Kind.THROTTLED, 0, 1))
-    assert ask(timed, owner, again).word is THROTTLED
+    assert ask(timed, owner, again).status is THROTTLED
 
 
 def test_a_worker_that_dies_after_it_asked_is_charged_for_nothing_that_waits(timed: TimedFleet) -> None:
@@ -233,7 +233,7 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     ask(timed, owner, claim_one(timed, owner))
     begun = timed.run(timed.store.begin(owner, claim_one(timed, owner).entry.text))
     answer = timed.run(timed.store.throttle(owner, RateAsked(begun, "r", TENTH_US, 1)))
-    assert answer.word is THROTTLED
+    assert answer.status is THROTTLED
     timed.clock_us = answer.us
     timed.promote()
     assert claim_one(timed, owner).entry.flag == "-"
@@ -275,7 +275,7 @@ def test_a_clock_that_goes_back_holds_no_start_for_longer_than_a_full_bucket(tim
     timed.run(timed.store.cancel("b"))
     timed.redis.delete(timed.keys.rate("r"))
     timed.push("c", "d")
-    assert ask(timed, owner, claim_one(timed, owner)).word is START
+    assert ask(timed, owner, claim_one(timed, owner)).status is START
     timed.redis.set(timed.keys.rate("r"), f"{timed.clock_us + 3600 * SECOND_US} 0 0 {TENTH_US}")
     answer = ask(timed, owner, claim_one(timed, owner))
     assert answer.us <= timed.clock_us + TENTH_US + HELD_US

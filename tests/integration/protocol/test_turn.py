@@ -6,7 +6,7 @@ from rota.protocol.entry import Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome, Settlement
 from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, pack_limits
-from rota.protocol.turns import Turn, TurnWord
+from rota.protocol.turns import Turn, TurnStatus
 from rota.protocol.wire import Packed
 from rota.server.server_errors import Refused
 from support.protocol import SECOND_US, Fleet, body_of, one_tier, pack_settlements, tiers
@@ -32,7 +32,7 @@ def test_the_delayed_lane_goes_first_and_the_ready_lane_fills_up(fleet: Fleet) -
 def test_an_unregistered_owner_claims_nothing(fleet: Fleet) -> None:
     fleet.push("a")
     reply = fleet.turn("node:1:999", Q)
-    assert (reply.word, reply.claims) == (TurnWord.LOST, ())
+    assert (reply.status, reply.claims) == (TurnStatus.LOST, ())
     assert fleet.lane() == ["a"]
 
 
@@ -40,7 +40,7 @@ def test_a_claim_that_arrives_after_its_owner_was_retired_strands_nothing(fleet:
     fleet.push("a")
     owner = fleet.register()
     fleet.exit(owner)
-    assert fleet.turn(owner, Q).word is TurnWord.LOST
+    assert fleet.turn(owner, Q).status is TurnStatus.LOST
     assert fleet.lane() == ["a"]
     assert not fleet.redis.exists(fleet.keys.inflight(owner))
 
@@ -50,7 +50,7 @@ def test_a_lost_answer_is_given_again_with_the_same_entries(fleet: Fleet) -> Non
     owner = fleet.register()
     lost = fleet.turn(owner, Q, limit=2)
     again = fleet.turn(owner, Q, limit=2)
-    assert again.word is TurnWord.AGAIN
+    assert again.status is TurnStatus.AGAIN
     assert again.claims == lost.claims
     assert fleet.lane() == ["c"]
 
@@ -60,7 +60,7 @@ def test_what_the_worker_names_as_held_is_not_told_again(fleet: Fleet) -> None:
     owner = fleet.register()
     fleet.turn(owner, Q)
     reply = fleet.turn(owner, Q, held=["a"])
-    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+    assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
 def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
@@ -91,7 +91,7 @@ def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
     fleet.exit(owner, ["a"])
     before = fleet.snapshot()
     reply = fleet.turn(owner, Q, (claim, Done()))
-    assert (reply.word, reply.stale) == (TurnWord.LOST, (claim.entry.text,))
+    assert (reply.status, reply.stale) == (TurnStatus.LOST, (claim.entry.text,))
     assert fleet.snapshot() == before
 
 
@@ -99,7 +99,7 @@ def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> 
     owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     reply = fleet.turn(owner, Q, (claim, Done()))
-    assert (reply.word, reply.stale) == (TurnWord.LOST, ())
+    assert (reply.status, reply.stale) == (TurnStatus.LOST, ())
     assert fleet.redis.hget(fleet.keys.totals, "done") == "1"
 
 
@@ -183,7 +183,7 @@ def test_work_is_bounded_and_more_keeps_the_workers_token(fleet: Fleet) -> None:
     fleet.silence()
     owner = fleet.register()
     reply = fleet.turn(owner, Q, tokens=["q"])
-    assert (reply.word, len(reply.dropped)) == (TurnWord.MORE, 500)
+    assert (reply.status, len(reply.dropped)) == (TurnStatus.MORE, 500)
     assert fleet.turn(owner, Q, tokens=["q"]).claims[0].entry.id == "last"
 
 
@@ -337,14 +337,14 @@ def test_a_token_swallowed_by_a_worker_that_is_told_again_is_passed_on(fleet: Fl
     owner = fleet.register()
     fleet.turn(owner, Q)
     fleet.silence()
-    assert fleet.turn(owner, Q, tokens=["q"]).word is TurnWord.AGAIN
+    assert fleet.turn(owner, Q, tokens=["q"]).status is TurnStatus.AGAIN
     assert fleet.bell() == 1
 
 
 def test_a_token_swallowed_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
-    assert fleet.turn("node:1:999", Q, tokens=["q"]).word is TurnWord.LOST
+    assert fleet.turn("node:1:999", Q, tokens=["q"]).status is TurnStatus.LOST
     assert fleet.bell() == 1
 
 
@@ -354,7 +354,7 @@ def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_
     fleet.push("b", queue="y")
     for queue in ("x", "y", "empty"):
         fleet.silence(queue)
-    assert fleet.turn("node:1:999", serving).word is TurnWord.LOST
+    assert fleet.turn("node:1:999", serving).status is TurnStatus.LOST
     assert [fleet.bell(queue) for queue in ("x", "y", "empty")] == [1, 1, 0]
 
 
@@ -388,7 +388,7 @@ def test_a_worker_whose_claims_were_all_answered_claims_more_without_naming_them
     done, *_ = fleet.turn(owner, Q, limit=2).claims
     told = Turn(1, None, settlements=pack_settlements([Settlement(done.entry, Done())]))
     reply = fleet.run(fleet.store.turn(owner, Q, told))
-    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["c"])
+    assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["c"])
     assert fleet.inflight(owner) == ["b", "c"]
 
 
@@ -399,38 +399,38 @@ def test_a_turn_that_comes_later_than_it_may_claim_settles_and_is_to_be_made_aga
     done = pack_settlements([Settlement(first.claims[0].entry, Done())])
     late = Turn(1, None, settlements=done, claim_by_us=first.now_us + 1)
     reply = fleet.run(fleet.store.turn(owner, Q, late))
-    assert (reply.word, reply.claims, fleet.inflight(owner)) == (TurnWord.MORE, (), ["running"])
+    assert (reply.status, reply.claims, fleet.inflight(owner)) == (TurnStatus.MORE, (), ["running"])
     in_time = Turn(1, None, claim_by_us=reply.now_us + 60 * SECOND_US)
     assert [claim.entry.id for claim in fleet.run(fleet.store.turn(owner, Q, in_time)).claims] == ["next"]
 
 
-@pytest.mark.parametrize(("waiting", "word"), [(9, TurnWord.PLENTY), (8, TurnWord.OK)])
+@pytest.mark.parametrize(("waiting", "status"), [(9, TurnStatus.PLENTY), (8, TurnStatus.OK)])
 @pytest.mark.parametrize("due", ["", "0"])
 def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
-    fleet: Fleet, waiting: int, word: TurnWord, due: str
+    fleet: Fleet, waiting: int, status: TurnStatus, due: str
 ) -> None:
     fleet.push(*map(str, range(waiting)), due=due)
     fleet.promote()
     owner, _ = fleet.register(), fleet.register("node:2")
-    assert fleet.turn(owner, Q).word is word
+    assert fleet.turn(owner, Q).status is status
 
 
 @pytest.mark.parametrize(
-    ("serving", "word"),
+    ("serving", "status"),
     [
-        (tiers([QueueShare("q", weight=2), QueueShare("p")], [QueueShare("low", cap=3)]), TurnWord.PLENTY),
-        (tiers([QueueShare("high")], [QueueShare("q")]), TurnWord.OK),
-        (tiers([QueueShare("q", cap=20)]), TurnWord.OK),
-        (tiers([QueueShare("q"), QueueShare("p", cap=3)]), TurnWord.OK),
-        (tiers([QueueShare("q"), QueueShare("p", interval_us=1000)]), TurnWord.OK),
-        (tiers([QueueShare("q"), QueueShare("p", condition="shut")]), TurnWord.OK),
+        (tiers([QueueShare("q", weight=2), QueueShare("p")], [QueueShare("low", cap=3)]), TurnStatus.PLENTY),
+        (tiers([QueueShare("high")], [QueueShare("q")]), TurnStatus.OK),
+        (tiers([QueueShare("q", cap=20)]), TurnStatus.OK),
+        (tiers([QueueShare("q"), QueueShare("p", cap=3)]), TurnStatus.OK),
+        (tiers([QueueShare("q"), QueueShare("p", interval_us=1000)]), TurnStatus.OK),
+        (tiers([QueueShare("q"), QueueShare("p", condition="shut")]), TurnStatus.OK),
     ],
 )
 def test_there_is_plenty_only_where_nothing_ranks_above_and_nothing_beside_is_bounded(
-    fleet: Fleet, serving: Packed, word: TurnWord
+    fleet: Fleet, serving: Packed, status: TurnStatus
 ) -> None:
     fleet.push(*map(str, range(30)))
-    assert fleet.turn(fleet.register(), serving).word is word
+    assert fleet.turn(fleet.register(), serving).status is status
 
 
 def test_there_is_never_plenty_for_several_picks_nor_beside_what_has_to_run_alone(fleet: Fleet) -> None:
@@ -440,9 +440,9 @@ def test_there_is_never_plenty_for_several_picks_nor_beside_what_has_to_run_alon
     fleet.exit(crasher, ["0"])
     owner = fleet.register()
     alone = fleet.turn(owner, Q)
-    assert (alone.word, [claim.entry.id for claim in alone.claims]) == (TurnWord.OK, ["0"])
+    assert (alone.status, [claim.entry.id for claim in alone.claims]) == (TurnStatus.OK, ["0"])
     several = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=2)))
-    assert (several.word, len(several.claims)) == (TurnWord.OK, 2)
+    assert (several.status, len(several.claims)) == (TurnStatus.OK, 2)
 
 
 def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:
@@ -514,6 +514,6 @@ def test_a_turn_that_tells_and_finds_nothing_asks_little_of_the_server(fleet: Fl
     queues, costs = one_tier("a", "b", "c"), []
     for _ in range(2):  # one may load the script
         before = fleet.commands()
-        assert fleet.turn(owner, queues).word is TurnWord.OK
+        assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)
     assert min(costs) <= 6  # with the one that counts

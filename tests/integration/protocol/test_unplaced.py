@@ -8,7 +8,7 @@ import pytest
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
-from rota.protocol.replies import CancelWord, RestoreWord
+from rota.protocol.replies import CancelStatus, RestoreStatus
 from rota.protocol.store import BATCH
 from rota.protocol.walks import Sketch
 from support.audit_walks import restore, walk
@@ -61,7 +61,7 @@ def test_a_task_whose_entry_somebody_popped_is_named_and_runs_once_when_put_back
     assert fleet.run(fleet.store.audit()).missing == 0
     assert walk(fleet, make_seen) == ["a"]
     fleet.silence()
-    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert restore(fleet, "a") == [RestoreStatus.RESTORED]
     assert fleet.bell() == 1
     assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
     assert sorted(run_all(fleet)) == ["a", "b", "c"]
@@ -76,7 +76,8 @@ def test_a_whole_lane_that_was_deleted_is_named_in_portions(fleet: Fleet) -> Non
     fleet.push("other", queue="p")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
     assert walk(fleet) == ids
-    assert {word for start in (0, 500, 1000) for word in restore(fleet, *ids[start : start + BATCH])} == {"restored"}
+    batches = [ids[start : start + BATCH] for start in (0, 500, 1000)]
+    assert {status for batch in batches for status in restore(fleet, *batch)} == {"restored"}
     assert walk(fleet) == []
     assert sorted(run_all(fleet)) == ids
 
@@ -93,7 +94,7 @@ def test_a_task_taken_out_of_the_delayed_set_is_named_and_keeps_its_counters(fle
     fleet.turn(owner, Q, (claim, RetryOutcome(60_000_000)), limit=0)
     fleet.redis.zrem(fleet.keys.delayed, "a")
     assert walk(fleet) == ["a"]
-    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert restore(fleet, "a") == [RestoreStatus.RESTORED]
     assert fleet.redis.hlen(fleet.keys.tickets) == 0
     assert fleet.turn(owner, Q).claims[0].entry.failures == 1
 
@@ -103,7 +104,7 @@ def test_a_cancelled_task_whose_entry_is_gone_is_ended(fleet: Fleet) -> None:
     fleet.run(fleet.store.cancel("a"))
     fleet.redis.delete(fleet.keys.ready_lane("q"))
     assert walk(fleet) == ["a"]
-    assert restore(fleet, "a") == [RestoreWord.ENDED]
+    assert restore(fleet, "a") == [RestoreStatus.ENDED]
     audit = fleet.run(fleet.store.audit())
     assert (audit.cancelled, audit.live, audit.missing) == (1, 0, 0)
 
@@ -120,7 +121,7 @@ def test_a_cancelled_task_of_a_later_life_leaves_nothing_behind(fleet: Fleet) ->
     fleet.redis.ltrim(fleet.keys.ready_lane("q"), 0, 0)
     assert run_all(fleet) == []
     assert walk(fleet) == ["a"]
-    assert restore(fleet, "a") == [RestoreWord.ENDED]
+    assert restore(fleet, "a") == [RestoreStatus.ENDED]
     assert (fleet.redis.exists(fleet.keys.former), fleet.run(fleet.store.audit()).missing) == (0, 0)
 
 
@@ -130,7 +131,7 @@ def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: F
     (task_id,) = fleet.claim(owner, Q)
     fleet.redis.delete(fleet.keys.inflight(owner))
     assert walk(fleet) == [task_id]
-    assert restore(fleet, task_id) == [RestoreWord.DEAD]
+    assert restore(fleet, task_id) == [RestoreStatus.DEAD]
     (dead,) = fleet.run(fleet.store.dead_page(0, 1)).tasks
     assert (dead.id, json.loads(dead.epitaph)["reason"]) == (task_id, "unplaced")
     assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
@@ -140,21 +141,24 @@ def test_a_lane_of_another_type_sets_what_belongs_there_aside(fleet: Fleet) -> N
     fleet.push("a")
     fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
     assert walk(fleet) == ["a"]
-    assert restore(fleet, "a") == [RestoreWord.DEAD]
+    assert restore(fleet, "a") == [RestoreStatus.DEAD]
 
 
 def test_what_stands_somewhere_or_has_ended_is_not_put_back(fleet: Fleet) -> None:
     every_place(fleet)
     before = fleet.snapshot()
-    assert set(restore(fleet, "runs", "buried", "delayed", "ghost")) == {RestoreWord.PLACED}
+    assert set(restore(fleet, "runs", "buried", "delayed", "ghost")) == {RestoreStatus.PLACED}
     assert fleet.snapshot() == before
 
 
 def test_a_task_put_back_twice_or_wrongly_runs_once(fleet: Fleet) -> None:
     fleet.push("a", "b", "a2")
     lose_entry(fleet, "a")
-    assert restore(fleet, "a", "a") == [RestoreWord.RESTORED, RestoreWord.PLACED]
-    assert restore(fleet, "a", "b") == [RestoreWord.RESTORED, RestoreWord.RESTORED]  # nobody looks into the lane here
+    assert restore(fleet, "a", "a") == [RestoreStatus.RESTORED, RestoreStatus.PLACED]
+    assert restore(fleet, "a", "b") == [
+        RestoreStatus.RESTORED,
+        RestoreStatus.RESTORED,
+    ]  # nobody looks into the lane here
     assert sorted(run_all(fleet)) == ["a", "a2", "b"]
     audit = fleet.run(fleet.store.audit())
     assert (audit.done, audit.live, audit.missing) == (3, 0, 0)
@@ -168,7 +172,7 @@ def test_a_task_that_was_put_back_is_cancelled_retried_and_unique_as_any_other(f
     fleet.redis.delete(fleet.keys.ready_lane("q"))
     restore(fleet, "a", "b")
     assert fleet.enqueue(NewTask("c", "q", body_of("c"), unique_key="k"))[0].holder == "a"
-    assert fleet.run(fleet.store.cancel("b")) is CancelWord.CANCELLED
+    assert fleet.run(fleet.store.cancel("b")) is CancelStatus.CANCELLED
     owner = fleet.register()
     (claim,) = fleet.turn(owner, Q, limit=2).claims
     fleet.turn(owner, Q, (claim, RetryOutcome(1)), limit=0)
@@ -219,7 +223,7 @@ def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet
     assert walk(fleet) == []
     lose_entry(fleet, "a", "p")
     assert walk(fleet) == ["a"]
-    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert restore(fleet, "a") == [RestoreStatus.RESTORED]
     assert (run_all(fleet), run_all(fleet, "p")) == ([], ["a"])
     assert not fleet.redis.exists(fleet.keys.former)
 
@@ -227,7 +231,7 @@ def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet
 def test_a_body_under_a_name_that_is_none_is_named_and_set_aside(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.tasks, "not a name", body_of("a"))
     assert walk(fleet) == ["not a name"]
-    assert restore(fleet, "not a name") == [RestoreWord.DEAD]
+    assert restore(fleet, "not a name") == [RestoreStatus.DEAD]
     assert walk(fleet) == []
 
 

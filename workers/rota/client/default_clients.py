@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rota.client.blocking.client import Client
     from rota.client.blocking.handles import Handle
     from rota.client.status import TaskStatus
-    from rota.protocol.replies import CancelWord
+    from rota.protocol.replies import CancelStatus
     from rota.server.endpoint import RedisClient
     from rota.server.logins import CredentialProvider
     from rota.server.session import Durability
@@ -223,7 +223,7 @@ def status(task_id: str, *, args: bool = False) -> "TaskStatus":
     return default_client().status(task_id, args=args)
 
 
-def cancel(task_id: str, kill_after: Duration | None = None) -> "CancelWord":
+def cancel(task_id: str, kill_after: Duration | None = None) -> "CancelStatus":
     """Cancel a task through the default client, and return what it was doing: see `Client.cancel`."""
     return default_client().cancel(task_id, kill_after)
 

@@ -21,7 +21,7 @@ from rota.client.waits import GroupQuestion
 from rota.errors import GroupEnded, RotaError, ServerFull, Unavailable
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.command import Command
-from rota.protocol.groups import Added, AddWord, Into, Opening, Room
+from rota.protocol.groups import Added, AddStatus, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
@@ -45,9 +45,9 @@ class FlowTerms:
 
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
         """Return the handle of each member, and warn of members that no fleet serves."""
-        for member, word in zip(members, added.enqueued, strict=True):
-            self.warned.of_answer(member.task, word)
-        return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
+        for member, reply in zip(members, added.enqueued, strict=True):
+            self.warned.of_answer(member.task, reply)
+        return [handle_of(member, reply) for member, reply in zip(members, added.enqueued, strict=True)]
 
 
 class MembersSending(Generic[H]):
@@ -83,7 +83,7 @@ class MembersSending(Generic[H]):
         return handles
 
     def _told(self, members: Sequence[NewMember], added: Added) -> list[H]:
-        if added.word is AddWord.ENDED:
+        if added.status is AddStatus.ENDED:
             self._has_ended = True
             return []
         self._added += len(members)
@@ -127,8 +127,8 @@ class Filling:
 
     def _told(self, members: Sequence[NewMember], added: Added) -> list[NewMember]:
         self.cursor = added.cursor
-        self.has_ended = self.has_ended or added.word is AddWord.ENDED
-        if added.word is not AddWord.OK:
+        self.has_ended = self.has_ended or added.status is AddStatus.ENDED
+        if added.status is not AddStatus.OK:
             return []
         self.is_new = self.is_new or bool(members) or not added.cursor
         return self._terms.handles(_member_of, members, added)
@@ -191,7 +191,7 @@ def flow_of(
     return GroupSending(terms, what.id or fresh_id(), opening, members, group_handle)
 
 
-def _member_of(member: NewMember, _word: Enqueued) -> NewMember:
+def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
     return member
 
 
@@ -211,10 +211,10 @@ def going_on(filling: Filling, done_again: str) -> Iterator[None]:
         raise
 
 
-def ids_of(member: NewMember, word: Enqueued) -> tuple[str, ...]:
+def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
     """Return the ids of a chain's tasks, or only the id of the task that prevented it."""
-    if word.duplicate:
-        return (word.holder or member.id,)
+    if reply.duplicate:
+        return (reply.holder or member.id,)
     return (member.id, *(task.id for task in followers_of(member.following)))
 
 

@@ -9,7 +9,7 @@ from rota.client.status import GroupStatus, TaskStatus, group_status_of, status_
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.protocol.command import Command, Steps, ask
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
 from rota.protocol.walks import find_task
@@ -90,7 +90,7 @@ def explaining(store: Store, n: int, queue: str | None, task_id: str | None, poo
     return explain(store, WantedClaims(n, queue or "", task_id or "", pool or ""))
 
 
-def cancelling(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelWord]:
+def cancelling(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelStatus]:
     """Return the command that cancels a task: see `Client.cancel`."""
     require_name("id", task_id)
     kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")

@@ -9,7 +9,15 @@ from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.foreign_names import nearest
 from rota.protocol.command import Command, Steps, ask
-from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
+from rota.protocol.schedule_store import (
+    SCHEDULES_A_PAGE,
+    Page,
+    PauseStatus,
+    PutStatus,
+    RemoveStatus,
+    RunStatus,
+    ScheduleStore,
+)
 from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
@@ -58,8 +66,8 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         body = body_of(schedule, task_id)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
         word, other = yield from ask(again)
-        if word is not RunWord.CHANGED:
-            return (other, True) if word is RunWord.OVERLAPS else (task_id, False)
+        if word is not RunStatus.CHANGED:
+            return (other, True) if word is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
 
 
@@ -101,21 +109,21 @@ class ScheduleSteps:
     def upcoming(self, name: str, count: int) -> Steps[Times]:
         return (yield from require_schedule(self._store, name)).upcoming(count)
 
-    def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Steps[PutWord]:
+    def put(self, name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Steps[PutStatus]:
         schedule = _schedule(name, task, when)
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
             raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
         word = yield from ask(self._store.put(name, encode_schedule(schedule)))
-        if word is PutWord.DECLARED:
+        if word is PutStatus.DECLARED:
             raise _declared(name)
         return word
 
     def remove(self, name: str) -> Steps[bool]:
         word = yield from ask(self._store.remove(require_name("the name of a schedule", name)))
-        if word is RemoveWord.DECLARED:
+        if word is RemoveStatus.DECLARED:
             raise _declared(name)
-        return word is RemoveWord.REMOVED
+        return word is RemoveStatus.REMOVED
 
     def pause(self, name: str) -> Steps[bool]:
         return (yield from self._switch(name, self._store.pause))
@@ -123,11 +131,11 @@ class ScheduleSteps:
     def resume(self, name: str) -> Steps[bool]:
         return (yield from self._switch(name, self._store.resume))
 
-    def _switch(self, name: str, switch: Callable[[str], Command[PauseWord]]) -> Steps[bool]:
+    def _switch(self, name: str, switch: Callable[[str], Command[PauseStatus]]) -> Steps[bool]:
         word = yield from ask(switch(require_name("the name of a schedule", name)))
-        if word is PauseWord.UNKNOWN:
+        if word is PauseStatus.UNKNOWN:
             raise (yield from unknown_schedule(self._store, name))
-        return word is not PauseWord.SAME
+        return word is not PauseStatus.SAME
 
     def run_now(self, name: str) -> Steps[tuple[str, bool]]:
         return run_schedule_now(self._store, name)

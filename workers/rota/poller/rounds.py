@@ -28,7 +28,7 @@ from rota.poller.poller_report import PollerReport
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import LOST, Account
 from rota.protocol.replies import AdoptedClassic, Swept
-from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveWord, ScheduleStore, read_record
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveStatus, ScheduleStore, read_record
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 from rota.server.server_errors import PushedBack, Refused
@@ -337,7 +337,7 @@ class ScheduleRound(Round):
 
     def _forget(self, connection: Connection, name: str) -> None:
         call = self._schedules.forget(name, self._lease_ms * 1000)
-        if self._unless_refused("forget", lambda: connection.run(call), name) is RemoveWord.REMOVED:
+        if self._unless_refused("forget", lambda: connection.run(call), name) is RemoveStatus.REMOVED:
             self._report.schedule_removed(name)
 
     def _look(self, connection: Connection) -> None:

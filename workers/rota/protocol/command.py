@@ -124,7 +124,7 @@ def script_names() -> list[str]:
 
 
 T = TypeVar("T")
-Word = TypeVar("Word", bound=StrEnum)
+Status = TypeVar("Status", bound=StrEnum)
 
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
@@ -143,14 +143,14 @@ def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
     return tuple(map(text_of, raw))
 
 
-def word_of(words: type[Word]) -> Callable[[Raw], Word]:
-    """Return a parser for one word of an enumeration."""
-    return lambda raw: words(text_of(raw))
+def status_of(statuses: type[Status]) -> Callable[[Raw], Status]:
+    """Return a parser for one status, a member of an enumeration."""
+    return lambda raw: statuses(text_of(raw))
 
 
-def words_of(words: type[Word]) -> Callable[[Raw], list[Word]]:
-    """Return a parser for a list of words of an enumeration."""
-    return lambda raw: [words(text_of(word)) for word in raw]
+def statuses_of(statuses: type[Status]) -> Callable[[Raw], list[Status]]:
+    """Return a parser for a list of statuses."""
+    return lambda raw: [statuses(text_of(status)) for status in raw]
 
 
 def time_or_none(raw: Raw) -> int | None:

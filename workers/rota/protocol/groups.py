@@ -33,7 +33,7 @@ class Into:
     closes: bool = False  # whether these members are the last
 
 
-class AddWord(StrEnum):
+class AddStatus(StrEnum):
     """The reply to new members. After CURSOR and ENDED nothing was changed."""
 
     OK = "ok"  # the members were processed
@@ -44,7 +44,7 @@ class AddWord(StrEnum):
 class Added(NamedTuple):
     """The result of adding members."""
 
-    word: AddWord
+    status: AddStatus
     cursor: int  # number of items that the group has accepted so far
     enqueued: tuple[Enqueued, ...]  # one for each item, if any; an item that was not accepted is not a member
 
@@ -126,9 +126,9 @@ class HealedMembers(NamedTuple):
 
 
 def parse_added(raw: Raw) -> Added:
-    """Parse `[word, cursor, [word...]]`."""
-    word, cursor, words = raw
-    return Added(AddWord(text_of(word)), int(cursor), tuple(parse_enqueued(words)))
+    """Parse `[status, cursor, [status...]]`."""
+    status, cursor, statuses = raw
+    return Added(AddStatus(text_of(status)), int(cursor), tuple(parse_enqueued(statuses)))
 
 
 def parse_group(raw: Raw) -> GroupState | None:

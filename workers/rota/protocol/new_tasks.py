@@ -53,17 +53,17 @@ _ENQUEUED = {
 
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
-    """Parse one word for each item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
-    return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
+    """Parse one status for each item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
+    return [_ACCEPTED if status == b"ok" else _parse_status(text_of(status)) for status in raw]
 
 
-def _parse_enqueued_word(text: str) -> Enqueued:
-    word, _, holder = text.partition(" ")
-    if word == "held":
+def _parse_status(text: str) -> Enqueued:
+    status, _, holder = text.partition(" ")
+    if status == "held":
         return Enqueued(duplicate=True, holder=holder)
-    if word not in _ENQUEUED:
-        raise ValueError(f"enqueue answered {text!r}")
-    return _ENQUEUED[word]
+    if status not in _ENQUEUED:
+        raise ValueError(f"enqueue returned {text!r}")
+    return _ENQUEUED[status]
 
 
 MOST_FOLLOWING: Final = 500  # tasks of one chain after the first

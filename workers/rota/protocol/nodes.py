@@ -11,7 +11,7 @@ from rota.protocol.tiers import (
     DEFAULT_ENDED_KEEP,
     Domain,
     QueueShare,
-    tier_words,
+    tier_args,
 )
 from rota.protocol.wire import Packed, pack, shown, text_of
 
@@ -67,32 +67,38 @@ def heartbeat_of(
 ) -> bytes:
     """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. Missing values of the
     report are left out, and so are the names of `tasks` if there are too many."""
-    words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
-    told = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
+    tiers_of = {pool: tier_args(tiers) for pool, tiers in pools.items()}
+    known = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
-    said: dict[str, Any] = {"pid": pid, "kinds": kinds, "pools": words, "lease_seconds": lease_seconds, "report": told}
+    heartbeat: dict[str, Any] = {
+        "pid": pid,
+        "kinds": kinds,
+        "pools": tiers_of,
+        "lease_seconds": lease_seconds,
+        "report": known,
+    }
     if tasks is not None and len(tasks) <= MOST_TASKS:
-        said["tasks"] = sorted(tasks)
-    return json.dumps(said, separators=(",", ":")).encode()
+        heartbeat["tasks"] = sorted(tasks)
+    return json.dumps(heartbeat, separators=(",", ":")).encode()
 
 
 def parse_nodes(raw: Raw) -> list[Node]:
     """Parse `[node, heartbeat, microseconds until it expires, ...]`."""
     return [
-        _node(shown(text_of(name)), _read_json(said), int(left) / MICROSECONDS)
-        for name, said, left in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
+        _node(shown(text_of(name)), _read_json(heartbeat), int(left) / MICROSECONDS)
+        for name, heartbeat, left in zip(raw[::3], raw[1::3], raw[2::3], strict=True)
     ]
 
 
-def _node(name: str, said: Mapping[str, Any], left_seconds: float) -> Node:
-    lease_seconds = _number(said.get("lease_seconds")) or 0.0
+def _node(name: str, heartbeat: Mapping[str, Any], left_seconds: float) -> Node:
+    lease_seconds = _number(heartbeat.get("lease_seconds")) or 0.0
     return Node(
         name,
-        _read_pools(said),
-        _read_report(said.get("report")),
+        _read_pools(heartbeat),
+        _read_report(heartbeat.get("report")),
         lease_seconds,
         left_seconds,
-        _read_tasks(said.get("tasks")),
+        _read_tasks(heartbeat.get("tasks")),
     )
 
 
@@ -100,30 +106,30 @@ def _read_tasks(names: Any) -> frozenset[str] | None:
     return frozenset(map(str, names)) if isinstance(names, list) else None
 
 
-def _read_json(heartbeat: bytes) -> dict[str, Any]:
+def _read_json(raw: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(heartbeat)
+        heartbeat = json.loads(raw)
     except (ValueError, RecursionError):  # not written by a master
         return {}
-    return said if isinstance(said, dict) else {}
+    return heartbeat if isinstance(heartbeat, dict) else {}
 
 
-def _read_pools(said: Mapping[str, Any]) -> dict[str, Packed]:
+def _read_pools(heartbeat: Mapping[str, Any]) -> dict[str, Packed]:
     try:
-        return {str(pool): pack(words) for pool, words in said["pools"].items() if _are_tiers(words)}
+        return {str(pool): pack(args) for pool, args in heartbeat["pools"].items() if _are_tiers(args)}
     except (ValueError, TypeError, LookupError, AttributeError):  # not written by a master of this version
         return {}
 
 
-def _are_tiers(words: Any) -> bool:
-    """Whether these are words as `tier_words` makes them. The script accepts nothing else."""
-    if not isinstance(words, list) or not all(isinstance(word, str | int) for word in words):
+def _are_tiers(args: Any) -> bool:
+    """Whether these are arguments as `tier_args` makes them. The script accepts nothing else."""
+    if not isinstance(args, list) or not all(isinstance(arg, str | int) for arg in args):
         return False
-    domains, at = int(words[0]), 1
-    for _ in range(domains):
-        names = int(words[at + 2])
+    at = 1
+    for _ in range(int(args[0])):
+        names = int(args[at + 2])
         at += 3 + max(names, 1)
-    return at == len(words)
+    return at == len(args)
 
 
 # A value in a report of another version that has another type counts as missing.

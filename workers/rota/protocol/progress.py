@@ -41,7 +41,7 @@ def progress_row(progress: Progress | None) -> dict[str, Any] | None:
     return {"done": progress.done, "total": progress.total, "note": progress.note, "at": progress.at.isoformat()}
 
 
-def progress_words(row: Mapping[str, Any] | None) -> str:
+def progress_summary(row: Mapping[str, Any] | None) -> str:
     """Return the progress as text for people, with its note: `40/100 (40 %)`, or `40` if the total is not known."""
     if row is None:
         return ""

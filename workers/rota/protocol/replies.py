@@ -1,8 +1,8 @@
 """The replies of the transitions, as values. Those of the scripts that only read are in `views`.
 
-Scripts return words, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of another
-shape is a bug of Rota, or does not come from our scripts. Its parser raises an error, which callers see as an error of
-the server: see `rota.server.server_errors.read_reply`.
+Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of
+another shape is a bug of Rota, or does not come from our scripts. Its parser raises an error, which callers see as an
+error of the server: see `rota.server.server_errors.read_reply`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from rota.protocol.command import Raw, names_of, reply, time_or_none, word_of, words_of
+from rota.protocol.command import Raw, names_of, reply, status_of, statuses_of, time_or_none
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import text_of
@@ -80,7 +80,7 @@ class Retired:
     stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes did not count
 
 
-parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries, tuple)
+parse_retired = reply(Retired, lambda status: status == b"alive", int, _entries, _entries, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def pairs_of_texts(raw: Raw) -> tuple[tuple[str, str], ...]:
 parse_adopted_scheduled = reply(AdoptedScheduled, int, pairs_of_texts)
 
 
-class RestoreWord(StrEnum):
+class RestoreStatus(StrEnum):
     """The result of restoring a live task that was in no lane, list or set."""
 
     RESTORED = "restored"  # it is back in its lane
@@ -131,10 +131,10 @@ class RestoreWord(StrEnum):
     PLACED = "placed"  # nothing was done: the task does not live, or is in a lane, list or set after all
 
 
-parse_restored = words_of(RestoreWord)
+parse_restored = statuses_of(RestoreStatus)
 
 
-class CancelWord(StrEnum):
+class CancelStatus(StrEnum):
     """The state in which a cancel found the task."""
 
     CANCELLED = "cancelled"  # it waited, and has ended
@@ -143,7 +143,7 @@ class CancelWord(StrEnum):
     UNKNOWN = "unknown"
 
 
-parse_cancel = word_of(CancelWord)
+parse_cancel = status_of(CancelStatus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import Command, Raw, Transitions, Word, word_of, words_of
+from rota.protocol.command import Command, Raw, Status, Transitions, status_of, statuses_of
 from rota.protocol.wire import Arg, pack, text_of
 
 OCCURRENCES_A_CALL: Final = 100
@@ -104,7 +104,7 @@ class Page(NamedTuple):
     schedules: tuple[Kept, ...]
 
 
-class DeclareWord(StrEnum):
+class DeclareStatus(StrEnum):
     """The result of a declaration."""
 
     KEPT = "kept"  # the schedule exists unchanged
@@ -115,7 +115,7 @@ class DeclareWord(StrEnum):
     REFUSED = "refused"  # the name is not valid
 
 
-class PutWord(StrEnum):
+class PutStatus(StrEnum):
     """The result of a client's put. DECLARED: a node declares a schedule with this name, and nothing was done."""
 
     NEW = "new"
@@ -124,7 +124,7 @@ class PutWord(StrEnum):
     DECLARED = "declared"
 
 
-class RemoveWord(StrEnum):
+class RemoveStatus(StrEnum):
     """The result of a client's removal. DECLARED: a node declares the schedule, and nothing was done."""
 
     REMOVED = "removed"
@@ -132,7 +132,7 @@ class RemoveWord(StrEnum):
     DECLARED = "declared"
 
 
-class PauseWord(StrEnum):
+class PauseStatus(StrEnum):
     """The result of a pause or a resume. SAME: the schedule was in that state before."""
 
     PAUSED = "paused"
@@ -141,7 +141,7 @@ class PauseWord(StrEnum):
     UNKNOWN = "unknown"
 
 
-class RunWord(StrEnum):
+class RunStatus(StrEnum):
     """The result of an occurrence out of turn. CHANGED: the schedule changed since it was read, so the caller should
     read it again. OVERLAPS: the occurrence before has not ended, and the schedule forbids overlaps."""
 
@@ -164,9 +164,9 @@ def _parse_upcoming(raw: Raw) -> tuple[int, tuple[Kept, ...]]:
     return int(now), _kept_in(found)
 
 
-def _parse_run(raw: Raw) -> tuple[RunWord, str]:
-    word, _, other = text_of(raw).partition(" ")
-    return RunWord(word), other
+def _parse_run(raw: Raw) -> tuple[RunStatus, str]:
+    status, _, other = text_of(raw).partition(" ")
+    return RunStatus(status), other
 
 
 class ScheduleStore(Transitions):
@@ -186,17 +186,17 @@ class ScheduleStore(Transitions):
         """Return Redis time, and up to `most` schedules that have an occurrence within `ahead_us` microseconds."""
         return self._command("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
-    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
+    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareStatus]]:
         """Declare schedules of a node's code and configuration, up to SCHEDULES_A_CALL."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
-        return self._command("declare", pack(args), words_of(DeclareWord))
+        return self._command("declare", pack(args), statuses_of(DeclareStatus))
 
-    def forget(self, name: str, patience_us: int) -> Command[RemoveWord]:
+    def forget(self, name: str, patience_us: int) -> Command[RemoveStatus]:
         """Remove a schedule if no node has declared it for `patience_us` microseconds after the last declaration
         expired."""
-        return self._word("remove_schedule", RemoveWord, name, patience_us)
+        return self._status("remove_schedule", RemoveStatus, name, patience_us)
 
     def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[Page]:
         """Return a page of the schedules, ordered by the time of their next occurrence."""
@@ -206,31 +206,31 @@ class ScheduleStore(Transitions):
         """Return schedules by name, up to SCHEDULES_A_PAGE. Names without a schedule are left out."""
         return self._command("schedules", pack((0, 0, *names)), _parse_page)
 
-    def put(self, name: str, text: bytes) -> Command[PutWord]:
+    def put(self, name: str, text: bytes) -> Command[PutStatus]:
         """Add or change a client's schedule."""
-        return self._word("put_schedule", PutWord, name, text)
+        return self._status("put_schedule", PutStatus, name, text)
 
-    def remove(self, name: str) -> Command[RemoveWord]:
+    def remove(self, name: str) -> Command[RemoveStatus]:
         """Remove a client's schedule."""
-        return self._word("remove_schedule", RemoveWord, name, "")
+        return self._status("remove_schedule", RemoveStatus, name, "")
 
-    def pause(self, name: str) -> Command[PauseWord]:
+    def pause(self, name: str) -> Command[PauseStatus]:
         """Pause a schedule."""
-        return self._word("pause_schedule", PauseWord, name)
+        return self._status("pause_schedule", PauseStatus, name)
 
-    def resume(self, name: str) -> Command[PauseWord]:
+    def resume(self, name: str) -> Command[PauseStatus]:
         """Resume a paused schedule."""
-        return self._word("resume_schedule", PauseWord, name)
+        return self._status("resume_schedule", PauseStatus, name)
 
     def run(
         self, kept: Kept, queue: str, task_id: str, body: bytes, *, may_overlap: bool
-    ) -> Command[tuple[RunWord, str]]:
-        """Enqueue an occurrence out of turn. RunWord.OVERLAPS comes with the id of the task that has not ended."""
+    ) -> Command[tuple[RunStatus, str]]:
+        """Enqueue an occurrence out of turn. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap(may_overlap), task_id, queue, body)
         return self._command("run_schedule", pack(args), _parse_run)
 
-    def _word(self, script: str, words: type[Word], *args: Arg) -> Command[Word]:
-        return self._command(script, pack(args), word_of(words))
+    def _status(self, script: str, statuses: type[Status], *args: Arg) -> Command[Status]:
+        return self._command(script, pack(args), status_of(statuses))
 
 
 def _overlap(may_overlap: bool) -> str:

@@ -22,11 +22,11 @@ from rota.protocol.replies import (
     AdoptedScheduled,
     Attended,
     Bounded,
-    CancelWord,
+    CancelStatus,
     ClassicSource,
     Promoted,
     Renewed,
-    RestoreWord,
+    RestoreStatus,
     Retired,
     Swept,
     parse_adopted_classic,
@@ -96,7 +96,7 @@ class Blame:
 class Operations(Transitions):
     """The transitions that people trigger on the tasks and queues of one namespace."""
 
-    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[CancelWord]:
+    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[CancelStatus]:
         """End a waiting task. Notify the worker of a running one; after `kill_after_ms` its process is killed if it
         still runs."""
         kill_after = "-" if kill_after_ms is None else kill_after_ms
@@ -130,7 +130,7 @@ class Operations(Transitions):
         """Recount one portion. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)
 
-    def restore(self, ids: Sequence[str]) -> Command[list[RestoreWord]]:
+    def restore(self, ids: Sequence[str]) -> Command[list[RestoreStatus]]:
         """Put back up to BATCH live tasks that were found to be in no lane, list or set."""
         return self._command("restore", pack(ids), parse_restored)
 
@@ -236,7 +236,7 @@ class Store(Looks, Operations, Dependents):
 
     def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
         """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
-        args = (word for source in sources for word in source)
+        args = (arg for source in sources for arg in source)
         return self._command("adopt_classic", pack((poller, limit, *args)), parse_adopted_classic)
 
     def list_queues(self, queues: Sequence[str]) -> Command[int]:
@@ -263,7 +263,7 @@ class Store(Looks, Operations, Dependents):
     ) -> Command[tuple[ClosedQueue, ...]]:
         """Set the conditions, valid for `ttl_ms`, and record since when queues are closed; returns the closed
         queues."""
-        args: list[Arg] = [ttl_ms, *(word for each in conditions for word in each)]
+        args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
         return self._command("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:

@@ -88,16 +88,16 @@ def domain_of(queues: Sequence[QueueShare], others: Iterable[str] = ()) -> Domai
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:
     """Return the tiers, highest first, as `turn` and `retire` take them. A worker packs them once."""
-    return pack(tier_words(tiers))
+    return pack(tier_args(tiers))
 
 
-def tier_words(tiers: Iterable[Domain]) -> list[str | int]:
-    """Return the words of `pack_tiers` before they are packed."""
+def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
+    """Return the arguments of `pack_tiers` before they are packed."""
     domains = list(tiers)
-    words: list[str | int] = [len(domains)]
+    args: list[str | int] = [len(domains)]
     for domain in domains:
-        words += [domain.name, settings_of_domain(domain), len(domain.queues), *(share.name for share in domain.queues)]
-    return words
+        args += [domain.name, settings_of_domain(domain), len(domain.queues), *(share.name for share in domain.queues)]
+    return args
 
 
 def settings_of_domain(domain: Domain) -> str:

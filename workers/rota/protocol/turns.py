@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rota.protocol.command import Raw, reply, word_of
+from rota.protocol.command import Raw, reply, status_of
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import NOTHING, Packed, shown, text_of
@@ -42,7 +42,7 @@ class Turn:
     claim_by_us: int = 0
 
 
-class TurnWord(StrEnum):
+class TurnStatus(StrEnum):
     """The status of a turn's reply."""
 
     OK = "ok"  # the claims are all that the worker holds now, perhaps none
@@ -65,7 +65,7 @@ class Claim(NamedTuple):
 class TurnReply(NamedTuple):
     """The reply to a turn."""
 
-    word: TurnWord
+    status: TurnStatus
     now_us: int  # Redis time in microseconds
     wait_us: int  # time until a rate limit permits the next entry; 0 if none holds one back, or all picks were used
     stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
@@ -74,22 +74,22 @@ class TurnReply(NamedTuple):
     alone: bytes = b""  # the entry that has to run alone, for the next turn to name
 
 
-_TURN_WORDS: Final = {word.value.encode(): word for word in TurnWord}
+_TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """Parse `[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone, it
+    """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone, it
     follows."""
-    word, now, wait, stale, pairs, dropped, *alone = raw
+    status, now, wait, stale, pairs, dropped, *alone = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
-    return TurnReply(_TURN_WORDS[word], int(now), int(wait), tuple(stale), claims, ended, *alone)
+    return TurnReply(_TURN_STATUSES[status], int(now), int(wait), tuple(stale), claims, ended, *alone)
 
 
 _claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries: one turn claims up to a hundred
 
 
-class ThrottleWord(StrEnum):
+class ThrottleStatus(StrEnum):
     """The reply to a request to start."""
 
     START = "start"  # the task may start
@@ -101,11 +101,11 @@ class ThrottleWord(StrEnum):
 class Throttled(NamedTuple):
     """The reply to a request to start a task with a rate of its own."""
 
-    word: ThrottleWord
+    status: ThrottleStatus
     us: int  # START: microseconds until it may start; THROTTLED: the Redis time until which it is delayed; else 0
 
 
-parse_throttled = reply(Throttled, word_of(ThrottleWord), int)
+parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
 
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000

@@ -303,7 +303,7 @@ class Looks(Transitions):
         None: the task has not reached the goal yet, and the reply list of this client will be notified. Tasks for which
         the reply had no room are left out.
         """
-        args = (word for question in asked for word in question)
+        args = (arg for each in asked for arg in each)
         return self._command("wait", pack((client, *args)), parse_waited)
 
     def consumers(self) -> Command[Consumers]:

@@ -30,7 +30,7 @@ from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import NotRunnable, error_line, ran_by
 from rota.protocol.store import Store
-from rota.protocol.turns import ThrottleWord
+from rota.protocol.turns import ThrottleStatus
 from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.options import TaskOptions, effective_options, fault_in_options
 from rota.tasks.registry import AnyTask
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
-_MAY_END: Final = (ThrottleWord.START, ThrottleWord.LATE)  # the owner still holds the task and ends it, run or not
+_MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)  # the owner still holds the task and ends it, run or not
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
     "the name"
@@ -181,13 +181,13 @@ class MayStart(NamedTuple):
     """The decision whether a task is to be started."""
 
     entry: Entry | None  # the entry as it is now; None if the task must not be started
-    word: ThrottleWord
+    status: ThrottleStatus
 
     @property
-    def refusal(self) -> Literal[ThrottleWord.THROTTLED] | None:
+    def refusal(self) -> Literal[ThrottleStatus.THROTTLED] | None:
         """THROTTLED if the task's rate did not permit the start, so that its owner lost it. Else None: the owner still
         holds it."""
-        return ThrottleWord.THROTTLED if self.word is ThrottleWord.THROTTLED else None
+        return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
 Steps = Generator[Command[Any] | float, Any, MayStart]
@@ -205,23 +205,23 @@ class StartSteps:
 
     def steps(self, entry: Entry, ready: Runnable) -> Steps:
         """Yield the steps to the start of a call whose settings require a query to Redis first."""
-        options, word = ready.terms.options, ThrottleWord.START
+        options, status = ready.terms.options, ThrottleStatus.START
         if options.rate is not None:
-            word = yield from self._throttle(entry, ready)
-        if word is ThrottleWord.START and options.is_started_once:
-            return MayStart((yield from self._begin(entry)), word)
-        return MayStart(entry if word in _MAY_END else None, word)
+            status = yield from self._throttle(entry, ready)
+        if status is ThrottleStatus.START and options.is_started_once:
+            return MayStart((yield from self._begin(entry)), status)
+        return MayStart(entry if status in _MAY_END else None, status)
 
-    def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleWord]:
+    def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleStatus]:
         asked = ready.task.rate_asked(entry, ready.terms.options, ready.args, ready.kwargs)
         assert asked is not None
-        word, us = (yield self.store.throttle(self.owner, asked)) or (ThrottleWord.GONE, 0)
-        if word is ThrottleWord.THROTTLED:
+        status, us = (yield self.store.throttle(self.owner, asked)) or (ThrottleStatus.GONE, 0)
+        if status is ThrottleStatus.THROTTLED:
             self.throttled(entry.queue, ready.name)
-        elif word is ThrottleWord.START:
+        elif status is ThrottleStatus.START:
             yield us / MICROSECONDS
-            return ThrottleWord.START if self.may_start() else ThrottleWord.GONE
-        return word
+            return ThrottleStatus.START if self.may_start() else ThrottleStatus.GONE
+        return status
 
     def _begin(self, entry: Entry) -> Generator[Command[Any] | float, Any, Entry | None]:
         begun = yield self.store.begin(self.owner, entry.text)

@@ -25,7 +25,7 @@ from rota.protocol.body import decode_body
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.task_states import State
-from rota.protocol.turns import ThrottleWord
+from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import SoftLimit, soft_limit
 from rota.tasks.claimed_call import DefaultTerms, MayStart, Preparer
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
@@ -188,7 +188,7 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
         DEFAULT_MAX_RESULT_KB,
         OWNER,
     )
-    return Executor(maker, slot.record(0), runner, lambda attempt: MayStart(attempt.entry, ThrottleWord.START))
+    return Executor(maker, slot.record(0), runner, lambda attempt: MayStart(attempt.entry, ThrottleStatus.START))
 
 
 class _Runner(Runner):

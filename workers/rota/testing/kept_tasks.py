@@ -24,7 +24,7 @@ from rota.protocol.outcome import (
     parse_ended,
     ran_by,
 )
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
 
@@ -121,21 +121,21 @@ class Books:
         kept.state, now_us = State.READY, self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
-    def cancel(self, namespace: str, task_id: str) -> CancelWord:
+    def cancel(self, namespace: str, task_id: str) -> CancelStatus:
         """End a task that waits, or notify one that runs."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
-            return CancelWord.UNKNOWN
+            return CancelStatus.UNKNOWN
         if kept.state is State.DEAD:
-            return CancelWord.DEAD
+            return CancelStatus.DEAD
         if kept.state is State.RUNNING and kept.record is not None:
             kept.record.cancelled = kept.record.number
-            return CancelWord.RUNNING
+            return CancelStatus.RUNNING
         # Like `lua/cancel.lua`, which does not know the times of tasks that are ready.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
         self._become(kept, due_us=due_us, ready_us=0)
         self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
-        return CancelWord.CANCELLED
+        return CancelStatus.CANCELLED
 
     def settle(self, kept: KeptTask, attempt: "Attempt") -> None:
         """Apply the outcome of an attempt, as `lua/shared/settle.lua` does."""

@@ -12,7 +12,7 @@ from rota.client.waits import Goal, GroupQuestion, WaitQuestion
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
-from rota.protocol.groups import Added, AddWord, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
+from rota.protocol.groups import Added, AddStatus, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
 from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
@@ -121,9 +121,9 @@ class KeptGroups:
         if found is None and opens == b"1":
             found = self._groups[namespace, group_id] = KeptGroup(then, on_dead, self._books.now_us())
         if group_id and (found is None or found.phase in _OVER):
-            return Added(AddWord.ENDED, found.cursor if found else 0, ())
+            return Added(AddStatus.ENDED, found.cursor if found else 0, ())
         if found is not None and cursor and int(cursor) != found.cursor:
-            return Added(AddWord.CURSOR, found.cursor, ())
+            return Added(AddStatus.CURSOR, found.cursor, ())
         if found is not None:
             found.cursor += (len(args) - _FIRST) // _FIELDS if cursor else 0
             found.phase = GroupPhase.CLOSED if closes == b"1" else found.phase
@@ -144,7 +144,7 @@ class KeptGroups:
             found.total += len(taken)
         self._accepted(namespace, taken)
         self._end_if_over(namespace, group_id)
-        return Added(AddWord.OK, found.cursor if found else 0, tuple(words))
+        return Added(AddStatus.OK, found.cursor if found else 0, tuple(words))
 
     def _place(self, namespace: str, new: NewTask, place: _Place) -> None:
         self._places[namespace, new.id] = place

@@ -36,7 +36,7 @@ from rota.protocol.outcome import (
     traceback_text,
 )
 from rota.protocol.progress import progress_text
-from rota.protocol.turns import ThrottleWord
+from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import soft_limit
 from rota.tasks.arguments import kept_result
 from rota.tasks.claimed_call import CallTerms, MayStart, Preparer, Runnable, StartSteps, Steps, Unfit
@@ -113,7 +113,7 @@ class Attempt:
         if answer.entry is not self.entry:
             self.entry = answer.entry
             self.record.begin(self.entry.text, boottime_ns())
-        if answer.word is ThrottleWord.LATE:
+        if answer.status is ThrottleStatus.LATE:
             self.outcome = Expired()
         return True
 

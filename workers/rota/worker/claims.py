@@ -17,7 +17,7 @@ from rota.durations import NANOSECONDS
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.tiers import NO_LIMITS, pack_limits
-from rota.protocol.turns import Claim, Turn, TurnReply, TurnWord
+from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
@@ -143,7 +143,7 @@ class InFlight(Unanswered):
         self.asked = ran_until_ns > self._anchor.received_ns + UNRECALLED_NS
         self.named()
         self._given_back.clear()
-        if reply.word is not TurnWord.MORE:
+        if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
         if self.asked:
             return  # The master may have recalled the new claims. The next turn queries what is held, as after a loss.
@@ -223,7 +223,7 @@ class Ledger(Unanswered):
         """Take the reply to that turn."""
         self.asked = self._forgot  # The reply does not cover what was forgotten after the turn was made.
         self.alone = reply.alone
-        if reply.word is not TurnWord.MORE:
+        if reply.status is not TurnStatus.MORE:
             del self.tokens[: self._sent_tokens]
         self.named()
 

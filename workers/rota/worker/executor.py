@@ -10,7 +10,7 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
-from rota.protocol.turns import ThrottleWord
+from rota.protocol.turns import ThrottleStatus
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.tasks.claimed_call import MayStart, Runnable, StartSteps, take_steps
@@ -19,7 +19,7 @@ from rota.worker.attempt import Attempt, AttemptMaker
 from rota.worker.claims import Claimed
 from rota.worker.redis_times import times_of
 
-Attempted = Attempt | Literal[ThrottleWord.THROTTLED] | None
+Attempted = Attempt | Literal[ThrottleStatus.THROTTLED] | None
 """The attempt that was made. None if the task may not start: nothing of it ran, and the worker still holds it.
 THROTTLED if its rate limit did not permit the start: the worker does not hold it any more."""
 

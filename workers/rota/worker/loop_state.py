@@ -19,7 +19,7 @@ from rota.child.slots import Phase, RecycleReason, Slot, boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
 from rota.protocol.store import Store
-from rota.protocol.turns import Turn, TurnReply, TurnWord
+from rota.protocol.turns import Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.telemetry import log, log_events
 from rota.worker.doorbells import Bell
@@ -201,7 +201,7 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
     pattern if any queue of the pattern has entries. A turn that finds nothing need not ring. So `name` may have entries
     for which no worker was woken only if the turn claimed solely from queues that are served under another name.
     """
-    if reply.word is not TurnWord.OK and reply.word is not TurnWord.PLENTY:
+    if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.PLENTY:
         return False
     return not reply.claims or name in [served_as(claim.entry.queue) for claim in reply.claims]
 
@@ -296,12 +296,12 @@ class WorkerLoop:
         self.report.turn_took(self._round_trip_ns / NANOSECONDS)
         return self._clock.answered(reply.now_us, sent_ns, received_ns)
 
-    def _take_word(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
+    def _take_status(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
         """Note what a reply states about this worker, which held `held` tasks, and remove the confirmed outcomes from
         the slot."""
         self._slot.drop_outcomes(*self._told_in_slot)
         self._sent_before = False
-        self._lost = reply.word is TurnWord.LOST
+        self._lost = reply.status is TurnStatus.LOST
         self._wait_us = reply.wait_us
         self._last_turn_ns = anchor.received_ns
         if self._lost:

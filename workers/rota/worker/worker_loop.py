@@ -27,7 +27,7 @@ from rota.child.child_life import EXIT_OVERWRITTEN, Waiter
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
-from rota.protocol.turns import ThrottleWord, TurnReply, TurnWord
+from rota.protocol.turns import ThrottleStatus, TurnReply, TurnStatus
 from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
@@ -159,11 +159,11 @@ class Loop(WorkerLoop):
         self._in_flight.answered(reply, anchor, ran_until_ns)
         # If a recall may have taken these claims, they are counted when a later reply returns them.
         self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
-        self._is_plenty = reply.word is TurnWord.PLENTY
+        self._is_plenty = reply.status is TurnStatus.PLENTY
         if len(reply.claims) > 1:
             self._ask_for_watch()
-        self._take_word(reply, anchor, len(self._in_flight.waiting))
-        self._idle = limit > 0 and reply.word is TurnWord.OK and not reply.claims
+        self._take_status(reply, anchor, len(self._in_flight.waiting))
+        self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
     def _ask_for_watch(self) -> None:
         """Have the master watch this worker, because prefetched tasks wait, or will wait, for the task that runs."""
@@ -173,7 +173,7 @@ class Loop(WorkerLoop):
     def _report_stale(self, reply: TurnReply) -> None:
         """Report outcomes that found no entry to settle, except those that a recall had settled or given back."""
         # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
-        was_recalled = self._slot.recalled != self._recalled_before and reply.word is not TurnWord.LOST
+        was_recalled = self._slot.recalled != self._recalled_before and reply.status is not TurnStatus.LOST
         self._recalled_before = self._recalled
         for text in reply.stale:
             by_recall = was_recalled and text != self._last_run
@@ -296,8 +296,8 @@ class Loop(WorkerLoop):
         self._attempts += 1
         return ended_ns
 
-    def _unstarted(self, claimed: Claimed, word: ThrottleWord | None) -> int:
-        if word is ThrottleWord.THROTTLED:
+    def _unstarted(self, claimed: Claimed, status: ThrottleStatus | None) -> int:
+        if status is ThrottleStatus.THROTTLED:
             return boottime_ns()
         self._in_flight.put_back(claimed)
         return 0

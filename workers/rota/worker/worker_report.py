@@ -9,7 +9,7 @@ from rota.child.child_settings import WorkerSettings
 from rota.errors import Cancelled, Retry
 from rota.protocol import outcome as outcomes
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
-from rota.protocol.turns import TurnReply, TurnWord
+from rota.protocol.turns import TurnReply, TurnStatus
 from rota.telemetry import log, log_events, metrics, recorder
 from rota.telemetry.log_lines import Fields, Form
 from rota.worker.attempt import NO_TASK, Attempt
@@ -100,9 +100,9 @@ class Report:
             queues = [claim.entry.queue for claim in reply.claims] if counts_claims else []
             for queue in set(queues):
                 self._recorder.counter(metrics.CLAIMS, queue).add(queues.count(queue))
-        elif reply.word is TurnWord.LOST:
+        elif reply.status is TurnStatus.LOST:
             self._claims_refused.add()
-        elif limit and reply.word is TurnWord.OK:
+        elif limit and reply.status is TurnStatus.OK:
             self._claims_empty.add()
         for entry in reply.dropped:
             self._unstarted(entry, outcomes.CancelledOutcome)

@@ -22,7 +22,7 @@ from rota.child.slots import boottime_ns
 from rota.durations import Backoff
 from rota.protocol.command import Command, load_script
 from rota.protocol.nodes import heartbeat_of
-from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.store import OWNERS_A_CALL, Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
@@ -173,11 +173,11 @@ MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
 
 _T = TypeVar("_T")
-_DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
+_DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
 _REASONS: Final = {
-    DeclareWord.OLDER: "another node declares something else under this name, and began to do so later",
-    DeclareWord.CLIENT: "a client has put one of this name: remove that, or give this one another name",
-    DeclareWord.REFUSED: "that is no name",
+    DeclareStatus.OLDER: "another node declares something else under this name, and began to do so later",
+    DeclareStatus.CLIENT: "a client has put one of this name: remove that, or give this one another name",
+    DeclareStatus.REFUSED: "that is no name",
 }
 
 
@@ -332,7 +332,7 @@ class ScheduleDeclarer:
     def __init__(self, connection: AioConnection, store: ScheduleStore) -> None:
         self._connection = connection
         self._store = store
-        self._known: dict[str, DeclareWord] = {}
+        self._known: dict[str, DeclareStatus] = {}
         self._rarely = OnceAMinute()
         self._stands: dict[str, Declared] = {}
 
@@ -373,7 +373,7 @@ class ScheduleDeclarer:
             [word] = await self._connection.run(self._store.declare(0, [gone]))
             if word not in _DECLARED:
                 return
-            if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveWord.REMOVED:
+            if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveStatus.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
         except Refused as error:  # A sweep will remove it later.
             self._tell_refusal("forget", error)
@@ -382,16 +382,16 @@ class ScheduleDeclarer:
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 
-    async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareWord]:
-        words: dict[str, DeclareWord] = {}
+    async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareStatus]:
+        words: dict[str, DeclareStatus] = {}
         for at in range(0, len(schedules), SCHEDULES_A_CALL):
             batch = schedules[at : at + SCHEDULES_A_CALL]
             answer = await self._connection.run(self._store.declare(ttl_ms, batch))
             words |= {each.name: word for each, word in zip(batch, answer, strict=True)}
         return words
 
-    def _tell(self, name: str, word: DeclareWord) -> None:
-        if word in (DeclareWord.NEW, DeclareWord.CHANGED):
-            log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareWord.NEW)
+    def _tell(self, name: str, word: DeclareStatus) -> None:
+        if word in (DeclareStatus.NEW, DeclareStatus.CHANGED):
+            log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareStatus.NEW)
         elif word in _REASONS and self._known.get(name) is not word:
             log.logger().warning(log_events.SCHEDULE_NOT_DECLARED, schedule=name, error=_REASONS[word])

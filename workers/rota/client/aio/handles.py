@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from rota.client.status import GroupStatus, TaskStatus
 from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import State
 from rota.tasks.call import Call, CallChain
 
@@ -21,7 +21,7 @@ class AsyncTaskAccess(Protocol):
     async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
     async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
     async def result(self, task_id: str, timeout: Duration | None = None) -> Any: ...
-    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord: ...
+    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus: ...
 
 
 @dataclass(frozen=True, init=False)
@@ -77,7 +77,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
         returned: R_co = await self.client.result(self.id, timeout)
         return returned
 
-    async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+    async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task, and return what it was doing: see `AsyncClient.cancel`.
 
         Raises:
@@ -133,7 +133,7 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
                 break
         return found
 
-    async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+    async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
         If it was `running` and is done before it is notified, the chain goes on: see `AsyncClient.cancel`.
@@ -145,7 +145,7 @@ class AsyncChainHandle(KnowsForeignNames, place="handle"):
         """
         for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
             word = await self.client.cancel(task_id, kill_after)
-            if word is not CancelWord.UNKNOWN:
+            if word is not CancelStatus.UNKNOWN:
                 break
         return word
 

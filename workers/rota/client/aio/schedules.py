@@ -5,7 +5,7 @@ from typing import Any
 from rota.client.aio.driver import AsyncDriver
 from rota.client.aio.handles import AsyncHandle, AsyncTaskAccess
 from rota.client.schedule_steps import ScheduleSteps
-from rota.protocol.schedule_store import PutWord
+from rota.protocol.schedule_store import PutStatus
 from rota.schedules.schedule_status import ScheduleStatus, Times
 from rota.tasks.periodic import Periodic
 from rota.tasks.registry import TaskDefinition
@@ -39,7 +39,7 @@ class AsyncSchedules:
         """
         return await self._driver.follow(self._steps.upcoming(name, count))
 
-    async def put(self, name: str, task: TaskDefinition[..., Any] | str, when: Periodic) -> PutWord:
+    async def put(self, name: str, task: TaskDefinition[..., Any] | str, when: Periodic) -> PutStatus:
         """Create or change a schedule that enqueues a task periodically, and return "new", "changed" or "same".
 
             await client.schedules.put("nightly", report, rota.Cron("0 3 * * *"))

@@ -28,7 +28,7 @@ from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import Enqueued, NewTask
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.store import BATCH
 from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
@@ -379,7 +379,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         found = self._state(Goal.RESULT, task_id, timeout)
         return result_of(status_of(task_id, found), found.result)
 
-    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
+    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel a task, and return what it was doing.
 
         A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A

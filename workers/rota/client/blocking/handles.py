@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from rota.client.status import GroupStatus, TaskStatus
 from rota.durations import Duration, TimeLeft
 from rota.foreign_names import KnowsForeignNames
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import State
 from rota.tasks.call import Call, CallChain
 
@@ -22,7 +22,7 @@ class TaskAccess(Protocol):
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
     def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus: ...
     def result(self, task_id: str, timeout: Duration | None = None) -> Any: ...
-    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord: ...
+    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus: ...
 
 
 @dataclass(frozen=True, init=False)
@@ -78,7 +78,7 @@ class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
         returned: R_co = self.client.result(self.id, timeout)
         return returned
 
-    def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+    def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task, and return what it was doing: see `Client.cancel`.
 
         Raises:
@@ -134,7 +134,7 @@ class ChainHandle(KnowsForeignNames, place="handle"):
                 break
         return found
 
-    def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+    def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
         If it was `running` and is done before it is notified, the chain goes on: see `Client.cancel`.
@@ -146,7 +146,7 @@ class ChainHandle(KnowsForeignNames, place="handle"):
         """
         for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
             word = self.client.cancel(task_id, kill_after)
-            if word is not CancelWord.UNKNOWN:
+            if word is not CancelStatus.UNKNOWN:
                 break
         return word
 

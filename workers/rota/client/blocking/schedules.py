@@ -6,7 +6,7 @@ from typing import Any
 from rota.client.blocking.driver import Driver
 from rota.client.blocking.handles import Handle, TaskAccess
 from rota.client.schedule_steps import ScheduleSteps
-from rota.protocol.schedule_store import PutWord
+from rota.protocol.schedule_store import PutStatus
 from rota.schedules.schedule_status import ScheduleStatus, Times
 from rota.tasks.periodic import Periodic
 from rota.tasks.registry import TaskDefinition
@@ -40,7 +40,7 @@ class Schedules:
         """
         return self._driver.follow(self._steps.upcoming(name, count))
 
-    def put(self, name: str, task: TaskDefinition[..., Any] | str, when: Periodic) -> PutWord:
+    def put(self, name: str, task: TaskDefinition[..., Any] | str, when: Periodic) -> PutStatus:
         """Create or change a schedule that enqueues a task periodically, and return "new", "changed" or "same".
 
             client.schedules.put("nightly", report, rota.Cron("0 3 * * *"))

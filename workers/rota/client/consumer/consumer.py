@@ -27,7 +27,7 @@ from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.keys import Keys
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
-from rota.protocol.turns import Claim, ThrottleWord, Turn, TurnReply, TurnWord
+from rota.protocol.turns import Claim, ThrottleStatus, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import command, pack
 from rota.server.connection import (
     EARLY_SECONDS,
@@ -197,9 +197,9 @@ class Consumer(Iterator[LeasedTask]):
     def _look_for_work(self) -> None:
         reply = self._turn(1)
         self._say_trouble(None)
-        if reply.word is TurnWord.ALONE:
+        if reply.status is TurnStatus.ALONE:
             self._wakeup.wait(_ALONE_SECONDS)
-        elif reply.word is TurnWord.OK and not reply.claims:
+        elif reply.status is TurnStatus.OK and not reply.claims:
             self._wait_for_work(reply.wait_us)
 
     def _turn(self, limit: int) -> TurnReply:
@@ -209,9 +209,9 @@ class Consumer(Iterator[LeasedTask]):
         reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()
-        if reply.word is not TurnWord.MORE:
+        if reply.status is not TurnStatus.MORE:
             self._tokens.clear()
-        life.lost |= reply.word is TurnWord.LOST
+        life.lost |= reply.status is TurnStatus.LOST
         self._claims.extend(reply.claims)
         self._alone = reply.alone
         return reply
@@ -223,10 +223,10 @@ class Consumer(Iterator[LeasedTask]):
         """
         prepared = self._preparer.prepare(claim.body) if claim.body else None
         found, entry = callable_or_end(claim, prepared, self._now_us), claim.entry
-        may_start = MayStart(entry, ThrottleWord.START)
+        may_start = MayStart(entry, ThrottleStatus.START)
         if isinstance(found, Runnable) and found.terms.asks_first:
             may_start = self._ask_to_start(entry, found)
-            if may_start.word is ThrottleWord.LATE:
+            if may_start.status is ThrottleStatus.LATE:
                 found = expired(entry, found)
         self._claims.popleft()
         if isinstance(found, Settlement):

@@ -28,7 +28,7 @@ from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, error_line, join_settlements, pack_settlement
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
-from rota.protocol.turns import Turn, TurnReply, TurnWord
+from rota.protocol.turns import Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.server.endpoint import Endpoint
 from rota.tasks.options import check_queue
@@ -260,7 +260,7 @@ class Holds:
         life = hold.life
         turn = Turn(0, self.ids_of(life), settlements=join_settlements([packed]))
         reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
-        life.lost |= reply.word is TurnWord.LOST
+        life.lost |= reply.status is TurnStatus.LOST
         # While an owner lives, only its own outcomes remove an entry from its list. So if the entry is gone, an outcome
         # that was sent before has counted.
         counted_before = hold.sent is not None and not life.lost

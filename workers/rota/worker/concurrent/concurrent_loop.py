@@ -21,7 +21,7 @@ from rota.child.slots import Phase, boottime_ns
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
-from rota.protocol.turns import Claim, TurnReply, TurnWord
+from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.server.address import address_of
 from rota.server.aio_connection import AioConnection
 from rota.server.link import Outages
@@ -239,8 +239,8 @@ class ConcurrentLoop(WorkerLoop):
         for text in reply.stale:
             self.report.stale(text, sent_before=self._sent_before)
         self._ledger.answered(reply)
-        self._take_word(reply, anchor, self._ledger.running)
-        self._idle = reply.word is TurnWord.ALONE or (reply.word is TurnWord.OK and len(reply.claims) < picks)
+        self._take_status(reply, anchor, self._ledger.running)
+        self._idle = reply.status is TurnStatus.ALONE or (reply.status is TurnStatus.OK and len(reply.claims) < picks)
         if reply.claims:
             self._take_claims(reply.claims, anchor)
 
