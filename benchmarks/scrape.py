@@ -39,7 +39,7 @@ def settings_for(queues: int) -> ExporterSettings:
         max_series=20_000,
         top_queues=20,
         forgotten_seconds=3600.0,
-        ask_redis=False,
+        reads_redis=False,
         allowed_hosts=(),
         token_file="",
         tls_cert="",

@@ -85,7 +85,7 @@ def test_the_queues_are_shown_as_redis_has_them(server: Server, namespace: str) 
 
 
 def test_a_node_that_shall_not_show_the_queues_does_not_ask(server: Server, namespace: str) -> None:
-    exporter = Exporter(settings_for(server.url, namespace, "mail", ask_redis=False))
+    exporter = Exporter(settings_for(server.url, namespace, "mail", reads_redis=False))
     try:
         found = scrape(exporter.start())
     finally:

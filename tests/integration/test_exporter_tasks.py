@@ -70,7 +70,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(exporter: Exporter, server
         refused = exporter.get(path)
         assert refused.status == 400, path
         assert refused.json()["error"], path
-    silent = Exporter(settings_for(server.url, namespace, "mail", ask_redis=False))
+    silent = Exporter(settings_for(server.url, namespace, "mail", reads_redis=False))
     try:
         refused = silent.start().get("/dead.json")
     finally:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rota_supervisor.exporter.http_connection import (
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
-    Answer,
     HttpExchange,
     HttpRequest,
-    json_answer,
-    text_answer,
+    HttpResponse,
+    json_response,
+    text_response,
 )
 
 ASKED = b"GET /status.json?verbose&a=b%20c HTTP/1.1\r\nHost: here\r\nX-Name: \xe9\r\n\r\n"
@@ -37,7 +37,7 @@ _LIKE_HTTP = st.sampled_from(
 _ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1, max_size=40).map(b"".join)
 
 
-def taken(data: bytes, *at: int) -> HttpRequest | Answer | None:
+def taken(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
     """What is made of these bytes, which come in parts that end at those places."""
     exchange = HttpExchange()
     heard = None
@@ -59,8 +59,8 @@ def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list
     for part in parts:
         heard = exchange.take(part)
         if heard is not None:
-            answer = heard if isinstance(heard, Answer) else text_answer("ok\n")
-            assert exchange.give(answer)[0].startswith(b"HTTP/1.1 %d " % answer.status)
+            answer = heard if isinstance(heard, HttpResponse) else text_response("ok\n")
+            assert exchange.encode(answer)[0].startswith(b"HTTP/1.1 %d " % answer.status)
             return
 
 
@@ -68,8 +68,8 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
     too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     long = taken(b"GET / HTTP/1.1\r\nLong: " + b"a" * MAX_HEAD_BYTES)
     many = taken(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEAD_LINES)
-    assert isinstance(long, Answer)
-    assert isinstance(many, Answer)
+    assert isinstance(long, HttpResponse)
+    assert isinstance(many, HttpResponse)
     assert long.status is many.status is too_large
     assert b": a head has at most 16,384 bytes and 100 lines" in long.body
 
@@ -82,14 +82,14 @@ def test_the_bound_on_a_head_is_exact_however_it_comes(piece: int, more: int) ->
     exchange = HttpExchange()
     answers = (exchange.take(head[at : at + piece]) for at in range(0, len(head), piece))
     found = next((answer for answer in answers if answer is not None), None)
-    assert isinstance(found, Answer if more else HttpRequest)
+    assert isinstance(found, HttpResponse if more else HttpRequest)
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
 def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
     exchange = HttpExchange()
     exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
-    head, sent = exchange.give(text_answer("ok\n", ("Allow", "GET")))
+    head, sent = exchange.encode(text_response("ok\n", ("Allow", "GET")))
     assert sent == body
     assert {b"Content-Length: 3", b"Connection: close", b"Allow: GET", b"Cache-Control: no-store"} < set(
         head.split(b"\r\n")
@@ -104,4 +104,4 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_json_that_is_encoded_in_parts_is_what_it_is_as_a_whole(value: object) -> None:
-    assert json_answer(value).body.decode() == f"{json.dumps(value, separators=(',', ':'))}\n"
+    assert json_response(value).body.decode() == f"{json.dumps(value, separators=(',', ':'))}\n"

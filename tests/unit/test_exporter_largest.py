@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rota.protocol.views import QueueState
 from rota.telemetry.metrics import OTHER
-from rota_supervisor.exporter.queue_reading import MOST_STRANGE, Largest
+from rota_supervisor.exporter.queue_reading import MOST_UNMATCHED, Largest
 
 
 def queue(name: str, ready: int = 0, accepted: int = 0, age_us: int = 0, *, served: bool = True) -> QueueState:
@@ -53,13 +53,13 @@ def test_without_patterns_there_is_no_rest() -> None:
 
 
 def test_strange_queues_are_bounded_and_those_that_nobody_serves_come_first() -> None:
-    strange = [queue(f"strange-{number}", served=True) for number in range(MOST_STRANGE)]
+    strange = [queue(f"strange-{number}", served=True) for number in range(MOST_UNMATCHED)]
     shown = Largest(["default"], top=2).choose(
         [*strange, queue("forgotten", 1, served=False), queue("default")], all_seen=True
     )
 
     assert [each.queue for each in shown.queues[:2]] == ["default", "forgotten"]
-    assert len(shown.queues) == MOST_STRANGE + 1
+    assert len(shown.queues) == MOST_UNMATCHED + 1
 
 
 def test_the_rest_is_not_served_when_one_with_tasks_is_not() -> None:

@@ -185,7 +185,7 @@ def test_without_a_reader_only_a_slow_server_is_asked_again_and_only_for_a_while
     monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
-    redis.ask(lambda run: run(AUDIT))  # behind whatever was asked
+    redis.call(lambda run: run(AUDIT))  # behind whatever was asked
     assert on.overviews == asked
 
 
@@ -197,14 +197,14 @@ def test_what_a_person_asks_in_vain_is_waited_for_briefly_the_next_time(monkeypa
     redis = RedisThread(on.connect)
     for _ in range(2):
         with pytest.raises(redis_thread.NoAnswer):
-            redis.ask(lambda run: run(AUDIT))
+            redis.call(lambda run: run(AUDIT))
     on.answers.set()
     until(lambda: _answered(redis), "it answers again")
 
 
 def _answered(redis: RedisThread) -> bool:
     with suppress(redis_thread.NoAnswer):
-        return redis.ask(lambda run: run(AUDIT)).accepted == 5
+        return redis.call(lambda run: run(AUDIT)).accepted == 5
     return False
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota_supervisor.exporter.http_connection import Answer, HttpClient, HttpRequest, text_answer
-from rota_supervisor.exporter.http_server import PageOrder, Renderer
+from rota_supervisor.exporter.http_connection import HttpClient, HttpRequest, HttpResponse, text_response
+from rota_supervisor.exporter.http_server import PendingPage, Renderer
 
 DEADLINE_SECONDS = 30.0
 REQUEST = HttpRequest("GET", "/", "", {})
@@ -23,7 +23,7 @@ def client() -> Iterator[HttpClient]:
         made.close()
 
 
-def wait_for(renderer: Renderer) -> list[tuple[PageOrder, Answer]]:
+def wait_for(renderer: Renderer) -> list[tuple[PendingPage, HttpResponse]]:
     assert select.select([renderer.fd], [], [], DEADLINE_SECONDS)[0]
     return list(renderer.made())
 
@@ -31,14 +31,14 @@ def wait_for(renderer: Renderer) -> list[tuple[PageOrder, Answer]]:
 def test_pages_are_made_in_turn_and_what_is_to_be_done_between_them_is(client: HttpClient) -> None:
     done: list[str] = []
 
-    def make(request: HttpRequest) -> Answer:
+    def make(request: HttpRequest) -> HttpResponse:
         done.append(request.path)
-        return text_answer(request.path)
+        return text_response(request.path)
 
     renderer = Renderer(make, lambda: done.append("between"))
-    order = PageOrder(REQUEST, [client])
-    renderer.ask(order)
-    assert wait_for(renderer) == [(order, text_answer("/"))]
+    page = PendingPage(REQUEST, [client])
+    renderer.submit(page)
+    assert wait_for(renderer) == [(page, text_response("/"))]
     assert done[:2] == ["between", "/"]
     assert list(renderer.made()) == []
 
@@ -47,19 +47,19 @@ def test_scrapes_and_other_pages_are_made_by_turns(client: HttpClient) -> None:
     made: list[str] = []
     may_begin = threading.Event()
 
-    def make(request: HttpRequest) -> Answer:
+    def make(request: HttpRequest) -> HttpResponse:
         may_begin.wait(DEADLINE_SECONDS)
         made.append(request.path)
-        return text_answer("")
+        return text_response("")
 
     renderer = Renderer(make, lambda: None)
-    orders = [PageOrder(HttpRequest("GET", "/page", "", {}), [client]) for _ in range(6)]
-    orders += [PageOrder(HttpRequest("GET", "/metrics", "", {}), [client], "plain") for _ in range(2)]
-    for order in orders:
-        renderer.ask(order)
+    pages = [PendingPage(HttpRequest("GET", "/page", "", {}), [client]) for _ in range(6)]
+    pages += [PendingPage(HttpRequest("GET", "/metrics", "", {}), [client], "plain") for _ in range(2)]
+    for page in pages:
+        renderer.submit(page)
     may_begin.set()
     got = 0
-    while got < len(orders):
+    while got < len(pages):
         got += len(wait_for(renderer))
     assert "/metrics" in made[:3]
     assert made[:5].count("/metrics") == 2
@@ -70,4 +70,4 @@ def test_a_failure_between_pages_is_raised_where_the_process_ends_of_it() -> Non
         raise LookupError("no slot")
 
     with pytest.raises(LookupError, match="no slot"):
-        wait_for(Renderer(lambda _: text_answer("ok\n"), fail))
+        wait_for(Renderer(lambda _: text_response("ok\n"), fail))

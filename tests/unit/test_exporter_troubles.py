@@ -6,7 +6,7 @@ import pytest
 
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import history
-from rota_supervisor.exporter.history import LateStarts, TroubleWatch
+from rota_supervisor.exporter.history import LateStarts, ProblemWatch
 from rota_supervisor.exporter.series import Samples
 
 
@@ -24,14 +24,14 @@ def samples(*, started_ago: float = 60.0, misses: float = 0, worst: float = 0.0,
 
 
 def test_what_a_young_fleet_counted_before_the_first_look_is_seen() -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(lines=7, adopt=1))
     recent = watch.recent()
     assert (recent.total(m.LOG_LINES_DROPPED), recent.of(m.ADOPT_ERRORS)) == (7, {"old": 1})
 
 
 def test_what_an_old_fleet_counted_before_a_new_exporter_is_the_past() -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(started_ago=86_400.0, lines=7))
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
     watch.note(samples(started_ago=86_400.0, lines=9))
@@ -39,13 +39,13 @@ def test_what_an_old_fleet_counted_before_a_new_exporter_is_the_past() -> None:
 
 
 def test_only_occurrences_that_were_missed_are_troubles() -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(enqueued=100, missed=2))
     assert watch.recent().of(m.SCHEDULE_OCCURRENCES) == {"nightly": 2}
 
 
 def test_the_worst_lag_is_exact_and_kept_after_the_peak_has_gone() -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.25))
     seen_by = time.time()
     watch.note(samples(misses=3, worst=0.0))
@@ -56,13 +56,13 @@ def test_the_worst_lag_is_exact_and_kept_after_the_peak_has_gone() -> None:
 
 
 def test_a_throttled_start_is_never_late() -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(throttled=50))
     assert watch.recent().late.get("mail", LateStarts()).number == 0
 
 
 def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = TroubleWatch()
+    watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.0, lines=7))
     monkeypatch.setattr(history, "LATE_SECONDS", 0.0)
     assert watch.recent().late == {}
@@ -72,7 +72,7 @@ def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_pool_is_short_from_when_it_lacked_a_worker_until_it_has_all() -> None:
-    watch, made = TroubleWatch(), samples()
+    watch, made = ProblemWatch(), samples()
     made.put(m.WORKERS_DESIRED, ("default",), 2)
     made.put(m.WORKERS, ("default", "running"), 1)
     watch.note(made)

@@ -10,7 +10,7 @@ from rota.child.child_settings import LogSettings, ServerSettings
 from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.telemetry import log
-from rota_supervisor.exporter.access import Door
+from rota_supervisor.exporter.access import AccessRules
 from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import HttpRequest
 from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot, Probe
@@ -39,9 +39,9 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     memory = SlotMemory.create(8)
     own = OwnSlot.of(memory.slot(EXPORTER_SLOT))
     observer = BadObserver(settings, memory, os.getpid(), lambda: None, own)
-    site = Site(settings, BadProbe(settings, memory, os.getpid()), observer, None, Door(settings))
+    site = Site(settings, BadProbe(settings, memory, os.getpid()), observer, None, AccessRules(settings))
     request = HttpRequest("GET", path, "", {})
-    answer = site.at_once(request) or site.page(request)
+    answer = site.immediate_response(request) or site.page(request)
     assert answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
     assert b"its log says why" in answer.body
     logged = "".join(capfd.readouterr())
@@ -56,7 +56,7 @@ def test_a_number_of_an_event_that_is_none_leaves_out_nothing(number: str) -> No
     memory = SlotMemory.create(8)
     Board(memory.slot(MASTER_SLOT).far_spare).put_up(Notice(events=(EVENT,)).to_json(8192))
     observer = Observer(settings, memory, os.getpid(), lambda: None, OwnSlot.of(memory.slot(EXPORTER_SLOT)))
-    site = Site(settings, Probe(settings, memory, os.getpid()), observer, None, Door(settings))
+    site = Site(settings, Probe(settings, memory, os.getpid()), observer, None, AccessRules(settings))
     answer = site.page(HttpRequest("GET", "/status.json", f"events_after={number}", {}))
     assert answer.status is HTTPStatus.OK
     assert [event["n"] for event in json.loads(answer.body)["events"]] == [1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rota.telemetry.metrics import OTHER
-from rota_supervisor.exporter.http_connection import json_answer
+from rota_supervisor.exporter.http_connection import json_response
 from rota_supervisor.exporter.series import queues_with_room
 from rota_supervisor.top.fleet_view import plain
 from support.alert_cases import RECORDING
@@ -109,7 +109,7 @@ def calls_of_a_page(fleet: ManyQueues) -> int:
     """How many functions are called for a page, once what was recorded is known."""
     fleet.run(1, "done")
     fleet.status()
-    return calls_of(lambda: json_answer(fleet.status()))
+    return calls_of(lambda: json_response(fleet.status()))
 
 
 def calls_of(work: Callable[[], object]) -> int:

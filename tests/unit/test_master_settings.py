@@ -35,7 +35,7 @@ def test_the_same_configuration_is_worked_out_once_and_another_anew() -> None:
     assert rollout.with_candidate(Config(tiers=(("other",),)), {}, proven=False).latest.pools != before
 
 
-_FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socket", "alone"}
+_FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socket", "is_standalone"}
 """What no reload changes, or no key says."""
 
 

@@ -154,8 +154,8 @@ def exporter() -> int:
     themselves, such as lag, are served by their own exporters.
     """
     # Imported here, because a process that becomes a master would keep them needlessly.
-    from rota_supervisor.exporter.access import Door  # noqa: PLC0415
-    from rota_supervisor.exporter.service import serve_alone  # noqa: PLC0415
+    from rota_supervisor.exporter.access import AccessRules  # noqa: PLC0415
+    from rota_supervisor.exporter.service import serve_standalone  # noqa: PLC0415
     from rota_supervisor.master.core.process_settings import exporter_settings  # noqa: PLC0415
     from rota_supervisor.master.effects.listen_socket import ListenSocket  # noqa: PLC0415
 
@@ -164,10 +164,10 @@ def exporter() -> int:
         raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: say where to listen')
     settings = exporter_settings(config)
     try:
-        door = Door(settings)
+        door = AccessRules(settings)
     except OSError as error:
         raise Failure(ExitCode.CONFIG, f"[http] cannot be used: {error}") from error
     with contextlib.closing(ListenSocket()) as listening:
         listening.begin(config.http.listen)
         assert listening.fd is not None
-        return serve_alone(settings, door, os.dup(listening.fd))
+        return serve_standalone(settings, door, os.dup(listening.fd))

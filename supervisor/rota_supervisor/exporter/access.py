@@ -22,7 +22,7 @@ from rota.display_text import printable
 from rota.telemetry import log, log_events
 from rota.telemetry.log import OnceAMinute
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
-from rota_supervisor.exporter.http_connection import Answer, HttpRequest, text_answer
+from rota_supervisor.exporter.http_connection import HttpRequest, HttpResponse, text_response
 
 if TYPE_CHECKING:
     import ssl
@@ -31,12 +31,12 @@ METRICS: Final = "/metrics"
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
 _MOST_SHOWN: Final = 80  # characters of a host name
-_NO_TOKEN: Final = text_answer(
+_NO_TOKEN: Final = text_response(
     "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
     ("WWW-Authenticate", "Bearer"),
     status=HTTPStatus.UNAUTHORIZED,
 )
-_OTHER_MACHINE: Final = text_answer(
+_OTHER_MACHINE: Final = text_response(
     "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
     "token (Authorization: Bearer TOKEN), or ask on the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
@@ -44,7 +44,7 @@ _OTHER_MACHINE: Final = text_answer(
 _rarely: Final = OnceAMinute()
 
 
-class Door:
+class AccessRules:
     """The access rules of `[http]`. Raises OSError, for example `ssl.SSLError`, if its files cannot be used."""
 
     def __init__(self, settings: ExporterSettings) -> None:
@@ -52,7 +52,7 @@ class Door:
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
-    def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> Answer | None:
+    def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> HttpResponse | None:
         """Return the refusal of a request, or None if it is admitted.
 
         `is_public`: the path is a file of the status page, which needs no token.
@@ -62,7 +62,7 @@ class Door:
         if not request.is_local:
             return None if request.path == METRICS else _OTHER_MACHINE
         host = request.headers.get("host", "")
-        return None if self._hosts.include(host) else _strange_host(host)
+        return None if self._hosts.include(host) else _unknown_host(host)
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
         """Return an accepted connection, under TLS if there is a certificate."""
@@ -99,10 +99,10 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _strange_host(host: str) -> Answer:
+def _unknown_host(host: str) -> HttpResponse:
     shown = printable(_without_port(host)[:_MOST_SHOWN])
     text = f"this node is not known as {shown!r}: if that is a name of it, add it to [http] allowed_hosts\n"
-    return text_answer(text, status=HTTPStatus.FORBIDDEN)
+    return text_response(text, status=HTTPStatus.FORBIDDEN)
 
 
 class _Files:
@@ -129,18 +129,18 @@ class Token:
         self._file = file
         self._files = _Files(file)
         self._token = b""
-        self._look()
+        self._read_if_changed()
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Whether a request with these headers contains the token. The names of headers are in lower case."""
         try:
-            self._look()
+            self._read_if_changed()
         except OSError as error:
-            _tell(self._file, error)
+            _log_failure(self._file, error)
         scheme, _, given = headers.get("authorization", "").partition(" ")
         return scheme.lower() == _BEARER and self._are_equal(given.strip().encode(), self._token)
 
-    def _look(self) -> None:
+    def _read_if_changed(self) -> None:
         if self._files.have_changed():
             self._token = Path(self._file).read_bytes().strip() or self._token
 
@@ -160,7 +160,7 @@ class Tls:
             if self._files.have_changed():
                 self._context = self._load()
         except OSError as error:  # One file of a new pair may be missing still: the next connection finds both.
-            _tell(self._of_files[0], error)
+            _log_failure(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
@@ -172,6 +172,6 @@ class Tls:
         return context
 
 
-def _tell(file: str, error: OSError) -> None:
+def _log_failure(file: str, error: OSError) -> None:
     if _rarely.is_due(file):
         log.logger().error(log_events.CONFIG_WARNING, path=file, warning=f"it stays as it was: {error}")

@@ -17,10 +17,10 @@ from prometheus_client.exposition import choose_encoder
 
 from rota.display_text import printable
 from rota.telemetry import log, log_events
-from rota_supervisor.exporter.access import METRICS, Door
+from rota_supervisor.exporter.access import METRICS, AccessRules
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.exposition import ScrapeOptions
-from rota_supervisor.exporter.http_connection import Answer, Endpoint, HttpRequest, json_answer, text_answer
+from rota_supervisor.exporter.http_connection import Endpoint, HttpRequest, HttpResponse, json_response, text_response
 from rota_supervisor.exporter.node_status import node_status, nodes_reader
 from rota_supervisor.exporter.observer import Observer, Probe
 from rota_supervisor.exporter.redis_thread import RedisThread, connector
@@ -28,7 +28,7 @@ from rota_supervisor.fleet_snapshot import Health, in_one_line
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
-_FAILED: Final = text_answer(
+_FAILED: Final = text_response(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
 _FASTEST: Final = 1  # the compression level: 15 ms for 20,000 series; the default level takes 60 and saves a third
@@ -39,8 +39,9 @@ _MOST_DIGITS: Final = 16  # digits of an event's number
 class Site:
     """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page.
 
-    `at_once` and `page` are called in two threads. The first uses `probe`, the second `observer` and `redis`, which is
-    None if this node does not read the queues. `door` decides which requests are admitted; health is for all clients.
+    `immediate_response` and `page` are called in two threads. The first uses `probe`, the second `observer` and
+    `redis`, which is None if this node does not read the queues. `access` decides which requests are admitted; health
+    is for all clients.
     `between` is to be called between pages, about every second.
     """
 
@@ -50,41 +51,41 @@ class Site:
         probe: Probe,
         observer: Observer,
         redis: RedisThread | None,
-        door: Door,
+        access: AccessRules,
     ) -> None:
         self._settings = settings
-        self._door = door
+        self._access = access
         self._observer = observer
         self._assets = Assets()
         self._redis = redis
         self.between: Callable[[], object] = observer.note_history
         self._read_nodes = nodes_reader(settings, redis)
         self._health: dict[str, Endpoint] = {
-            "/livez": lambda asked: _health(probe.alive(), asked),
-            "/readyz": lambda asked: _health(probe.ready(), asked),
+            "/livez": lambda request: _health(probe.alive(), request),
+            "/readyz": lambda request: _health(probe.ready(), request),
         }
         self._pages: dict[str, Endpoint] = {
             METRICS: self._scrape,
             "/status.json": self._status,
-            **dict.fromkeys(("/actions", "/dead.json", "/task.json"), self._ask),
+            **dict.fromkeys(("/actions", "/dead.json", "/task.json"), self._request_of_person),
         }
 
-    def at_once(self, request: HttpRequest) -> Answer | None:
+    def immediate_response(self, request: HttpRequest) -> HttpResponse | None:
         """Return health, a file of the status page, or a refusal. Returns None for a page."""
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
-            return text_answer(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
+            return text_response(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
         methods = _METHODS_OF.get(path, _METHODS)
         if request.method not in methods:
             allowed = ", ".join(methods)
             text = f"{path} only answers {allowed}\n"
-            return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
+            return text_response(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
         if path in self._health:
             return _guarded(self._health[path], request)
-        if refusal := self._door.refusal_of(request, is_public=path in self._assets):
+        if refusal := self._access.refusal_of(request, is_public=path in self._assets):
             return refusal
-        return _guarded(self._assets.answer, request) if path in self._assets else None
+        return _guarded(self._assets.response, request) if path in self._assets else None
 
     def scrape_kind(self, request: HttpRequest) -> str:
         """Return a key of the scrape's format, or "" for a request that is not a scrape of all metrics.
@@ -96,16 +97,16 @@ class Site:
         content_type = choose_encoder(request.headers.get("accept", ""))[1]
         return f"{content_type} {request.query} {_takes_gzip(request)}"
 
-    def page(self, request: HttpRequest) -> Answer:
+    def page(self, request: HttpRequest) -> HttpResponse:
         """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
 
-    def _status(self, request: HttpRequest) -> Answer:
+    def _status(self, request: HttpRequest) -> HttpResponse:
         seen = self._observer.observe()
         found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, do not wait again.
-        return json_answer(node_status(self._settings, seen, found, _events_after(request)))
+        return json_response(node_status(self._settings, seen, found, _events_after(request)))
 
-    def _ask(self, request: HttpRequest) -> Answer:
+    def _request_of_person(self, request: HttpRequest) -> HttpResponse:
         return self._of_people[request.path](request)
 
     @cached_property
@@ -117,7 +118,7 @@ class Site:
         redis = None if self._redis is None else RedisThread(connector(self._settings.server))
         return requests_of_people(self._settings, redis)
 
-    def _scrape(self, request: HttpRequest) -> Answer:
+    def _scrape(self, request: HttpRequest) -> HttpResponse:
         """Return `/metrics` in the format that the client accepts.
 
         `?name[]=NAME` selects some names, and `?created` adds the time at which each series began.
@@ -129,10 +130,10 @@ class Site:
         if _takes_gzip(request):
             body = zlib.compress(body, _FASTEST, wbits=_GZIP)
             headers.append(("Content-Encoding", "gzip"))
-        return Answer(HTTPStatus.OK, tuple(headers), body)
+        return HttpResponse(HTTPStatus.OK, tuple(headers), body)
 
 
-def _guarded(make: Endpoint, request: HttpRequest) -> Answer:
+def _guarded(make: Endpoint, request: HttpRequest) -> HttpResponse:
     try:
         return make(request)
     except Exception:  # noqa: BLE001 - a failed request must not affect the next one
@@ -144,17 +145,17 @@ def _takes_gzip(request: HttpRequest) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def _events_after(asked: HttpRequest) -> int:
+def _events_after(request: HttpRequest) -> int:
     """Return the number of the last event that the client has, or 0 if the request contains none."""
-    [number] = parse_qs(asked.query).get("events_after", ["0"])[:1]
+    [number] = parse_qs(request.query).get("events_after", ["0"])[:1]
     return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
 
 
-def _health(found: Health, request: HttpRequest) -> Answer:
-    answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
+def _health(found: Health, request: HttpRequest) -> HttpResponse:
+    status = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
-        return json_answer(found.to_json(), answer)
-    return text_answer(f"{printable(in_one_line(found.to_json()))}\n", status=answer)
+        return json_response(found.to_json(), status)
+    return text_response(f"{printable(in_one_line(found.to_json()))}\n", status=status)
 
 
 _FOLDER: Final = Path(__file__).with_name("site")
@@ -175,12 +176,12 @@ class Asset:
     headers: tuple[tuple[str, str], ...]  # the headers of both forms
     tag: str  # the ETag
 
-    def answer(self, request: HttpRequest) -> Answer:
+    def response(self, request: HttpRequest) -> HttpResponse:
         if self.tag in request.headers.get("if-none-match", ""):
-            return Answer(HTTPStatus.NOT_MODIFIED, self.headers, b"")
+            return HttpResponse(HTTPStatus.NOT_MODIFIED, self.headers, b"")
         if _takes_gzip(request):
-            return Answer(HTTPStatus.OK, (*self.headers, ("Content-Encoding", "gzip")), self.compressed)
-        return Answer(HTTPStatus.OK, self.headers, self.plain)
+            return HttpResponse(HTTPStatus.OK, (*self.headers, ("Content-Encoding", "gzip")), self.compressed)
+        return HttpResponse(HTTPStatus.OK, self.headers, self.plain)
 
 
 class Assets:
@@ -192,9 +193,9 @@ class Assets:
     def __contains__(self, path: str) -> bool:
         return path in self._files
 
-    def answer(self, request: HttpRequest) -> Answer:
+    def response(self, request: HttpRequest) -> HttpResponse:
         """Return the file for a request to one of the paths."""
-        return self._read[request.path].answer(request)
+        return self._read[request.path].response(request)
 
     @cached_property
     def _read(self) -> dict[str, Asset]:

@@ -34,7 +34,7 @@ class ExporterSettings:
     max_series: int  # the bound on series from the slots
     top_queues: int  # the number of queues of patterns that are shown by name
     forgotten_seconds: float  # the time after which a closed queue counts as forgotten
-    ask_redis: bool  # whether to show the queues' gauges, which are the same on every node of a fleet
+    reads_redis: bool  # whether to show the queues' gauges, which are the same on every node of a fleet
     allowed_hosts: tuple[str, ...]  # host names that clients may use, besides those of every machine
     token_file: str  # "" for none, as for the next two
     tls_cert: str
@@ -42,12 +42,12 @@ class ExporterSettings:
     actions: bool  # whether the status page may change the fleet
     log: LogSettings
     control_socket: str = ""  # the path of the master's control socket
-    alone: bool = False  # whether there is no master here, because the fleet runs elsewhere
+    is_standalone: bool = False  # whether there is no master here, because the fleet runs elsewhere
 
     @property
     def patience(self) -> Patience | None:
         """The longest silence of the processes of the fleet, or None if the fleet runs elsewhere."""
-        return None if self.alone else Patience(self.tick_seconds, self.beat_seconds)
+        return None if self.is_standalone else Patience(self.tick_seconds, self.beat_seconds)
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

@@ -119,8 +119,8 @@ def _buckets(
     bounds = [*map(str, definition.buckets), "+Inf"]
     counts = accumulate(numbers[:-1])
     return [
-        (bound, count, exemplars[place]) if place in exemplars else (bound, count)
-        for place, (bound, count) in enumerate(zip(bounds, counts, strict=True))
+        (bound, count, exemplars[index]) if index in exemplars else (bound, count)
+        for index, (bound, count) in enumerate(zip(bounds, counts, strict=True))
     ]
 
 

@@ -54,7 +54,7 @@ def _master_is_silent(status: Row) -> Iterator[Headline]:
         yield Headline(BAD, f"the master gives no sign of life: {seen}", "fleet")
 
 
-def _held_back(status: Row) -> Iterator[Headline]:
+def _starts_delayed(status: Row) -> Iterator[Headline]:
     for row in status["held"]:
         where = f"pools/{row['pool']}" if row["role"] == Role.WORKER else "fleet"
         yield Headline(BAD, sentence(dict(row)), where)
@@ -84,9 +84,9 @@ def _not_serving(status: Row) -> Iterator[Headline]:
 
 
 def _short_pools(status: Row) -> Iterator[Headline]:
-    held = {row["pool"] for row in status["held"]}
+    delayed = {row["pool"] for row in status["held"]}
     for row in status["pools"]:
-        if row.get("short_seconds", 0.0) >= SHORT_SECONDS and row["name"] not in held:
+        if row.get("short_seconds", 0.0) >= SHORT_SECONDS and row["name"] not in delayed:
             at_work = sum(row["workers"].get(state, 0) for state in ("running", "quiet"))
             short = f"{at_work} of {count(row['desired'], 'worker')} at work for {in_words(row['short_seconds'])}"
             yield Headline(WARN, f"pool {row['name']} has had {short}", f"pools/{row['name']}")
@@ -152,8 +152,8 @@ def _deaths(status: Row) -> Iterator[Headline]:
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))
         cause = "".join(f", {times} of them in task {task}" for task, times in ran.most_common(1))
-        said = f"{len(recent)} processes died in the last {in_words(seconds)}{cause}; the last: "
-        yield Headline(BAD, said + recent[0]["text"], _slot_of(recent[0]))
+        summary = f"{len(recent)} processes died in the last {in_words(seconds)}{cause}; the last: "
+        yield Headline(BAD, summary + recent[0]["text"], _slot_of(recent[0]))
     elif recent and status["at"] - recent[0]["at"] <= JUST_NOW_SECONDS:
         yield Headline(WARN, f"{_age(recent[0], status)} ago: {recent[0]['text']}", _slot_of(recent[0]))
 
@@ -169,9 +169,9 @@ def _slot_of(event: Row) -> str:
 def _hung_tasks(status: Row) -> Iterator[Headline]:
     running = [(process, task) for process in status["processes"] for task in process["tasks"]]
     for process, task in sorted(running, key=lambda each: -each[1]["task_age_seconds"]):
-        if words := _too_long(task):
+        if why := _too_long(task):
             text = f"worker {process['slot']} has run {task['task']['name']} for {in_words(task['task_age_seconds'])}"
-            yield Headline(BAD, f"{text}, {words}", f"workers/{process['slot']}")
+            yield Headline(BAD, f"{text}, {why}", f"workers/{process['slot']}")
 
 
 def _too_long(task: Row) -> str:
@@ -219,8 +219,8 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 def _redis_unknown(status: Row) -> Iterator[Headline]:
     """Report that the state of the queues is unknown, so that late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
-        told = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
-        yield Headline(WARN, f"unknown: {told}, so what waits there is not known", "redis")
+        text = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
+        yield Headline(WARN, f"unknown: {text}, so what waits there is not known", "redis")
 
 
 def _evicts_keys(status: Row) -> Iterator[Headline]:
@@ -228,7 +228,7 @@ def _evicts_keys(status: Row) -> Iterator[Headline]:
         yield Headline(BAD, f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction", "redis")
 
 
-def _redis_books(status: Row) -> Iterator[Headline]:
+def _redis_counters(status: Row) -> Iterator[Headline]:
     missing = status["missing_tasks"] or 0
     if missing > 0:
         yield Headline(BAD, f"{count(missing, 'accepted task')} missing from the books: see rota audit", "fleet")
@@ -301,9 +301,9 @@ CONDITIONS: Final = (
     FleetCondition(_redis_unknown, ("RotaQueueStatesMissing",)),
     FleetCondition(_evicts_keys, ("RotaRedisEvictsKeys",)),
     FleetCondition(_master_is_silent, ("RotaMasterSilent",)),
-    FleetCondition(_redis_books, ("RotaTasksMissing",)),
+    FleetCondition(_redis_counters, ("RotaTasksMissing",)),
     FleetCondition(_unplaced, ("RotaTasksUnplaced",)),
-    FleetCondition(_held_back, ("RotaStartsHeld",)),
+    FleetCondition(_starts_delayed, ("RotaStartsHeld",)),
     FleetCondition(_deaths, ("RotaWorkerCrashLoop",)),
     FleetCondition(_quiet, ("RotaQuietForgotten",)),
     FleetCondition(_not_serving),

@@ -273,7 +273,7 @@ class LateStarts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecentTroubles:
+class RecentProblems:
     """The problems of the last minutes."""
 
     grown: dict[str, Counter[str]] = field(default_factory=dict)  # by counter and its first label, how much it grew
@@ -297,7 +297,7 @@ class _Growth(NamedTuple):
     amount: float
 
 
-class TroubleWatch:
+class ProblemWatch:
     """The memory of growing counters. Not safe for two threads at once."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ class TroubleWatch:
         self._short_since = {pool: self._short_since.get(pool, now) for pool in _short_pools(samples)}
         self._forget(now)
 
-    def recent(self) -> RecentTroubles:
+    def recent(self) -> RecentProblems:
         """Return the recent problems."""
         now = time.time()
         self._forget(now)
@@ -330,7 +330,7 @@ class TroubleWatch:
             if each.name in grown:
                 grown[each.name][each.label] += each.amount  # type: ignore[assignment]  # a count may be a float
         short = {pool: now - since for pool, since in self._short_since.items()}
-        return RecentTroubles(grown, self._late(now - LATE_SECONDS), short)
+        return RecentProblems(grown, self._late(now - LATE_SECONDS), short)
 
     def _late(self, since: float) -> dict[str, LateStarts]:
         late: dict[str, LateStarts] = {}

@@ -21,10 +21,10 @@ import h11
 MAX_HEAD_BYTES: Final = 1 << 14
 MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this limit a head of short lines would take 10 ms
 REQUEST_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 10.0  # the default time limit of a scrape in Prometheus
+RESPONSE_SECONDS: Final = 10.0  # the default time limit of a scrape in Prometheus
 LEAVE_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 1 << 13
-_TAKE_A_BODY: Final = (b"/actions",)
+_PATHS_WITH_BODY: Final = (b"/actions",)
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
 _MAPPED: Final = "::ffff:"  # the prefix of an IPv4 address on an IPv6 socket
@@ -43,7 +43,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """The response to a client."""
 
     status: HTTPStatus
@@ -51,22 +51,24 @@ class Answer:
     body: bytes
 
 
-Endpoint = Callable[[HttpRequest], Answer]
+Endpoint = Callable[[HttpRequest], HttpResponse]
 
 
-def text_answer(text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPStatus.OK, kind: str = _PLAIN) -> Answer:
+def text_response(
+    text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPStatus.OK, kind: str = _PLAIN
+) -> HttpResponse:
     """Return a text response, which clients must not cache."""
     ours = (("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
-    return Answer(status, (*ours, *headers), text.encode())
+    return HttpResponse(status, (*ours, *headers), text.encode())
 
 
-def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+def json_response(value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
     """Return a JSON response. It is pure ASCII, so nothing in it can control a terminal.
 
     The JSON is on one line. With indentation the history of many queues would be three times as long, and the page
     fetches it every two seconds.
     """
-    return text_answer(f"{_json(value)}\n", status=status, kind="application/json")
+    return text_response(f"{_json(value)}\n", status=status, kind="application/json")
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -95,7 +97,7 @@ class HttpExchange:
         self._head: h11.Request | None = None
         self._body = b""
 
-    def take(self, data: bytes) -> HttpRequest | Answer | None:
+    def take(self, data: bytes) -> HttpRequest | HttpResponse | None:
         """Return the request once it is complete, or its refusal, after which no more is taken. `data` is not empty."""
         if self._head is None:
             self._taken_bytes += len(data)
@@ -108,7 +110,7 @@ class HttpExchange:
         except h11.RemoteProtocolError as fault:
             return _refusal(HTTPStatus(fault.error_status_hint))
 
-    def _read_on(self) -> HttpRequest | Answer | None:
+    def _read_on(self) -> HttpRequest | HttpResponse | None:
         while True:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
@@ -116,7 +118,7 @@ class HttpExchange:
                 # h11 limits only incomplete heads: the piece that completes a head may be as long again.
                 if self._taken_bytes - len(self._protocol.trailing_data[0]) > MAX_HEAD_BYTES:
                     return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-                if event.target not in _TAKE_A_BODY:
+                if event.target not in _PATHS_WITH_BODY:
                     return self._request(event)
             elif isinstance(event, h11.Data):
                 self._body += event.data
@@ -132,18 +134,18 @@ class HttpExchange:
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
         return HttpRequest(head.method.decode(), unquote(path), query, headers, self._body, self._is_local)
 
-    def give(self, answer: Answer) -> tuple[bytes, bytes]:
+    def encode(self, response: HttpResponse) -> tuple[bytes, bytes]:
         """Return the bytes to send: the head, and the body, which many clients may share."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
             ("Connection", "close"),
-            *answer.headers,
-            ("Content-Length", str(len(answer.body))),
+            *response.headers,
+            ("Content-Length", str(len(response.body))),
         ]
-        response = h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers)
+        head = h11.Response(status_code=response.status, reason=response.status.phrase, headers=headers)
         is_without_body = self._head is not None and self._head.method == b"HEAD"
-        return self._protocol.send(response), b"" if is_without_body else answer.body
+        return self._protocol.send(head), b"" if is_without_body else response.body
 
 
 _LIMITS: Final = {
@@ -154,18 +156,18 @@ _LIMITS: Final = {
 }
 
 
-def _refusal(status: HTTPStatus) -> Answer:
-    return text_answer(f"the request is refused: {status.phrase}{_LIMITS.get(status, '')}\n", status=status)
+def _refusal(status: HTTPStatus) -> HttpResponse:
+    return text_response(f"the request is refused: {status.phrase}{_LIMITS.get(status, '')}\n", status=status)
 
 
-class ClientTurn(Enum):
+class ClientPhase(Enum):
     """The phase of a connection."""
 
-    ASKING = auto()  # the client sends its request
+    REQUESTING = auto()  # the client sends its request
     WAITING = auto()  # the response is being made
-    TAKING = auto()  # the response is being sent
-    LEAVING = auto()  # the response was sent, and anything that the client still sends is dropped
-    GONE = auto()
+    RESPONDING = auto()  # the response is being sent
+    CLOSING = auto()  # the response was sent, and anything that the client still sends is dropped
+    CLOSED = auto()
 
 
 class HttpClient:
@@ -183,7 +185,7 @@ class HttpClient:
         self._unsent: list[memoryview] = []
         self.body = b""  # the body that is being sent
         self.is_scraping = False
-        self.turn = ClientTurn.ASKING
+        self.phase = ClientPhase.REQUESTING
         self.watched: int = select.EPOLLIN
         self.until = now + REQUEST_SECONDS
 
@@ -197,18 +199,18 @@ class HttpClient:
             return data
         raise ConnectionResetError
 
-    def hear(self) -> HttpRequest | Answer | None:
+    def receive_request(self) -> HttpRequest | HttpResponse | None:
         """Return the request once it is complete, or its refusal."""
         return self._exchange.take(self.receive())
 
     def wait(self, *, is_scraping: bool) -> None:
-        self.turn, self.until, self.is_scraping = ClientTurn.WAITING, float("inf"), is_scraping
+        self.phase, self.until, self.is_scraping = ClientPhase.WAITING, float("inf"), is_scraping
 
-    def answer(self, answer: Answer, now: float) -> None:
-        head, self.body = self._exchange.give(answer)
+    def respond(self, response: HttpResponse, now: float) -> None:
+        head, self.body = self._exchange.encode(response)
         is_short = len(self.body) < _CHUNK_BYTES
         self._unsent = [memoryview(each) for each in ([head + self.body] if is_short else [head, self.body])]
-        self.turn, self.until = ClientTurn.TAKING, now + ANSWER_SECONDS
+        self.phase, self.until = ClientPhase.RESPONDING, now + RESPONSE_SECONDS
         self.send(now)
 
     def send(self, now: float) -> None:
@@ -221,10 +223,10 @@ class HttpClient:
         self.body = b""
         # A close with unread data would reset the connection, and the client might lose the response.
         _end_sending(self._connection)
-        self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
+        self.phase, self.until = ClientPhase.CLOSING, now + LEAVE_SECONDS
 
     def close(self) -> None:
-        self.turn = ClientTurn.GONE
+        self.phase = ClientPhase.CLOSED
         self._unsent, self.body = [], b""
         self._connection.close()
 

@@ -24,36 +24,36 @@ from itertools import cycle
 from typing import Final
 
 from rota_supervisor.exporter.endpoints import Site
-from rota_supervisor.exporter.http_connection import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
+from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
 MAX_PAGES: Final = 16  # pages being made or sent, of up to some megabytes each
 BETWEEN_SECONDS: Final = 1.0
-_ACCEPTS_A_TURN: Final = 64
+_MOST_ACCEPTED: Final = 64
 _EVENTS: Final = {
-    ClientTurn.ASKING: select.EPOLLIN,
-    ClientTurn.WAITING: 0,
-    ClientTurn.TAKING: select.EPOLLOUT,
-    ClientTurn.LEAVING: select.EPOLLIN,
+    ClientPhase.REQUESTING: select.EPOLLIN,
+    ClientPhase.WAITING: 0,
+    ClientPhase.RESPONDING: select.EPOLLOUT,
+    ClientPhase.CLOSING: select.EPOLLIN,
 }
 # The errors of TLS and the event that each waits for. They are named, as ssl is imported only for TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
 # A client that is WAITING for its response is not dropped, because the delay is ours.
-_DROPPED_FIRST: Final = (ClientTurn.LEAVING, ClientTurn.ASKING, ClientTurn.TAKING)
-_BUSY: Final = text_answer(
+_DROPPED_FIRST: Final = (ClientPhase.CLOSING, ClientPhase.REQUESTING, ClientPhase.RESPONDING)
+_BUSY: Final = text_response(
     "too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
 )
 
 
 @dataclass(eq=False, slots=True)
-class PageOrder:
+class PendingPage:
     """A page that is to be made, and its clients."""
 
     request: HttpRequest
     clients: list[HttpClient]
     # For a scrape, the key of its format, else "". All clients that request it before it is begun share the response.
     scrape_kind: str = ""
-    has_begun: bool = False
+    is_started: bool = False
 
 
 class Renderer:
@@ -64,22 +64,22 @@ class Renderer:
     second.
     """
 
-    def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], object]) -> None:
+    def __init__(self, make: Callable[[HttpRequest], HttpResponse], between: Callable[[], object]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a response is ready
         self._make = make
         self._between = between
-        self._orders: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each order in the next two
-        self._scrapes: deque[PageOrder] = deque()
-        self._pages: deque[PageOrder] = deque()
-        self._made: deque[tuple[PageOrder, Answer]] = deque()
+        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each page in the next two
+        self._scrapes: deque[PendingPage] = deque()
+        self._pages: deque[PendingPage] = deque()
+        self._made: deque[tuple[PendingPage, HttpResponse]] = deque()
         self._failure: BaseException | None = None
         threading.Thread(target=self._run, name="renderer", daemon=True).start()
 
-    def ask(self, order: PageOrder) -> None:
-        (self._scrapes if order.scrape_kind else self._pages).append(order)
-        self._orders.put(None)
+    def submit(self, page: PendingPage) -> None:
+        (self._scrapes if page.scrape_kind else self._pages).append(page)
+        self._submitted.put(None)
 
-    def made(self) -> Iterator[tuple[PageOrder, Answer]]:
+    def made(self) -> Iterator[tuple[PendingPage, HttpResponse]]:
         """Yield the responses made since the last call. Raises the error that ended the thread, which is a bug."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
@@ -97,14 +97,14 @@ class Renderer:
             self._failure = failure
             os.eventfd_write(self.fd, 1)
 
-    def _serve(self, turns: Iterator[tuple[deque[PageOrder], deque[PageOrder]]]) -> None:
+    def _serve(self, turns: Iterator[tuple[deque[PendingPage], deque[PendingPage]]]) -> None:
         self._between()
         with suppress(queue.Empty):
-            self._orders.get(timeout=BETWEEN_SECONDS)
+            self._submitted.get(timeout=BETWEEN_SECONDS)
             first, second = next(turns)
-            order = (first or second).popleft()
-            order.has_begun = True
-            self._made.append((order, self._make(order.request)))
+            page = (first or second).popleft()
+            page.is_started = True
+            self._made.append((page, self._make(page.request)))
             os.eventfd_write(self.fd, 1)
 
 
@@ -127,7 +127,7 @@ class Server:
         self._site = site
         self._others = set(others)
         self._renderer = Renderer(site.page, site.between)
-        self._scrapes: dict[str, PageOrder] = {}  # the last order of each kind
+        self._scrapes: dict[str, PendingPage] = {}  # the last one of each kind
         self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order of their arrival
         # Use at most a quarter of the descriptors, because inspecting a process takes some too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
@@ -143,7 +143,7 @@ class Server:
         """Leave new clients to the next exporter."""
         self._epoll.unregister(self._listener)
 
-    def turn(self, seconds: float) -> set[int]:
+    def serve_ready(self, seconds: float) -> set[int]:
         """Serve the clients that are ready within this time. Returns which of `others` are readable."""
         soonest = min((client.until for client in self._clients.values()), default=math.inf)
         ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
@@ -151,21 +151,21 @@ class Server:
         for client in [self._clients[fd] for fd in ready.keys() & self._clients.keys()]:
             self._move(client, now)
         if self._renderer.fd in ready:
-            for order, answer in self._renderer.made():
-                self._give(order, answer, now)
+            for page, response in self._renderer.made():
+                self._give(page, response, now)
         self._drop(*(client for client in self._clients.values() if client.until <= now))
         if self._listener.fileno() in ready:
             self._accept(now)
         return self._others & ready.keys()
 
-    def _give(self, order: PageOrder, answer: Answer, now: float) -> None:
-        for client in order.clients:
-            self._move(client, now, answer)
-        if order.scrape_kind and self._pages_held() > MAX_PAGES:  # A scrape is never refused, so make room for it.
-            self._drop_oldest((ClientTurn.TAKING,))
+    def _give(self, page: PendingPage, response: HttpResponse, now: float) -> None:
+        for client in page.clients:
+            self._move(client, now, response)
+        if page.scrape_kind and self._open_pages() > MAX_PAGES:  # A scrape is never refused, so make room for it.
+            self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _accept(self, now: float) -> None:
-        for _ in range(_ACCEPTS_A_TURN):
+        for _ in range(_MOST_ACCEPTED):
             try:
                 client = HttpClient(self._wrap(self._listener.accept()[0]), now)
             except OSError:  # No client is there, or it has left again.
@@ -176,13 +176,13 @@ class Server:
             if len(self._clients) > self._room:
                 self._drop_oldest(_DROPPED_FIRST)
 
-    def _move(self, client: HttpClient, now: float, made: Answer | None = None) -> None:
+    def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
         """Serve a client that is still connected: send it the response if one was made, or go on with its phase."""
-        if client.turn is ClientTurn.GONE:
+        if client.phase is ClientPhase.CLOSED:
             return
         wanted = None
         try:
-            self._go_on(client, now) if made is None else client.answer(made, now)
+            self._go_on(client, now) if made is None else client.respond(made, now)
         except BlockingIOError:  # The socket is not ready yet.
             pass
         except OSError as error:
@@ -190,7 +190,7 @@ class Server:
             if wanted is None:  # The client has left.
                 self._drop(client)
                 return
-        self._watch(client, _EVENTS[client.turn] if wanted is None else wanted)
+        self._watch(client, _EVENTS[client.phase] if wanted is None else wanted)
 
     def _watch(self, client: HttpClient, wanted: int) -> None:
         if client.watched != wanted:  # Avoid system calls: each one may wait for the renderer's lock.
@@ -198,55 +198,59 @@ class Server:
             client.watched = wanted
 
     def _go_on(self, client: HttpClient, now: float) -> None:
-        match client.turn:
-            case ClientTurn.ASKING:
-                self._hear(client, now)
-            case ClientTurn.TAKING:
+        match client.phase:
+            case ClientPhase.REQUESTING:
+                self._receive(client, now)
+            case ClientPhase.RESPONDING:
                 client.send(now)
-            case ClientTurn.LEAVING:
+            case ClientPhase.CLOSING:
                 client.receive()
             case _:  # Only the end of the connection is reported for a client that waits.
                 raise ConnectionResetError
 
-    def _hear(self, client: HttpClient, now: float) -> None:
-        heard = client.hear()
-        if isinstance(heard, HttpRequest):
-            heard = self._answer_now(client, heard)
-        if heard is not None:
-            client.answer(heard, now)
+    def _receive(self, client: HttpClient, now: float) -> None:
+        received = client.receive_request()
+        if isinstance(received, HttpRequest):
+            received = self._immediate_response(client, received)
+        if received is not None:
+            client.respond(received, now)
 
-    def _answer_now(self, client: HttpClient, request: HttpRequest) -> Answer | None:
+    def _immediate_response(self, client: HttpClient, request: HttpRequest) -> HttpResponse | None:
         """Return the response if it is ready at once, or None if the renderer is to make it."""
-        answer = self._site.at_once(request)
-        if answer is not None:
-            return answer
+        response = self._site.immediate_response(request)
+        if response is not None:
+            return response
         kind = self._site.scrape_kind(request)
         if not kind and not self._has_room_for_a_page():
             return _BUSY
         client.wait(is_scraping=bool(kind))
         known = self._scrapes.get(kind)
-        if kind and known is not None and not known.has_begun:
+        if kind and known is not None and not known.is_started:
             known.clients.append(client)
             return None
-        order = PageOrder(request, [client], kind)
+        page = PendingPage(request, [client], kind)
         if kind:
-            self._scrapes[kind] = order
-        self._renderer.ask(order)
+            self._scrapes[kind] = page
+        self._renderer.submit(page)
         return None
 
     def _has_room_for_a_page(self) -> bool:
-        return self._pages_held() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientTurn.TAKING,))
+        return self._open_pages() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientPhase.RESPONDING,))
 
-    def _pages_held(self) -> int:
+    def _open_pages(self) -> int:
         """Return how many pages are requested or being sent. A body that is sent to many clients counts once."""
-        waiting = sum(client.turn is ClientTurn.WAITING and not client.is_scraping for client in self._clients.values())
-        return waiting + len({id(client.body) for client in self._clients.values() if client.turn is ClientTurn.TAKING})
+        waiting = sum(
+            client.phase is ClientPhase.WAITING and not client.is_scraping for client in self._clients.values()
+        )
+        return waiting + len(
+            {id(client.body) for client in self._clients.values() if client.phase is ClientPhase.RESPONDING}
+        )
 
-    def _drop_oldest(self, turns: Iterable[ClientTurn]) -> bool:
+    def _drop_oldest(self, phases: Iterable[ClientPhase]) -> bool:
         """Disconnect the oldest client in the first of these phases that has any. Returns whether there was one."""
-        for turn in turns:
+        for phase in phases:
             for client in self._clients.values():
-                if client.turn is turn:
+                if client.phase is phase:
                     self._drop(client)
                     return True
         return False

@@ -30,12 +30,12 @@ from rota_supervisor.exporter.history import (
     STEP_SECONDS,
     LateStarts,
     Recent,
-    RecentTroubles,
+    RecentProblems,
     quantile,
 )
 from rota_supervisor.exporter.observer import Observation, pace_of
 from rota_supervisor.exporter.queue_reading import queue_row, size_of
-from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
+from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 from rota_supervisor.exporter.series import Numbers, Samples
 from rota_supervisor.fleet_snapshot import (
     LOST,
@@ -61,13 +61,13 @@ def node_status(
     `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to leave out.
     """
     seen_here = snapshot(seen.fleet, seen.notice, seen.at, settings.patience)
-    answer = {
+    status = {
         **seen_here.to_json(),
         "actions": settings.actions,
         "forgotten_after_seconds": settings.forgotten_seconds,
         **_redis(settings, seen),
         **_counted(seen),
-        **_troubles(seen.troubles),
+        **_problems(seen.problems),
         **_recent(seen),
         "nodes": node_rows(seen, found),
         "tiers": [
@@ -75,19 +75,19 @@ def node_status(
         ],
         "queues": queue_rows(settings, seen),
     }
-    add_to_tasks(answer["processes"], seen_here.processes, settings, seen)
-    for pool in answer["pools"]:
-        pool["short_seconds"] = round(seen.troubles.short_seconds.get(pool["name"], 0.0), 1)
+    add_to_tasks(status["processes"], seen_here.processes, settings, seen)
+    for pool in status["pools"]:
+        pool["short_seconds"] = round(seen.problems.short_seconds.get(pool["name"], 0.0), 1)
     # Headlines are based on all events, including those that are left out.
-    events = [event for event in answer["events"] if event["n"] > events_after]
-    return {"headlines": headlines(answer), **answer, "events": events}
+    events = [event for event in status["events"] if event["n"] > events_after]
+    return {"headlines": headlines(status), **status, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
     """Return what only Redis knows, with None for what it has not returned."""
     reading = seen.reading
     return {
-        "redis_asked": settings.ask_redis,
+        "redis_asked": settings.reads_redis,
         "queue_states_age_seconds": None if reading is None else seen.samples.value(m.QUEUE_STATES_AGE),
         "clock_offset_seconds": None if reading is None else reading.clock_offset_seconds,
         "missing_tasks": None if reading is None else reading.missing_tasks,
@@ -122,7 +122,7 @@ def _recent(seen: Observation) -> Json:
     }
 
 
-def _troubles(recent: RecentTroubles) -> Json:
+def _problems(recent: RecentProblems) -> Json:
     """Return the problems of the last quarter of an hour."""
     return {
         "adopt_errors": recent.of(m.ADOPT_ERRORS),
@@ -155,8 +155,8 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
     """Return a function that reads the nodes, and returns None without a reply or if Redis is not to be read."""
     if redis is None:
         return lambda: None
-    look = Store(settings.server.namespace).nodes()
-    return FreshAnswer(redis, lambda run: run(look)).read
+    query = Store(settings.server.namespace).nodes()
+    return CachedResult(redis, lambda run: run(query)).read
 
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
@@ -308,7 +308,7 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
 
 def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
     """Return the lag of a queue on this node: the highest in about the last minute, and starts over its objective."""
-    late = seen.troubles.late.get(name, LateStarts())
+    late = seen.problems.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
     return {

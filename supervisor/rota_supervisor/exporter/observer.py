@@ -23,7 +23,7 @@ from rota.telemetry.metrics import OTHER, Definition, QueueLabels, Writer
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
-from rota_supervisor.exporter.history import History, Recent, RecentTroubles, TroubleWatch
+from rota_supervisor.exporter.history import History, ProblemWatch, Recent, RecentProblems
 from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts, touched
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
@@ -74,7 +74,7 @@ class Probe:
 
     def fleet(self) -> tuple[Member, ...]:
         """Return the living processes among the slots that were ever written to, by slot."""
-        return () if self._settings.alone else self._members(touched(self._memory))
+        return () if self._settings.is_standalone else self._members(touched(self._memory))
 
     def _members(self, slots: Iterable[int]) -> tuple[Member, ...]:
         now_ns, pid = boottime_ns(), self._master_pid
@@ -103,7 +103,7 @@ class Observation:
     recent: Recent  # the last minutes
     reading: QueueReading | None  # the queues, or None if Redis did not reply
     notice: Notice  # the notice of the master
-    troubles: RecentTroubles = field(default_factory=RecentTroubles)
+    problems: RecentProblems = field(default_factory=RecentProblems)
     stray_lists: tuple[Json, ...] = ()
 
 
@@ -135,11 +135,11 @@ class Observer:
     ) -> None:
         self._settings = settings
         self._read_queues = read_queues
-        self._told_at = time.monotonic()  # the time of the last reading of the queues
+        self._queues_read_at = time.monotonic()  # the time of the last reading of the queues
         self._probe = Probe(settings, memory, master_pid)
         self._cpu = CpuTotals()
         self._history = History()
-        self._troubles = TroubleWatch()
+        self._problems = ProblemWatch()
         names = [queue.name for queue in settings.queues]
         self._bound = SeriesBound(names)
         self._folding = Folding(settings.max_series, names)
@@ -147,8 +147,8 @@ class Observer:
         self._board = own.board
         self._is_busy = False  # whether many records had changed when the slots were last added up
         self._regions = Regions(memory, self._bound)
-        if not settings.alone:
-            self._regions.begin_at_zero(zeroes(names))
+        if not settings.is_standalone:
+            self._regions.create_zeros(zeroes(names))
         self._exemplars = Exemplars(QueueLabels(names).of)
 
     def scrape(self, wanted: ScrapeOptions) -> Exposition:
@@ -163,8 +163,8 @@ class Observer:
 
     def _shown(self, seen: Observation) -> Samples:
         """Return all series as a scrape shows them, with queues that have no room merged into one."""
-        alone, samples = self._settings.alone, seen.samples
-        if not alone:
+        is_standalone, samples = self._settings.is_standalone, seen.samples
+        if not is_standalone:
             put_processes(samples, seen.fleet)
             put_held(samples, seen.notice.held)
         fold = self._folding.choose(samples, self._not_configured(seen.reading))
@@ -172,7 +172,7 @@ class Observer:
         shown = fold.apply(samples)
         put_settings(shown, self._settings.queues, __version__, self._settings.forgotten_seconds, fold)
         put_folded(shown, self._settings.queues, fold, samples)
-        if not alone:
+        if not is_standalone:
             put_running(shown, seen.fleet, self._settings.queues, fold)
         if seen.reading is not None:
             put_reading(shown, seen.reading, fold)
@@ -201,9 +201,9 @@ class Observer:
         reading = self._read_queues()
         fleet, samples = self._read_slots()
         if reading is not None:
-            self._told_at = reading.read_at
-        if self._settings.ask_redis:
-            samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._told_at)
+            self._queues_read_at = reading.read_at
+        if self._settings.reads_redis:
+            samples.put(m.QUEUE_STATES_AGE, (), time.monotonic() - self._queues_read_at)
         return Observation(
             Moment(boottime_seconds(), time.time()),
             fleet,
@@ -211,7 +211,7 @@ class Observer:
             self._history.recent(samples, began),
             reading,
             self._probe.notice(),
-            self._troubles.recent(),
+            self._problems.recent(),
             self._probe.stray_lists(fleet),
         )
 
@@ -227,12 +227,14 @@ class Observer:
         if is_due:
             samples = self._regions.read((MASTER_SLOT,))
             self._history.note(samples, now)
-            self._troubles.note(samples)
+            self._problems.note(samples)
             self._board.put_up(pace_of(self._history.recent(samples, now), boottime_seconds()).to_json())
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
-        living = {MASTER_SLOT} if self._settings.alone else {member.slot for member in fleet if _has_begun(member)}
+        living = (
+            {MASTER_SLOT} if self._settings.is_standalone else {member.slot for member in fleet if _has_started(member)}
+        )
         samples = self._regions.read(living)
         self._dropped.add(self._bound.take_refused())
         for labels, count in starts(samples):
@@ -243,7 +245,7 @@ class Observer:
         return fleet, samples
 
 
-def _has_begun(member: Member) -> bool:
+def _has_started(member: Member) -> bool:
     """Whether the gauges in its slot are its own, not those of the process before it."""
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 

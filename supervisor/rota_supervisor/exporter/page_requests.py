@@ -25,8 +25,8 @@ from rota.protocol.walks import find_task
 from rota.telemetry import log, log_events
 from rota_supervisor.control.port import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
-from rota_supervisor.exporter.http_connection import Answer, Endpoint, HttpRequest, json_answer
-from rota_supervisor.exporter.redis_thread import NoAnswer, RedisThread
+from rota_supervisor.exporter.http_connection import Endpoint, HttpRequest, HttpResponse, json_response
+from rota_supervisor.exporter.redis_thread import NoReply, RedisThread
 from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.notice import Json
 
@@ -39,14 +39,14 @@ _CANCELLED: Final = {
     CancelStatus.DEAD: "the task {} is dead: it runs no more anyway",
 }
 
-Order = Mapping[str, Any]
+ActionFields = Mapping[str, Any]
 T = TypeVar("T")
 
 
 class Verb(NamedTuple):
     """The verb of an action."""
 
-    act: Callable[[Order], str]
+    act: Callable[[ActionFields], str]
     keys: tuple[str, ...]  # the keys that an action may have
 
 
@@ -58,8 +58,8 @@ class RequestRefused(Exception):
         self.status = status
 
 
-def ask_redis(redis: RedisThread | None, look: Callable[[RunCommand], T], otherwise: str = ": ask again") -> T:
-    """Return what `look` reads from Redis. Raises RequestRefused.
+def query_redis(redis: RedisThread | None, query: Callable[[RunCommand], T], otherwise: str = ": ask again") -> T:
+    """Return what `query` reads from Redis. Raises RequestRefused.
 
     `otherwise`: the advice in the error if Redis does not reply in time.
     """
@@ -67,8 +67,8 @@ def ask_redis(redis: RedisThread | None, look: Callable[[RunCommand], T], otherw
         why = 'this node does not ask Redis: [metrics] cluster is "never"'
         raise RequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
     try:
-        return redis.ask(look)
-    except NoAnswer:
+        return redis.call(query)
+    except NoReply:
         raise RequestRefused(f"Redis did not answer in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
@@ -88,86 +88,88 @@ class Actions:
             "scale": Verb(self._scale, ("pool", "workers")),
         }
 
-    def answer(self, request: HttpRequest) -> Answer:
+    def reply(self, request: HttpRequest) -> HttpResponse:
         """Perform an action. The response is `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
         try:
-            order = self._order_in(request)
-            text = self._verbs[order["verb"]].act(order)
+            action = self._action_in(request)
+            text = self._verbs[action["verb"]].act(action)
         except RequestRefused as refused:
-            return json_answer({"ok": False, "error": str(refused)}, refused.status)
-        log.logger().info(log_events.EXPORTER_ACTION, **order)
-        return json_answer({"ok": True, "text": text})
+            return json_response({"ok": False, "error": str(refused)}, refused.status)
+        log.logger().info(log_events.EXPORTER_ACTION, **action)
+        return json_response({"ok": True, "text": text})
 
-    def _order_in(self, request: HttpRequest) -> Order:
+    def _action_in(self, request: HttpRequest) -> ActionFields:
         if not self._is_on:
             raise RequestRefused("this page only shows: set [http] actions = true", HTTPStatus.FORBIDDEN)
         if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
             raise RequestRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            order: Any = json.loads(request.body)
+            action: Any = json.loads(request.body)
         except (ValueError, RecursionError):
-            order = None
-        verb = order.get("verb") if isinstance(order, dict) else None
+            action = None
+        verb = action.get("verb") if isinstance(action, dict) else None
         if not isinstance(verb, str) or verb not in self._verbs:
             raise RequestRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
         keys = self._verbs[verb].keys
-        if unknown := sorted(order.keys() - {"verb", *keys}):
+        if unknown := sorted(action.keys() - {"verb", *keys}):
             raise RequestRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
-        return {"verb": verb, **{key: order[key] for key in keys if key in order}}
+        return {"verb": verb, **{key: action[key] for key in keys if key in action}}
 
-    def _pause(self, order: Order) -> str:
-        queue = _name_in(order, "queue")
+    def _pause(self, action: ActionFields) -> str:
+        queue = _name_in(action, "queue")
         return f"{queue} is paused" if self._run(self._store.pause(queue)) else f"{queue} was paused already"
 
-    def _resume(self, order: Order) -> str:
-        queue = _name_in(order, "queue")
+    def _resume(self, action: ActionFields) -> str:
+        queue = _name_in(action, "queue")
         return f"{queue} is open again" if self._run(self._store.resume(queue)) else f"{queue} was not paused"
 
-    def _revive(self, order: Order) -> str:
-        task_id = _name_in(order, "task_id")
+    def _revive(self, action: ActionFields) -> str:
+        task_id = _name_in(action, "task_id")
         if not self._run(self._store.revive([task_id])):
             raise RequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
         return f"the task {task_id} waits in its queue again"
 
-    def _cancel(self, order: Order) -> str:
-        task_id = _name_in(order, "task_id")
+    def _cancel(self, action: ActionFields) -> str:
+        task_id = _name_in(action, "task_id")
         word = self._run(self._store.cancel(task_id))
         if word not in _CANCELLED:
             raise RequestRefused(f"no task {task_id} waits or runs", HTTPStatus.CONFLICT)
         return _CANCELLED[word].format(task_id)
 
-    def _scale(self, order: Order) -> str:
+    def _scale(self, action: ActionFields) -> str:
         """Request a number of workers from the master, which checks the pool and the number."""
-        asked: dict[str, int | str] = {"workers": _count_in(order, "workers")}
-        if order.get("pool") is not None:
-            asked["pool"] = _name_in(order, "pool")
+        requested: dict[str, int | str] = {"workers": _count_in(action, "workers")}
+        if action.get("pool") is not None:
+            requested["pool"] = _name_in(action, "pool")
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
                 connecting.settimeout(MASTER_SECONDS)
                 connecting.connect(self._control_socket)
-                answer = exchange(connecting, {"verb": "scale", **asked}, MASTER_SECONDS)
+                reply = exchange(connecting, {"verb": "scale", **requested}, MASTER_SECONDS)
         except (OSError, ValueError) as error:
             raise RequestRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
-        if not answer.get("ok"):
-            raise RequestRefused(str(answer.get("error")), HTTPStatus.CONFLICT)
-        return f"the master was told: {asked['workers']} workers"
+        if not reply.get("ok"):
+            raise RequestRefused(str(reply.get("error")), HTTPStatus.CONFLICT)
+        return f"the master was told: {requested['workers']} workers"
 
     def _run(self, command: Command[T]) -> T:
         again = ", so it may be done or not: look before you ask again"
-        return ask_redis(self._redis, lambda run: run(command), again)
+        return query_redis(self._redis, lambda run: run(command), again)
 
 
-def _count_in(order: Order, key: str) -> int:
-    number = order.get(key)
+def _count_in(action: ActionFields, key: str) -> int:
+    number = action.get(key)
     if type(number) is not int or number < 0:  # `True` is an int as well.
-        raise RequestRefused(f'{order["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}')
+        raise RequestRefused(
+            f'{action["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}'
+        )
     return number
 
 
-def _name_in(order: Order, key: str) -> str:
-    name = order.get(key)
+def _name_in(action: ActionFields, key: str) -> str:
+    name = action.get(key)
     if not isinstance(name, str):
-        raise RequestRefused(f'{order["verb"]} needs "{key}", a name')
+        raise RequestRefused(f'{action["verb"]} needs "{key}", a name')
     if fault := fault_in_name(key, name):
         raise RequestRefused(fault)
     return name
@@ -178,8 +180,8 @@ def _shown(value: object) -> str:
 
 
 SHOWN: Final = 50
-LOOK_SECONDS: Final = 0.25  # the time limit for finding the dead tasks of one queue among all
-_PORTION: Final = 200
+SEARCH_SECONDS: Final = 0.25  # the time limit for finding the dead tasks of one queue among all
+_CHUNK: Final = 200
 _MOST_DIGITS: Final = 12
 
 
@@ -190,13 +192,13 @@ class TaskPages:
         self._store = Store(namespace)
         self._redis = redis
 
-    def answer(self, request: HttpRequest) -> Answer:
+    def reply(self, request: HttpRequest) -> HttpResponse:
         """Return the facts, or `{"error": ...}`."""
-        look = self._dead if request.path == "/dead.json" else self._task
+        query = self._dead if request.path == "/dead.json" else self._task
         try:
-            return json_answer(look(request))
+            return json_response(query(request))
         except RequestRefused as refused:
-            return json_answer({"error": str(refused)}, refused.status)
+            return json_response({"error": str(refused)}, refused.status)
 
     def _dead(self, request: HttpRequest) -> Json:
         """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
@@ -204,14 +206,14 @@ class TaskPages:
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
             raise RequestRefused("cursor is what the page before said, or left out")
         steps = dead_tasks(self._store, queue, int(cursor))
-        return ask_redis(self._redis, lambda run: follow(run, steps))
+        return query_redis(self._redis, lambda run: follow(run, steps))
 
     def _task(self, request: HttpRequest) -> Json:
         """Return one task for `?id=ID`."""
         task_id = _argument(request, "id")
         if fault := fault_in_name("id", task_id):
             raise RequestRefused(fault)
-        found = ask_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
+        found = query_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
         if found.state is State.UNKNOWN:
             raise RequestRefused(f"nothing is known of this task: {found.why}", HTTPStatus.NOT_FOUND)
         return task_facts(found)
@@ -223,11 +225,11 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
     `cursor` in the result is the start of the next page, or None after the last one. A page may be short or even empty
     if tasks of other queues are in between.
     """
-    deadline = time.monotonic() + LOOK_SECONDS
+    deadline = time.monotonic() + SEARCH_SECONDS
     rows: list[Json] = []
     cursor: int | None = offset
     while cursor is not None and len(rows) < SHOWN and time.monotonic() < deadline:
-        page = yield from ask(store.peek(State.DEAD, queue, "", cursor, _PORTION if queue else SHOWN))
+        page = yield from ask(store.peek(State.DEAD, queue, "", cursor, _CHUNK if queue else SHOWN))
         rows += [facts_of(queued(task, State.DEAD, page.now_us)) for task in page.tasks]
         cursor = page.next_offset
     return {"queue": queue, "tasks": rows, "cursor": None if cursor is None else str(cursor)}
@@ -236,7 +238,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
     """Return the endpoint of each path. `redis` is None if this node is not to use it."""
     tasks = TaskPages(settings.server.namespace, redis)
-    return {"/actions": Actions(settings, redis).answer, "/dead.json": tasks.answer, "/task.json": tasks.answer}
+    return {"/actions": Actions(settings, redis).respond, "/dead.json": tasks.respond, "/task.json": tasks.respond}
 
 
 def _argument(request: HttpRequest, name: str) -> str:

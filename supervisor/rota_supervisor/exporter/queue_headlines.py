@@ -109,19 +109,19 @@ def _clock(at: float) -> str:
 def _why_late(status: Row) -> str:
     if status.get("quiet_seconds"):
         return "this node is quiet"
-    places, busy = Counter[str](), Counter[str]()
+    slots, busy = Counter[str](), Counter[str]()
     for row in workers_of(status):
         pool = row.get("pool") or ""  # It is empty until the master has published it.
-        places[pool] += row.get("concurrency") or 1
+        slots[pool] += row.get("concurrency") or 1
         busy[pool] += len(row["tasks"])
     taken = max(busy.total(), _claimed_here(status))
-    if not places:
+    if not slots:
         return "there is no worker"
-    if taken >= places.total():
-        return f"every worker is busy ({places.total():,}): more comes than they can do"
-    if full := sorted(pool for pool in places if pool and busy[pool] >= places[pool]):
+    if taken >= slots.total():
+        return f"every worker is busy ({slots.total():,}): more comes than they can do"
+    if full := sorted(pool for pool in slots if pool and busy[pool] >= slots[pool]):
         return f"every worker of {' and '.join(f'pool {pool}' for pool in full)} is busy"
-    return f"{taken} of {places.total()} places of the workers are busy"
+    return f"{taken} of {slots.total()} places of the workers are busy"
 
 
 def _claimed_here(status: Row) -> int:

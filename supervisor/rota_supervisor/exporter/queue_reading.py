@@ -4,7 +4,7 @@ Redis is read at most once a second, and a reader waits for at most half a secon
 one is shown, for at most half a minute. While Redis does not reply there are no queue gauges. The age of the gauges is
 a gauge as well.
 
-With patterns there may be any number of queues. They are read in portions, for half of that time. If that is not
+With patterns there may be any number of queues. They are read in chunks, for half of that time. If that is not
 enough, the next reading continues there, and the other queues are shown as they were. Queues without a name of their
 own are added up as one, `_other`, but only for values that can go up and down. Values that only grow, such as the
 number of accepted tasks, are counted for each pattern as a whole, because the count of a queue that is forgotten and
@@ -27,9 +27,9 @@ from rota.protocol.views import QueueState
 from rota.protocol.walks import look_further
 from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
-from rota_supervisor.exporter.redis_thread import FreshAnswer, RedisThread
+from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 
-MOST_STRANGE: Final = 500  # queues that match neither a name nor a pattern of the tiers
+MOST_UNMATCHED: Final = 500  # queues that match neither a name nor a pattern of the tiers
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 
@@ -87,8 +87,8 @@ class Largest:
         """
         rows = [each for each in states if not is_pattern(each.queue)]
         of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
-        own = sorted((each for each in rows if self._labels.of(each.queue) == each.queue), key=self._place_of)
-        del own[len(self.served) + MOST_STRANGE :]
+        own = sorted((each for each in rows if self._labels.of(each.queue) == each.queue), key=self._sort_key)
+        del own[len(self.served) + MOST_UNMATCHED :]
         if all_seen:
             self._add_up_accepted(states)
         chosen = self._largest_and_rest(of_patterns)
@@ -99,7 +99,7 @@ class Largest:
             self._oldest_ready(of_patterns),
         )
 
-    def _place_of(self, state: QueueState) -> tuple[bool, bool]:
+    def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
         """Return the sort key: queues of tiers first, then strange queues with tasks that no worker runs."""
         return state.queue not in self.served, state.served or not size_of(state)
 
@@ -117,7 +117,7 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # A queue that is forgotten between two portions may be missing in all counts.
+        # A queue that is forgotten between two chunks may be missing in all counts.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -134,7 +134,7 @@ SCHEDULES_SHOWN: Final = 100
 GROUPS_SHOWN: Final = 20
 NO_SCHEDULES: Final = Page(0, 0, ())
 NO_GROUPS: Final = Groups(0, (), {})
-LOOK_SECONDS: Final = 0.25
+SCAN_SECONDS: Final = 0.25
 _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.name != "queue")
 
 
@@ -157,10 +157,10 @@ def queue_row(state: views.QueueState) -> dict[str, Any]:
     return in_seconds({name: getattr(state, name) for name in _OF_A_ROW})
 
 
-class QueueLook:
+class QueueScan:
     """The reading of all queues, which takes at most `seconds` at once."""
 
-    def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = SCAN_SECONDS) -> None:
         self._scripts = scripts
         self._named = named
         self._seconds = seconds
@@ -169,21 +169,21 @@ class QueueLook:
         self._seen_before: dict[str, views.QueueState] = {}
 
     def begin(self, run: RunCommand) -> views.Overview:
-        """Read the named queues, and one portion of the others."""
+        """Read the named queues, and one chunk of the others."""
         return run(self._scripts.overview(self._named, self._cursor))
 
-    def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
-        """Read further portions. `more` in the result: some queues were never read so far."""
+    def go_on(self, run: RunCommand, first: views.Overview) -> views.Overview:
+        """Read further chunks. `more` in the result: some queues were never read so far."""
         deadline = time.monotonic() + self._seconds
-        looked = follow(run, look_further(self._scripts, begun, lambda: time.monotonic() > deadline))
-        self._cursor = looked.cursor
-        self._seen |= {row.queue: row for row in looked.queues}
-        if looked.more:
-            is_whole, rows = bool(self._seen_before), self._seen_before | self._seen
+        scanned = follow(run, look_further(self._scripts, first, lambda: time.monotonic() > deadline))
+        self._cursor = scanned.cursor
+        self._seen |= {row.queue: row for row in scanned.queues}
+        if scanned.more:
+            is_complete, rows = bool(self._seen_before), self._seen_before | self._seen
         else:
-            is_whole, rows = True, self._seen
+            is_complete, rows = True, self._seen
             self._seen_before, self._seen = self._seen, {}
-        return replace(looked, queues=tuple(rows.values()), cursor="0" if is_whole else looked.cursor)
+        return replace(scanned, queues=tuple(rows.values()), cursor="0" if is_complete else scanned.cursor)
 
 
 class QueueWatch:
@@ -193,20 +193,20 @@ class QueueWatch:
         self._scripts = store.Store(settings.server.namespace)
         self._schedules = ScheduleStore(settings.server.namespace)
         self._largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
-        self._look = QueueLook(self._scripts, self._largest.served)
-        answer = FreshAnswer(redis, self._read_from)
-        self.read, self.keep_fresh = answer.read, answer.keep_fresh
+        self._scan = QueueScan(self._scripts, self._largest.served)
+        result = CachedResult(redis, self._read_from)
+        self.read, self.keep_fresh = result.read, result.keep_fresh
 
     def _read_from(self, run: RunCommand) -> QueueReading:
         before, read_at = time.time(), time.monotonic()
-        begun = self._look.begin(run)
-        offset = begun.now_us / MICROSECONDS - (before + time.time()) / 2
-        asked_at = time.monotonic()
+        first = self._scan.begin(run)
+        offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
+        sent_at = time.monotonic()
         consumers = run(self._scripts.consumers())
-        took = time.monotonic() - asked_at
+        took = time.monotonic() - sent_at
         missing = run(self._scripts.audit()).missing
         planned = run(self._schedules.page(0, SCHEDULES_SHOWN))
         groups = run(self._scripts.groups(count=GROUPS_SHOWN))
-        seen = self._look.go_on(run, begun)
+        seen = self._scan.go_on(run, first)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
         return QueueReading(shown, missing, offset, consumers, planned, groups, read_at, took)

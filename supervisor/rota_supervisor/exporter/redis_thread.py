@@ -1,7 +1,7 @@
 """Calls to Redis from a thread of its own, over one connection, one after the other.
 
 A call may take as long as a worker would wait for it, but no page waits for that. Data that is read again and again is
-shown as it was last, and a person who requests something else waits for at most ASK_SECONDS.
+shown as it was last, and a person who requests something else waits for at most CALL_SECONDS.
 """
 
 import queue
@@ -19,13 +19,13 @@ from rota.server.server_errors import ServerError
 T = TypeVar("T")
 
 LIMIT_SECONDS: Final = 0.5  # how long a page waits, counted from the request to the thread
-ASK_SECONDS: Final = 3.0  # how long a single request waits; LIMIT_SECONDS if the one before it got no reply
+CALL_SECONDS: Final = 3.0  # how long a single request waits; LIMIT_SECONDS if the one before it got no reply
 FRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 30.0  # the age from which a reply is no longer shown
 READER_SECONDS: Final = 120.0  # the longest interval between two readers; Prometheus reads at least once a minute
 
 
-class NoAnswer(Exception):
+class NoReply(Exception):
     """The absence of a reply: Redis is away, did not reply in time, or sent a reply of another shape."""
 
 
@@ -52,20 +52,20 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     return lambda: connection.connect(redis, options)
 
 
-class _Question(Generic[T]):
-    """A call for the thread, skipped if it `is_dropped`. Times are monotonic; `over_at` is set before `is_over`."""
+class PendingCall(Generic[T]):
+    """A call for the thread, skipped if it `is_dropped`. Times are monotonic; `ended_at` is set before `has_ended`."""
 
-    def __init__(self, ask: Callable[[RunCommand], T]) -> None:
-        self.ask = ask
-        self.put_at = self.over_at = time.monotonic()
-        self.answers: list[T] = []  # the reply, once there is one
-        self.is_over = threading.Event()
+    def __init__(self, make: Callable[[RunCommand], T]) -> None:
+        self.make = make
+        self.queued_at = self.ended_at = time.monotonic()
+        self.results: list[T] = []  # the reply, once there is one
+        self.has_ended = threading.Event()
         self.is_dropped = False
 
     @property
     def seconds(self) -> float:
         """The duration of the call, once it has ended."""
-        return self.over_at - self.put_at
+        return self.ended_at - self.queued_at
 
 
 class RedisThread:
@@ -77,42 +77,42 @@ class RedisThread:
     def __init__(self, connect: Callable[[], Runs]) -> None:
         self._connect = connect
         self._connection: Runs | None = None
-        self._questions: queue.SimpleQueue[_Question[Any]] = queue.SimpleQueue()
-        self._patience = ASK_SECONDS
-        threading.Thread(target=self._serve, name="redis", daemon=True).start()
+        self._pending: queue.SimpleQueue[PendingCall[Any]] = queue.SimpleQueue()
+        self._wait_seconds = CALL_SECONDS
+        threading.Thread(target=self._run_calls, name="redis", daemon=True).start()
 
-    def ask(self, ask: Callable[[RunCommand], T]) -> T:
-        """Return the result of `ask`, which the thread calls with a function that runs commands. Raises NoAnswer."""
-        question = self.put(ask)
-        question.is_dropped = not question.is_over.wait(self._patience)
-        self._patience = LIMIT_SECONDS if question.is_dropped else ASK_SECONDS
-        if question.is_dropped or not question.answers:
-            raise NoAnswer
-        return question.answers[0]
+    def call(self, make: Callable[[RunCommand], T]) -> T:
+        """Return the result of `make`, which the thread calls with a function that runs commands. Raises NoReply."""
+        pending = self.put(make)
+        pending.is_dropped = not pending.has_ended.wait(self._wait_seconds)
+        self._wait_seconds = LIMIT_SECONDS if pending.is_dropped else CALL_SECONDS
+        if pending.is_dropped or not pending.results:
+            raise NoReply
+        return pending.results[0]
 
-    def put(self, ask: Callable[[RunCommand], T]) -> _Question[T]:
-        """Queue `ask` for the thread, and return the question."""
-        question = _Question(ask)
-        self._questions.put(question)
-        return question
+    def put(self, make: Callable[[RunCommand], T]) -> PendingCall[T]:
+        """Queue `make` for the thread, and return the pending call."""
+        pending = PendingCall(make)
+        self._pending.put(pending)
+        return pending
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         while True:
-            question = self._questions.get()
-            if not question.is_dropped:
-                self._answer(question)
-            question.over_at = time.monotonic()
-            question.is_over.set()
+            pending = self._pending.get()
+            if not pending.is_dropped:
+                self._execute(pending)
+            pending.ended_at = time.monotonic()
+            pending.has_ended.set()
 
-    def _answer(self, question: _Question[T]) -> None:
+    def _execute(self, pending: PendingCall[T]) -> None:
         try:
-            question.answers.append(question.ask(self._run))
+            pending.results.append(pending.make(self._run))
         except (ServerError, ValueError, IndexError, TypeError):
             # An outage is logged by the master; here, the data is just absent. The last three errors mean a reply of
             # another shape, which must not end this thread either. The next call connects again.
-            self._hang_up()
+            self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -122,33 +122,33 @@ class RedisThread:
         # closes idle clients.
         made = self._connection
         if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
-            self._hang_up()
+            self._disconnect()
         if self._connection is None:
             self._connection = self._connect()
         return self._connection.run(call)
 
 
-class FreshAnswer(Generic[T]):
+class CachedResult(Generic[T]):
     """A result that is read from Redis on demand, at most once a second.
 
     While Redis is slow, the last result is returned until the next one arrives. As long as there was a reader lately,
     the next one is requested even without a reader. So a reader never waits longer than LIMIT_SECONDS. Not safe for two
     threads at once."""
 
-    def __init__(self, redis: RedisThread, ask: Callable[[RunCommand], T]) -> None:
+    def __init__(self, redis: RedisThread, make: Callable[[RunCommand], T]) -> None:
         self._redis = redis
-        self._ask = ask
-        self._question: _Question[T] | None = None
-        self._last: _Question[T] | None = None  # the last one with a result, unless a later one failed
+        self._make = make
+        self._pending: PendingCall[T] | None = None
+        self._last: PendingCall[T] | None = None  # the last one with a result, unless a later one failed
         self._read_at = time.monotonic()  # as if there had been a reader, so that a first reader need not wait
 
     def read(self) -> T | None:
         """Return the last result if it is at most STALE_SECONDS old, or None if Redis does not reply."""
         self._read_at = time.monotonic()
-        question = self._current(self._read_at)
-        question.is_over.wait(max(0.0, question.put_at + LIMIT_SECONDS - self._read_at))
+        pending = self._current(self._read_at)
+        pending.has_ended.wait(max(0.0, pending.queued_at + LIMIT_SECONDS - self._read_at))
         self._settle()
-        return self._last.answers[0] if self._last is not None else None
+        return self._last.results[0] if self._last is not None else None
 
     def keep_fresh(self) -> None:
         """Request the result again if replies take long and there was a reader lately. Call this about every second."""
@@ -158,17 +158,17 @@ class FreshAnswer(Generic[T]):
         if is_slow and now - self._read_at < READER_SECONDS:
             self._current(now)
 
-    def _current(self, now: float) -> "_Question[T]":
-        """Return the pending question, or a new one if the last result is no longer fresh."""
+    def _current(self, now: float) -> PendingCall[T]:
+        """Return the pending call, or a new one if the last result is no longer fresh."""
         self._settle()
-        question = self._question
-        if question is None or (question.is_over.is_set() and now - question.put_at >= FRESH_SECONDS):
-            self._question = question = self._redis.put(self._ask)
-        return question
+        pending = self._pending
+        if pending is None or (pending.has_ended.is_set() and now - pending.queued_at >= FRESH_SECONDS):
+            self._pending = pending = self._redis.put(self._make)
+        return pending
 
     def _settle(self) -> None:
-        question = self._question
-        if question is not None and question.is_over.is_set():
-            self._last = question if question.answers else None
-        if self._last is not None and time.monotonic() - self._last.put_at > STALE_SECONDS:
+        pending = self._pending
+        if pending is not None and pending.has_ended.is_set():
+            self._last = pending if pending.results else None
+        if self._last is not None and time.monotonic() - self._last.queued_at > STALE_SECONDS:
             self._last = None

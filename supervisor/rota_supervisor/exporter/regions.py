@@ -77,29 +77,29 @@ class RegionReader:
 
     def __init__(self, region: memoryview, total_of: Callable[[recorder.SlotRecord], Total | None]) -> None:
         self._region = region
-        self._words = region.cast("q")
+        self._cells = region.cast("q")
         self._total_of = total_of
-        self._begin(0)
+        self._reset(0)
 
-    def _begin(self, stamp: int) -> None:
+    def _reset(self, stamp: int) -> None:
         self._stamp = stamp
         self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
-        self._begins, self._ends = array("I"), array("I")  # the positions of each record's numbers, in bytes
+        self._starts, self._ends = array("I"), array("I")  # the positions of each record's numbers, in bytes
         self._gauges: list[int] = []  # the indexes of gauges and peaks
         self._believed = b""
 
     def add_up(self) -> int:
         """Add the growth since the last call to the totals. Returns how many records had changed."""
-        stamp = recorder.stamp_of(self._words)
+        stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
-            self._begin(stamp)  # The values before that are in the totals.
-        used = recorder.used_words(self._words)
+            self._reset(stamp)  # The values before that are in the totals.
+        used = recorder.used_words(self._cells)
         if not stamp or used < self._parsed:
             return 0
         self._parse_up_to(used)
         now = bytes(self._region[: self._parsed * slot_layout.WORD])
-        grown = [(self._totals[place], self._growth(place, now)) for place in self._changed(now)]
+        grown = [(self._totals[index], self._growth(index, now)) for index in self._changed(now)]
         sound = [(total, numbers) for total, numbers in grown if numbers is not None]
         if len(sound) == len(grown):
             self._believed = now
@@ -110,46 +110,46 @@ class RegionReader:
     def read(self) -> Iterator[Series]:
         """Yield each series of this slot with its current numbers, or the last ones that were sound."""
         self.add_up()
-        for place, total in enumerate(self._totals):
-            if self._ends[place] <= len(self._believed):
-                yield total.definition, total.labels, self._numbers(place, self._believed)
+        for index, total in enumerate(self._totals):
+            if self._ends[index] <= len(self._believed):
+                yield total.definition, total.labels, self._numbers(index, self._believed)
 
     def gauges(self) -> Iterator[Series]:
         """Yield the gauges and peaks of this slot, as of the last time that it was added up."""
-        for place in self._gauges:
-            if self._ends[place] <= len(self._believed):
-                total = self._totals[place]
-                yield total.definition, total.labels, self._numbers(place, self._believed)
+        for index in self._gauges:
+            if self._ends[index] <= len(self._believed):
+                total = self._totals[index]
+                yield total.definition, total.labels, self._numbers(index, self._believed)
 
     def _parse_up_to(self, used: int) -> None:
-        for record in recorder.scan(self._region, self._words, self._parsed, used):
+        for record in recorder.scan(self._region, self._cells, self._parsed, used):
             self._parsed = record.at + record.numbers
             if (total := self._total_of(record)) is not None:
                 if not total.is_summed:
                     self._gauges.append(len(self._totals))
                 self._totals.append(total)
-                self._begins.append(record.at * slot_layout.WORD)
+                self._starts.append(record.at * slot_layout.WORD)
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
         """Yield the indexes of changed records. Comparing many at once takes no longer than comparing one."""
-        before, begins, ends = self._believed, self._begins, self._ends
+        before, begins, ends = self._believed, self._starts, self._ends
         if now == before:
             return
         for first in range(0, len(begins), _TOGETHER):
             last = min(first + _TOGETHER, len(begins))
             if now[begins[first] : ends[last - 1]] != before[begins[first] : ends[last - 1]]:
-                for place in range(first, last):
-                    if now[begins[place] : ends[place]] != before[begins[place] : ends[place]]:
-                        yield place
+                for index in range(first, last):
+                    if now[begins[index] : ends[index]] != before[begins[index] : ends[index]]:
+                        yield index
 
-    def _growth(self, place: int, now: bytes) -> Numbers | None:
-        total, known = self._totals[place], self._ends[place] <= len(self._believed)
-        before = self._numbers(place, self._believed) if known else (0.0,) * total.definition.numbers
-        return total.growth(before, self._numbers(place, now))
+    def _growth(self, index: int, now: bytes) -> Numbers | None:
+        total, known = self._totals[index], self._ends[index] <= len(self._believed)
+        before = self._numbers(index, self._believed) if known else (0.0,) * total.definition.numbers
+        return total.growth(before, self._numbers(index, now))
 
-    def _numbers(self, place: int, of: bytes) -> Numbers:
-        return _UNPACK[self._totals[place].definition.numbers](of, self._begins[place])
+    def _numbers(self, index: int, of: bytes) -> Numbers:
+        return _UNPACK[self._totals[index].definition.numbers](of, self._starts[index])
 
 
 def exact(seconds: float) -> float:
@@ -181,9 +181,9 @@ class Regions:
         self._bound = bound
         self._by_key: dict[tuple[bytes, int], Total | None] = {}
         self._totals: dict[tuple[str, Labels], Total] = {}
-        self._looked_at = 0.0
+        self._read_at = 0.0
 
-    def begin_at_zero(self, series: Iterable[tuple[Definition, Labels]]) -> None:
+    def create_zeros(self, series: Iterable[tuple[Definition, Labels]]) -> None:
         """Create these series with the value 0, to which slots may add."""
         for definition, labels in series:
             self._total(definition, labels)
@@ -196,7 +196,7 @@ class Regions:
         """
         now = time.time()
         changed = sum(self._reader(number).add_up() for number in touched(self._memory))
-        self._looked_at = now
+        self._read_at = now
         return changed
 
     def read(self, living: Collection[int]) -> Samples:
@@ -235,7 +235,7 @@ class Regions:
     def _total(self, definition: Definition, own_labels: Labels) -> Total:
         labels = self._bound.admit(definition, own_labels)
         name = definition.name, labels
-        return self._totals.setdefault(name, Total(definition, labels, self._looked_at))
+        return self._totals.setdefault(name, Total(definition, labels, self._read_at))
 
 
 def _put_gauge(samples: Samples, series: Series, now_ns: int, *, living: bool) -> None:

@@ -21,21 +21,21 @@ from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor import child_start, layout
 from rota_supervisor.exporter import endpoints, observer, queue_reading, redis_thread
-from rota_supervisor.exporter.access import Door
+from rota_supervisor.exporter.access import AccessRules
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, exporter_settings
 from rota_supervisor.exporter.http_server import Server
 from rota_supervisor.notice import Notice
 from rota_supervisor.process import show_title
 
-BEAT_SECONDS: Final = 1.0
+HEARTBEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
 _SWITCH_SECONDS: Final = 0.0001  # how long the loop waits for the renderer at each system call; 5 ms by default
-EXIT_NO_DOOR: Final = 1
+EXIT_NO_ACCESS: Final = 1
 _NONCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ExporterPlace:
+class ExporterProcess:
     """The environment of an exporter."""
 
     memory: SlotMemory  # the slots of the fleet
@@ -45,31 +45,31 @@ class ExporterPlace:
     started: Callable[[], None] = lambda: None  # called when clients can connect
 
 
-def serve(settings: ExporterSettings, door: Door, place: ExporterPlace, listen_fd: int) -> int:
+def serve(settings: ExporterSettings, access: AccessRules, process: ExporterProcess, listen_fd: int) -> int:
     """Serve on a listening socket until TERM or INT, or exit at once if the master is gone. Returns the exit code."""
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    watched = (signals_fd,) if place.death_fd < 0 else (signals_fd, place.death_fd)
+    watched = (signals_fd,) if process.death_fd < 0 else (signals_fd, process.death_fd)
     with closing(socket.socket(fileno=listen_fd)) as listener:
-        server = Server(listener, _site(settings, place, door), watched, door.wrap)
+        server = Server(listener, _site(settings, process, access), watched, access.wrap)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        place.slot.phase = Phase.IDLE
-        place.slot.beat()
-        place.started()
+        process.slot.phase = Phase.IDLE
+        process.slot.beat()
+        process.started()
         log.logger().info(log_events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
-        return _serve(server, place, signals_fd)
+        return _serve(server, process, signals_fd)
 
 
-def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpoints.Site:
-    redis = redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.ask_redis else None
+def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRules) -> endpoints.Site:
+    redis = redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.reads_redis else None
     watch = queue_reading.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
-    own = observer.OwnSlot.of(place.slot)
-    if settings.alone:
-        read_queues = _in_place_of_a_master(read_queues, settings.server.namespace, place.slot, own.recorder)
-    memory, master_pid = place.memory, place.master_pid
+    own = observer.OwnSlot.of(process.slot)
+    if settings.is_standalone:
+        read_queues = _without_master(read_queues, settings.server.namespace, process.slot, own.recorder)
+    memory, master_pid = process.memory, process.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
-    site = endpoints.Site(settings, observer.Probe(settings, memory, master_pid), everything, redis, door)
+    site = endpoints.Site(settings, observer.Probe(settings, memory, master_pid), everything, redis, access)
 
     def between() -> None:
         everything.note_history()
@@ -77,29 +77,29 @@ def _site(settings: ExporterSettings, place: ExporterPlace, door: Door) -> endpo
             watch.keep_fresh()
 
     # Without a master, reading the queues updates the data for probes, and there is no history to keep.
-    site.between = read_queues if settings.alone else between
+    site.between = read_queues if settings.is_standalone else between
     return site
 
 
 Reader = Callable[[], queue_reading.QueueReading | None]
 
 
-def _in_place_of_a_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
+def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
     """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
     board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=boottime_seconds())
 
-    def read_and_tell() -> queue_reading.QueueReading | None:
+    def read_and_publish() -> queue_reading.QueueReading | None:
         reading = read()
         seconds = None if reading is None else reading.round_trip_seconds
         redis_up.set(reading is not None)
         round_trip.set(math.nan if seconds is None else seconds)
-        said = replace(notice, redis_up=reading is not None, redis_round_trip_seconds=seconds)
-        board.put_up(said.to_json(board.room))
+        published = replace(notice, redis_up=reading is not None, redis_round_trip_seconds=seconds)
+        board.put_up(published.to_json(board.room))
         return reading
 
-    return read_and_tell
+    return read_and_publish
 
 
 def _catch_signals() -> int:
@@ -114,30 +114,30 @@ def _catch_signals() -> int:
         signal.signal(number, lambda *_: None)
     for number in child_life.OF_THE_MASTER:
         signal.signal(number, signal.SIG_IGN)  # With a handler, the signal would be written to the descriptor.
-    heard = {signal.SIGTERM, signal.SIGINT, child_life.STACK_SIGNAL, *child_life.OF_THE_MASTER}
-    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    blocked = {signal.SIGTERM, signal.SIGINT, child_life.STACK_SIGNAL, *child_life.OF_THE_MASTER}
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     return fd
 
 
-def _serve(server: Server, place: ExporterPlace, signals_fd: int) -> int:
+def _serve(server: Server, process: ExporterProcess, signals_fd: int) -> int:
     while True:
-        place.slot.beat()
-        woken = server.turn(BEAT_SECONDS)
-        if place.death_fd in woken:
+        process.slot.beat()
+        woken = server.serve_ready(HEARTBEAT_SECONDS)
+        if process.death_fd in woken:
             return child_life.EXIT_ORPHANED
         if signals_fd in woken:
-            place.slot.phase = Phase.DRAINING
-            return _drain(server, place, signals_fd)
+            process.slot.phase = Phase.DRAINING
+            return _drain(server, process, signals_fd)
 
 
-def _drain(server: Server, place: ExporterPlace, signals_fd: int) -> int:
+def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
     """Finish the responses that are begun. New clients wait for the next exporter."""
     server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
             os.read(signals_fd, 4096)  # Otherwise it stays readable, and turns would not wait.
-        if place.death_fd in server.turn(left):
+        if process.death_fd in server.serve_ready(left):
             return child_life.EXIT_ORPHANED
     return child_life.EXIT_DRAINED
 
@@ -152,15 +152,17 @@ def main() -> int:
     assert given.listen is not None, "an exporter is given a socket"
     memory = SlotMemory.to_read(given.slots)
     try:
-        door = Door(settings)
+        access = AccessRules(settings)
     except OSError as error:
         child_start.leave_last_words(given.stack, f"[http] cannot be used: {error}")
-        return EXIT_NO_DOOR
-    place = ExporterPlace(memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell))
-    return serve(settings, door, place, given.listen)
+        return EXIT_NO_ACCESS
+    process = ExporterProcess(
+        memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell)
+    )
+    return serve(settings, access, process, given.listen)
 
 
-def serve_alone(settings: ExporterSettings, door: Door, listen_fd: int) -> int:
+def serve_standalone(settings: ExporterSettings, access: AccessRules, listen_fd: int) -> int:
     """Serve a fleet that runs elsewhere, as `rota exporter` does, until TERM or INT. Returns the exit code."""
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process("exporter", settings.server.namespace, os.uname().nodename))
@@ -168,8 +170,8 @@ def serve_alone(settings: ExporterSettings, door: Door, listen_fd: int) -> int:
     own = memory.slot(MASTER_SLOT)  # The process takes the place of a master, whose heartbeat is that of its own loop.
     own.begin(_NONCE)
     own.enter(_NONCE, os.getpid())
-    alone = replace(settings, alone=True, ask_redis=True, tick_seconds=BEAT_SECONDS)
-    return serve(alone, door, ExporterPlace(memory, os.getpid(), own), listen_fd)
+    standalone = replace(settings, is_standalone=True, reads_redis=True, tick_seconds=HEARTBEAT_SECONDS)
+    return serve(standalone, access, ExporterProcess(memory, os.getpid(), own), listen_fd)
 
 
 if __name__ == "__main__":

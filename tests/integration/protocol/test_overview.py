@@ -4,7 +4,7 @@ from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.views import Overview, QueueState
 from rota.protocol.walks import look_further
-from rota_supervisor.exporter.queue_reading import QueueLook
+from rota_supervisor.exporter.queue_reading import QueueScan
 from support.protocol import Fleet, body_of
 from support.waiting import until
 
@@ -36,7 +36,7 @@ def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> Non
 
 def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after_a_whole_round(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
-    look = QueueLook(fleet.store, ("named",), seconds=-1)
+    look = QueueScan(fleet.store, ("named",), seconds=-1)
 
     def looked() -> Overview:
         return look.go_on(fleet.run, look.begin(fleet.run))

@@ -77,7 +77,7 @@ def exporter_settings(config: Config) -> ExporterSettings:
             _queue_settings(config, name, number) for number, tier in enumerate(config.tiers, 1) for name in tier
         ),
         tick_seconds=TICK_SECONDS,
-        ask_redis=config.metrics.cluster != "never",
+        reads_redis=config.metrics.cluster != "never",
         log=resolution.log_settings(config),
         **by_name,
     )
@@ -191,7 +191,7 @@ KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
             *("tiers", "metrics.lag_objective_seconds", "metrics.lag_target"),
             *(f"queues.QUEUE.{key}" for key in ("weight", "lag_objective_seconds", "lag_target")),
         ),
-        "ask_redis": ("metrics.cluster",),
+        "reads_redis": ("metrics.cluster",),
         "allowed_hosts": ("http.allowed_hosts", "http.listen"),
         "log": ("log.",),
     },
