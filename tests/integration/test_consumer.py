@@ -400,7 +400,7 @@ def test_a_late_settle_after_lease_loss_is_refused_and_changes_nothing(
     lose_lease(fleet, consumer.owner)
     before = fleet.snapshot()
     for task in held:
-        with pytest.raises(rota.LeaseLost, match="its lease ran out"), task:
+        with pytest.raises(rota.LeaseLost, match="its lease expired"), task:
             pass
     assert fleet.snapshot() == before
     again = next(consumer)  # under another name
@@ -444,7 +444,7 @@ def test_a_renewal_that_fails_as_nobody_foresaw_is_not_the_last(
         until(lambda: fleet.score(fleet.keys.owners, consumer.owner) > since)
 
 
-def test_a_task_that_came_back_is_told_again_though_its_lost_life_is_not_settled(
+def test_a_returned_task_is_claimed_again_before_its_lost_registration_is_settled(
     link: FaultyLink, namespace: str, fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

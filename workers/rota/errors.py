@@ -88,7 +88,7 @@ class WaitTimeout(RotaError, TimeoutError):
 class LeaseLost(RotaError, RuntimeError):
     """Raised if a consumer no longer holds a task that it settles. The settlement changed nothing.
 
-    Its lease ran out (the process was stopped, or cut off from the server), or its consumer was closed. The task will
+    Its lease expired (the process was stopped, or cut off from the server), or its consumer was closed. The task will
     run again or has done so already.
     """
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from rota.client.blocking.driver import Driver
-from rota.client.consumer import ClaimedTask, Consumer, LeasedTask, Terms
+from rota.client.consumer import ClaimedTask, Consumer, ConsumerOptions, LeasedTask
 from rota.durations import Duration
 from rota.errors import Dead
 from rota.protocol.outcome import Outcome, Release
@@ -79,9 +79,9 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     ends after `stop`. If an await is cancelled, the task that it would have received goes to the next one.
     """
 
-    def __init__(self, driver: Driver, terms: Terms) -> None:
+    def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
         self._driver = driver
-        self._terms = terms
+        self._options = options
         self._consumer: Consumer | None = None
         self._coming: asyncio.Future[LeasedTask | None] | None = None
 
@@ -129,7 +129,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         await _in_thread(self._close)
 
     def _register(self) -> None:
-        self._consumer = self._driver.consumer(self._terms)
+        self._consumer = self._driver.consumer(self._options)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
         registering.exception()  # Retrieve the exception, or asyncio would log that nobody did.

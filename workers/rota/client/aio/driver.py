@@ -27,7 +27,7 @@ from rota.server.endpoint import AioEndpoint, RedisClient, aio_endpoint_of
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
-    from rota.client.consumer import Terms
+    from rota.client.consumer import ConsumerOptions
 
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
@@ -190,13 +190,13 @@ class AsyncDriver:
         assert isinstance(found, Room), "it is asked about a group"
         return found
 
-    def consumer(self, terms: "Terms") -> "AsyncConsumer":
-        """Return a consumer of these terms, which were checked. Raises TypeError if the client has no URL."""
+    def consumer(self, options: "ConsumerOptions") -> "AsyncConsumer":
+        """Return a consumer with these options, which were checked. Raises TypeError if the client has no URL."""
         from rota.client.aio.consumer import AsyncConsumer  # noqa: PLC0415 - as in Driver
 
         if self._url is None:
             raise TypeError(_WANTS_BLOCKING)
-        return AsyncConsumer(Driver(self._url, self._access, None, self.namespace, self.timeout_seconds), terms)
+        return AsyncConsumer(Driver(self._url, self._access, None, self.namespace, self.timeout_seconds), options)
 
     def _here(self) -> Connections:
         there = self._connections

@@ -236,9 +236,9 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Uncertain: If the server did not reply in time.
         """
         # Imported only here: a program that only enqueues does not need it.
-        from rota.client.consumer.lease import terms_of  # noqa: PLC0415
+        from rota.client.consumer.lease import consumer_options  # noqa: PLC0415
 
-        return self._driver.consumer(terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb))
+        return self._driver.consumer(consumer_options((queue, *more), limit, lease_seconds, self._max_payload_kb))
 
     @property
     def schedules(self) -> "Schedules":

@@ -22,7 +22,7 @@ from rota.server.endpoint import RedisClient, endpoint_of
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
-    from rota.client.consumer import Consumer, Terms
+    from rota.client.consumer import Consumer, ConsumerOptions
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -136,15 +136,15 @@ class Driver:
         assert isinstance(found, Room), "it is asked about a group"
         return found
 
-    def consumer(self, terms: "Terms") -> "Consumer":
-        """Return a consumer of these terms, which were checked.
+    def consumer(self, options: "ConsumerOptions") -> "Consumer":
+        """Return a consumer with these options, which were checked.
 
         Raises Unavailable or Uncertain if it cannot be registered.
         """
         # Imported only here: a program that only enqueues does not need it.
-        from rota.client.consumer import Consumer, Lines  # noqa: PLC0415
+        from rota.client.consumer import Consumer, ConsumerTransport  # noqa: PLC0415
 
-        return Consumer(Lines(self.store, self.run, self.endpoint, self.timeout_seconds), terms)
+        return Consumer(ConsumerTransport(self.store, self.run, self.endpoint, self.timeout_seconds), options)
 
 
 class Lifecycle:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
 from rota.client.answers import Denied, Uncertain, is_denial
-from rota.client.consumer.lease import LOG, HeldTask, Holds, Lease, Lines, Terms
+from rota.client.consumer.lease import LOG, ConsumerOptions, ConsumerTransport, HeldTask, Holds, Lease
 from rota.client.consumer.leased_task import LeasedTask, TakenTasks, callable_or_end, expired, leased_task
 from rota.client.timed_connections import Wakeup
 from rota.durations import Backoff
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
-_ALONE_SECONDS: Final = 1.0  # By then another owner may have taken the task that has to run alone.
+_QUARANTINE_SECONDS: Final = 1.0  # By then another owner may have taken the task that has to run alone.
 _SHORTEST_PARK_SECONDS: Final = 0.02  # For a shorter wait, the round trip of a BLPOP would take too much of the time.
 
 
@@ -65,7 +65,8 @@ class Doorbells:
         the connection must be closed. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
-        over_at, has_nudged = time.monotonic() + seconds, False
+        over_at = time.monotonic() + seconds
+        has_nudged = False
         while (rung := connection.try_receive()) is NO_REPLY:
             if is_over():
                 return None
@@ -93,15 +94,15 @@ class Consumer(Iterator[LeasedTask]):
     threads may iterate and settle at the same time. A consumer belongs to the process that made it.
     """
 
-    def __init__(self, lines: Lines, terms: Terms) -> None:
+    def __init__(self, transport: ConsumerTransport, options: ConsumerOptions) -> None:
         """Register the consumer. Raises Unavailable or Uncertain."""
         self._pid = os.getpid()
-        self._lines = lines
-        self._terms = terms
+        self._transport = transport
+        self._options = options
         self._wakeup = Wakeup()
-        self._bells = Doorbells(lines.store.keys, terms.queues)
-        self._preparer = Preparer(TakenTasks(default_registry), DefaultTerms(terms.max_payload_kb))
-        self._holds = Holds(lines.store, self._run, terms.lease_seconds, self._wakeup.ring)
+        self._bells = Doorbells(transport.store.keys, options.queues)
+        self._preparer = Preparer(TakenTasks(default_registry), DefaultTerms(options.max_payload_kb))
+        self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
         self._claiming = threading.Lock()  # Only one thread at a time claims and listens.
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
@@ -110,11 +111,11 @@ class Consumer(Iterator[LeasedTask]):
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
         self._is_in_trouble = False
-        self._alone = b""  # The entry that has to run alone, after all other tasks of this consumer have ended.
+        self._quarantined = b""  # The entry that has to run alone, after all other tasks of this consumer have ended.
         self._stopped = False
         self._closed = False
         try:
-            self._lease = Lease(replace(lines, run=self._run), terms, self._wakeup.ring)
+            self._lease = Lease(replace(transport, run=self._run), options, self._wakeup.ring)
         except BaseException:
             self._wakeup.close()
             raise
@@ -122,7 +123,7 @@ class Consumer(Iterator[LeasedTask]):
     @property
     def owner(self) -> str:
         """The name under which the consumer holds tasks now. It changes after a lease was lost."""
-        return self._lease.life.owner
+        return self._lease.registration.owner
 
     def __enter__(self) -> Self:
         return self
@@ -174,46 +175,47 @@ class Consumer(Iterator[LeasedTask]):
         A step waits for room, hands out a task that is claimed, or makes a turn and waits if the turn finds nothing.
         """
         try:
-            if len(self._holds) >= self._terms.limit:
+            if len(self._holds) >= self._options.limit:
                 self._wakeup.wait(PARK_SECONDS)
-            elif self._lease.life.lost:
+            elif self._lease.registration.lost:
                 self._claims.clear()
-                self._lease.begin_anew()
+                self._lease.register_again()
             elif self._claims:
                 return self._hand_out(self._claims[0])
             else:
-                self._look_for_work()
+                self._claim()
         except (ServerError, Unavailable, Uncertain) as error:
             self._disconnect()
             if is_denial(error):
-                raise Denied(f"{self.owner} may not go on: {error}") from error
-            self._say_trouble(error)
+                raise Denied(f"{self.owner} cannot continue: {error}") from error
+            self._note_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
         except BaseException:  # For example KeyboardInterrupt: a reply may still come on this connection.
             self._disconnect()
             raise
         return None
 
-    def _look_for_work(self) -> None:
+    def _claim(self) -> None:
         reply = self._turn(1)
-        self._say_trouble(None)
+        self._note_trouble(None)
         if reply.status is TurnStatus.ALONE:
-            self._wakeup.wait(_ALONE_SECONDS)
+            self._wakeup.wait(_QUARANTINE_SECONDS)
         elif reply.status is TurnStatus.OK and not reply.claims:
             self._wait_for_work(reply.wait_us)
 
     def _turn(self, limit: int) -> TurnReply:
-        life = self._lease.life
-        held, settled = self._holds.ids_of(life), join_settlements(self._unfit)
-        turn = Turn(limit, held, tuple(self._tokens), settled, alone=self._alone)
-        reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
+        registration = self._lease.registration
+        held = self._holds.ids_of(registration)
+        settled = join_settlements(self._unfit)
+        turn = Turn(limit, held, tuple(self._tokens), settled, alone=self._quarantined)
+        reply = self._connected().run(self._transport.store.turn(registration.owner, registration.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()
         if reply.status is not TurnStatus.MORE:
             self._tokens.clear()
-        life.lost |= reply.status is TurnStatus.LOST
+        registration.lost |= reply.status is TurnStatus.LOST
         self._claims.extend(reply.claims)
-        self._alone = reply.alone
+        self._quarantined = reply.alone
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
@@ -222,28 +224,29 @@ class Consumer(Iterator[LeasedTask]):
         If the server does not reply, the next step tries again.
         """
         prepared = self._preparer.prepare(claim.body) if claim.body else None
-        found, entry = callable_or_end(claim, prepared, self._now_us), claim.entry
+        found = callable_or_end(claim, prepared, self._now_us)
+        entry = claim.entry
         may_start = MayStart(entry, ThrottleStatus.START)
         if isinstance(found, Runnable) and found.terms.asks_first:
-            may_start = self._ask_to_start(entry, found)
+            may_start = self._request_start(entry, found)
             if may_start.status is ThrottleStatus.LATE:
                 found = expired(entry, found)
         self._claims.popleft()
         if isinstance(found, Settlement):
             self._unfit.append(pack_settlement(found))
         elif may_start.entry is not None:
-            hold = HeldTask(may_start.entry, self._lease.life, self._holds)
+            hold = HeldTask(may_start.entry, self._lease.registration, self._holds)
             self._holds.add(hold)
             return leased_task(hold, found, self._now_us)
         return None
 
-    def _ask_to_start(self, entry: Entry, ready: Runnable) -> MayStart:
+    def _request_start(self, entry: Entry, ready: Runnable) -> MayStart:
         """Return whether the task may start.
 
         This depends on its rate; a task that may be started only once is marked as started first.
         """
-        life = self._lease.life
-        starts = StartSteps(life.owner, self._lines.store, lambda: not life.lost, lambda *_: None)
+        registration = self._lease.registration
+        starts = StartSteps(registration.owner, self._transport.store, lambda: not registration.lost, lambda *_: None)
         return take_steps(starts.steps(entry, ready), self._take_step)
 
     def _take_step(self, step: Command[Any] | float) -> Any:
@@ -261,24 +264,24 @@ class Consumer(Iterator[LeasedTask]):
 
     def _wait_for_work(self, wait_us: int) -> None:
         """Wait at the doorbells until there may be work."""
-        patience = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
-        if patience < _SHORTEST_PARK_SECONDS:
-            self._wakeup.wait(patience)
+        wait_seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
+        if wait_seconds < _SHORTEST_PARK_SECONDS:
+            self._wakeup.wait(wait_seconds)
             return
-        queue = self._bells.listen(self._connected(), patience, self._wakeup, self._is_over)
+        queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # A token may be lost. The script that retires this owner rings again; so does the sweep.
+        elif queue is None:  # A token may be lost. The script that removes this owner rings again; so does the sweep.
             self._disconnect()
 
     def _is_over(self) -> bool:
-        return self._stopped or self._lease.life.lost
+        return self._stopped or self._lease.registration.lost
 
     # The process and the connection
 
     def _run(self, command: Command[T]) -> T:
         self._check_process()
-        return self._lines.run(command)
+        return self._transport.run(command)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -288,9 +291,9 @@ class Consumer(Iterator[LeasedTask]):
         if self._connection is not None and self._connection.is_to_renew:
             self._disconnect()
         if self._connection is None:
-            most = self._lines.timeout_seconds
-            options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)
-            self._connection = self._lines.endpoint.connect(options)
+            most = self._transport.timeout_seconds
+            options = ConnectionOptions(f"rota:{self._lease.slot_name}", connect_seconds=most, read_seconds=most)
+            self._connection = self._transport.endpoint.connect(options)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -298,10 +301,10 @@ class Consumer(Iterator[LeasedTask]):
             self._connection.close()
             self._connection = None
 
-    def _say_trouble(self, error: Exception | None) -> None:
+    def _note_trouble(self, error: Exception | None) -> None:
         """Note whether the server works, and log once when it does not."""
         if error is None:
             self._trouble.reset()
         elif not self._is_in_trouble:
-            LOG.warning("the server does not answer as it should, %s tries on: %s", self.owner, error)
+            LOG.warning("the server does not respond correctly; %s tries again: %s", self.owner, error)
         self._is_in_trouble = error is not None

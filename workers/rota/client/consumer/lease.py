@@ -1,7 +1,7 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
 The consumer is registered as an owner, a thread renews its lease, it registers again after a lost lease, and it is
-retired at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order says
+removed at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order reports
 that a task was cancelled; then the next renewal, whose reply names all cancelled tasks, comes at once.
 
 A settlement names the entry, which is its fencing token. So it may be sent until there is a reply: a copy that arrives
@@ -40,13 +40,13 @@ _SHORTEST_SECONDS: Final = 1.0
 _RENEWALS_A_LEASE: Final = 4
 _AGAIN_SECONDS: Final = 1.0
 _HOST_CHARACTERS: Final = 60
-_TRIES_TO_RETIRE: Final = 2
+_TRIES_TO_UNREGISTER: Final = 2
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConsumerOptions:
     """The queues from which a consumer takes tasks, and its limits."""
 
     queues: tuple[str, ...]
@@ -55,7 +55,9 @@ class Terms:
     max_payload_kb: int  # The largest body that it accepts, in KiB.
 
 
-def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int) -> Terms:
+def consumer_options(
+    queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_payload_kb: int
+) -> ConsumerOptions:
     """Check the arguments of a consumer. Raises InvalidName, TypeError or ValueError."""
     for queue in queues:
         check_queue(queue)
@@ -66,25 +68,22 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, max_p
     lease = seconds(lease_seconds, "lease_seconds")
     if lease < _SHORTEST_SECONDS:
         raise ValueError(f"lease_seconds must be at least {_SHORTEST_SECONDS:g}, got {lease_seconds!r}")
-    return Terms(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb)
+    return ConsumerOptions(tuple(dict.fromkeys(queues)), limit, lease, max_payload_kb)
 
 
-class OwnerLife:
-    """One registration as an owner, until its lease is lost.
-
-    `tiers` has wire form; `cancelled` has the texts of entries.
-    """
+class OwnerRegistration:
+    """One registration of the consumer as an owner, until its lease is lost."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.tiers: Packed
-        self.cancelled: frozenset[bytes] = frozenset()
+        self.tiers: Packed  # The tiers of the consumer's queues, in wire form.
+        self.cancelled: frozenset[bytes] = frozenset()  # The texts of the entries that were cancelled.
         self.lost = False
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """The ways in which a consumer reaches the server.
+class ConsumerTransport:
+    """The means by which a consumer reaches the server.
 
     Any thread may call `run`. The consumer also opens its own connections to `endpoint`, on which it waits for a reply
     for at most `timeout_seconds`.
@@ -102,67 +101,69 @@ class Lease:
     `lost` is called if a renewal finds that the lease was lost.
     """
 
-    def __init__(self, lines: Lines, terms: Terms, lost: Callable[[], None]) -> None:
+    def __init__(self, transport: ConsumerTransport, options: ConsumerOptions, lost: Callable[[], None]) -> None:
         """Register for the first time. Raises Unavailable or Uncertain."""
         self._node = _node()
-        self.place = f"{self._node}:0"
-        self._store = lines.store
-        self._run = lines.run
-        self._terms = terms
+        self.slot_name = f"{self._node}:0"
+        self._store = transport.store
+        self._run = transport.run
+        self._options = options
         self._lost = lost
-        orders = lines.store.keys.orders(self._node)
-        self._orders = ReplyList(lines.endpoint, lines.timeout_seconds, orders)
-        self._lease_ms = round(terms.lease_seconds * 1000)
+        orders = transport.store.keys.orders(self._node)
+        self._orders = ReplyList(transport.endpoint, transport.timeout_seconds, orders)
+        self._lease_ms = round(options.lease_seconds * 1000)
         self._over = threading.Event()
-        self.life = self._begin()
+        self.registration = self._register()
         self._wakeup = Wakeup()
         threading.Thread(target=self._keep, name="rota-consumer", daemon=True).start()
 
-    def begin_anew(self) -> None:
+    def register_again(self) -> None:
         """Register again, after the lease was lost. Raises Unavailable or Uncertain."""
-        self.life = self._begin()
+        self.registration = self._register()
 
-    def end(self, owed: Packed) -> None:
-        """Retire, and report the outcomes `owed`, which may not have reached the server.
+    def end(self, unreported: Packed) -> None:
+        """End the registration, and report the `unreported` outcomes, which may not have reached the server.
 
         Held tasks return to their lanes.
         """
         self._over.set()
         self._wakeup.ring()
-        call = self._store.retire_exited(self.life.owner, Blame(), owed, self.life.tiers)
-        for _ in range(_TRIES_TO_RETIRE):
+        call = self._store.retire_exited(self.registration.owner, Blame(), unreported, self.registration.tiers)
+        for _ in range(_TRIES_TO_UNREGISTER):
             try:
                 self._run(call)
             except (Unavailable, Uncertain) as error:
-                LOG.warning("what %s holds goes back when its lease has run out: %s", self.life.owner, error)
+                LOG.warning(
+                    "the tasks that %s holds return when its lease has expired: %s", self.registration.owner, error
+                )
             else:
                 return
 
-    def _begin(self) -> OwnerLife:
-        life = OwnerLife(self._run(self._store.register(self._lease_ms, [self.place]))[0])
-        self._attend(life)
-        return life
+    def _register(self) -> OwnerRegistration:
+        registration = OwnerRegistration(self._run(self._store.register(self._lease_ms, [self.slot_name]))[0])
+        self._attend(registration)
+        return registration
 
-    def _attend(self, life: OwnerLife) -> None:
-        told = self._run(self._store.attend(self._lease_ms, life.owner, self._terms.queues))
-        shares = told.shares if told.registered else tuple(map(QueueShare, self._terms.queues))
-        life.tiers = pack_tiers([domain_of(shares)])
-        life.cancelled = told.cancelled
-        # After the end, the owner may be retired already: then its lease was not lost.
-        if not told.registered and not life.lost and not self._over.is_set():
-            life.lost = True
-            LOG.warning("the lease of %s was lost: what it held runs again", life.owner)
+    def _attend(self, registration: OwnerRegistration) -> None:
+        reply = self._run(self._store.attend(self._lease_ms, registration.owner, self._options.queues))
+        shares = reply.shares if reply.registered else tuple(map(QueueShare, self._options.queues))
+        registration.tiers = pack_tiers([domain_of(shares)])
+        registration.cancelled = reply.cancelled
+        # After the end, the owner may be removed already: then its lease was not lost.
+        if not reply.registered and not registration.lost and not self._over.is_set():
+            registration.lost = True
+            LOG.warning("the lease of %s was lost: the tasks that it held run again", registration.owner)
             self._lost()
 
     def _keep(self) -> None:
-        usual = pause = self._terms.lease_seconds / _RENEWALS_A_LEASE
+        usual = pause = self._options.lease_seconds / _RENEWALS_A_LEASE
         while self._rest(pause, listens=pause == usual):
             try:
-                self._attend(self.life)
+                self._attend(self.registration)
                 pause = usual
             except Exception as error:  # noqa: BLE001 - only this thread renews; if it ended, tasks would run twice
                 if pause == usual:  # Only the first failure of several is logged.
-                    LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error_line(error))
+                    LOG.warning("the lease of %s was not renewed: %s", self.registration.owner, error_line(error))
                 pause = min(_AGAIN_SECONDS, usual / 2)
         self._orders.close()
         self._wakeup.close()
@@ -205,9 +206,9 @@ class HeldTask:
     `fate` is its state, as far as this process knows. `sent` is an outcome that was sent without a reply.
     """
 
-    def __init__(self, entry: Entry, life: OwnerLife, holds: "Holds") -> None:
+    def __init__(self, entry: Entry, registration: OwnerRegistration, holds: "Holds") -> None:
         self.entry = entry
-        self.life = life
+        self.registration = registration
         self.fate = Fate.HELD
         self.sent: bytes | None = None
         self.settling = threading.Lock()
@@ -216,12 +217,12 @@ class HeldTask:
     @property
     def owner(self) -> str:
         """The name under which the task is held."""
-        return self.life.owner
+        return self.registration.owner
 
     @property
     def cancelled(self) -> bool:
         """Whether a client has cancelled the task."""
-        return self.entry.text in self.life.cancelled
+        return self.entry.text in self.registration.cancelled
 
     def settle(self, settlement: Settlement) -> None:
         """Settle the task. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
@@ -232,10 +233,10 @@ class HeldTask:
 class Holds:
     """All tasks that a consumer has handed out. `changed` is called when one of them ends."""
 
-    def __init__(self, store: Store, run: RunCommand, patience_seconds: float, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, run: RunCommand, timeout_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
         self._run = run
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._changed = changed
         self._held: dict[bytes, HeldTask] = {}
         self._closed = threading.Event()
@@ -243,12 +244,12 @@ class Holds:
     def __len__(self) -> int:
         return len(self._held)
 
-    def ids_of(self, life: OwnerLife) -> tuple[str, ...]:
+    def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
         """Return the ids that a turn has to name: those of the tasks held under this registration.
 
         A registration that was lost may hold an earlier entry of the same id.
         """
-        return tuple(hold.entry.id for hold in list(self._held.values()) if hold.life is life)
+        return tuple(hold.entry.id for hold in list(self._held.values()) if hold.registration is registration)
 
     def add(self, hold: HeldTask) -> None:
         """Add a task that is handed out."""
@@ -257,13 +258,13 @@ class Holds:
     def settle(self, hold: HeldTask, packed: bytes) -> None:
         """Settle a task on the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
         self._check(hold)
-        life = hold.life
-        turn = Turn(0, self.ids_of(life), settlements=join_settlements([packed]))
-        reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
-        life.lost |= reply.status is TurnStatus.LOST
+        registration = hold.registration
+        turn = Turn(0, self.ids_of(registration), settlements=join_settlements([packed]))
+        reply = self._run_until_reply(self._store.turn(registration.owner, registration.tiers, turn), hold, packed)
+        registration.lost |= reply.status is TurnStatus.LOST
         # While an owner lives, only its own outcomes remove an entry from its list. So if the entry is gone, an outcome
         # that was sent before has counted.
-        counted_before = hold.sent is not None and not life.lost
+        counted_before = hold.sent is not None and not registration.lost
         if hold.entry.text not in reply.stale or counted_before:
             self._end(hold, Fate.SETTLED)
             return
@@ -281,15 +282,15 @@ class Holds:
     def _check(self, hold: HeldTask) -> None:
         if hold.fate is Fate.SETTLED:
             raise RuntimeError(f"task {hold.entry.id} was settled before")
-        if hold.fate is Fate.HELD and hold.life.lost and not hold.sent:
+        if hold.fate is Fate.HELD and hold.registration.lost and not hold.sent:
             self._end(hold, Fate.LOST)
         if hold.fate is Fate.LOST:
             raise self._loss(hold)
 
-    def _ask(self, command: Command[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
+    def _run_until_reply(self, command: Command[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
         """Repeat the call until there is a reply, for about as long as a lease lasts."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MOST_SETTLE_PAUSE_SECONDS)
-        deadline = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:
                 return self._run(command)
@@ -309,9 +310,11 @@ class Holds:
         self._changed()
 
     def _loss(self, hold: HeldTask) -> LeaseLost:
-        why = "the consumer was closed" if self._closed.is_set() else "its lease ran out"
-        return LeaseLost(f"task {hold.entry.id} is not held any more, {why}: nothing was changed, and it runs again")
+        why = "the consumer was closed" if self._closed.is_set() else "its lease expired"
+        return LeaseLost(
+            f"task {hold.entry.id} is no longer held, because {why}: nothing was changed, and the task runs again"
+        )
 
     def _doubt(self, hold: HeldTask) -> Uncertain:
         task_id = hold.entry.id
-        return Uncertain(f"task {task_id} was to be settled, and no answer came: it may have been", [task_id])
+        return Uncertain(f"no reply to the settlement of task {task_id} came: it may have been carried out", [task_id])

@@ -69,7 +69,7 @@ class ClaimedTask:
     _typed: "TypedArguments | None" = field(repr=False)
     _hold: HeldTask = field(repr=False)
     _claimed_us: int = field(repr=False)
-    _began: float = field(repr=False)  # When the task was handed out (monotonic seconds).
+    _started_at: float = field(repr=False)  # When the task was handed out (monotonic seconds).
 
     @property
     def cancelled(self) -> bool:
@@ -127,7 +127,7 @@ class ClaimedTask:
 
     @property
     def _run_seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,7 +247,7 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
         _typed=ready.task.typed,
         _hold=hold,
         _claimed_us=now_us,
-        _began=time.monotonic(),
+        _started_at=time.monotonic(),
     )
 
 
