@@ -67,14 +67,14 @@ def retire_who_is_asked_to_leave(
     original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
 ) -> "list[Effect]":
     """A worker's owner is retired when the worker is asked to leave, while it still runs its task."""
-    from rota_supervisor.master.core.effects import Order, Retire  # noqa: PLC0415 - workers import this module too
+    from rota_supervisor.master.core.effects import Order, ReapOwner  # noqa: PLC0415 - workers import this module too
     from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - likewise
 
     effects = original(state, action, now)
     is_asked = isinstance(action, Signal) and action.order is Order.LEAVE
     if is_asked and (owner := state.children.in_slot(action.slot).owner):
         blame = Blame((), crash_limit=3, loss_limit=5)
-        effects.append(Retire(action.slot, -1, owner, {}, blame, NOTHING, NO_TIERS))
+        effects.append(ReapOwner(action.slot, -1, owner, {}, blame, NOTHING, NO_TIERS))
     return effects
 
 

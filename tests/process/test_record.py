@@ -30,6 +30,6 @@ def test_a_recorded_run_replays_to_the_same_effects(fleet: Mastered) -> None:
     assert fleet.exit_code() == 0
     kinds = {json.loads(line)["items"][0][1]["class"] for line in recorded.read_text().splitlines()[1:]}
     met = {kind.rpartition(":")[2] for kind in kinds}
-    assert {"Ticked", "Died", "Requested", "OwnersRegistered", "OwnerRetired", "ConfigurationRead", "Looked"} <= met
+    assert {"Ticked", "Died", "Requested", "OwnersRegistered", "OwnerReaped", "ConfigurationRead", "SlotsRead"} <= met
     assert "CancelOrdered" in met
     assert list(differences(recorded)) == []

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
-from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, RenewLeases, Retire, Spawn, Tell
+from rota_supervisor.master.core.effects import (
+    Effect,
+    FreeSlot,
+    Order,
+    ReapOwner,
+    Register,
+    RenewLeases,
+    SignalChild,
+    Spawn,
+)
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import (
     DUMP_SECONDS,
@@ -37,12 +46,12 @@ class Checks:
         self.capacity = Capacity(node)
         self._told_at: dict[int, float] = {}
         self._registering: set[tuple[int, int]] = set()
-        self._retired: dict[int, str] = {}
+        self._reaped: dict[int, str] = {}
         self._said: dict[str, bytes] = {}
 
     # Effects
 
-    def look(self, effects: list[Effect]) -> None:
+    def check(self, effects: list[Effect]) -> None:
         """Check the effects that are about to be carried out."""
         for number, effect in enumerate(effects):
             match effect:
@@ -51,10 +60,10 @@ class Checks:
                         self._check_start(slot, nonce)
                 case Spawn(child):
                     self._check_start(child.slot, child.nonce)
-                case Tell():
+                case SignalChild():
                     self._check_told(effect, effects[number + 1 :])
-                case Retire(slot, _, owner):
-                    self._retired[slot] = owner
+                case ReapOwner(slot, _, owner):
+                    self._reaped[slot] = owner
                 case FreeSlot(slot):
                     self._check_free(slot)
                 case RenewLeases():
@@ -77,7 +86,7 @@ class Checks:
         lived_in = node.memory.slot(slot).is_lived_in
         require(not lived_in, f"slot {slot} is given away while its process lives")
 
-    def _check_told(self, effect: Tell, later: list[Effect]) -> None:
+    def _check_told(self, effect: SignalChild, later: list[Effect]) -> None:
         child = self._node.state.children.get(effect.child.slot, effect.child.nonce)
         assert child is not None, "who is told something has a record"
         self._say(_SAID[effect.order], child)
@@ -96,16 +105,16 @@ class Checks:
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
         """Return the READY workers of the pool that are drained after this one. Their records have already changed."""
-        told = [each.child for each in later if isinstance(each, Tell) and each.order is Order.LEAVE]
+        told = [each.child for each in later if isinstance(each, SignalChild) and each.order is Order.LEAVE]
         children = [self._node.state.children.in_slot(child.slot) for child in told]
         return [child for child in children if child.pool == pool and child.ready_at is not None]
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
             return  # the slot is closed to a worker that is too late
-        owner = self._retired.pop(slot, "")
+        owner = self._reaped.pop(slot, "")
         registered = owner in self._node.world.server.owners
-        require(not registered, f"slot {slot} is free, and its owner {owner} is not retired")
+        require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
 
     def _check_declared(self, effect: RenewLeases) -> None:
         self._note_said()

@@ -34,7 +34,7 @@ class Exporter(Process):
 
 
 class Poller(Process):
-    """A poller, which sweeps and retires with the product's rounds."""
+    """A poller, which sweeps and reaps owners with the product's rounds."""
 
     role = Role.POLLER
 

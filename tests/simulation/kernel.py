@@ -13,11 +13,11 @@ from rota_supervisor.master.core.effects import (
     CloseChannels,
     ForkWorker,
     FreeSlot,
+    NotifyCancelled,
     Order,
     SetQuiet,
+    SignalChild,
     Spawn,
-    Tell,
-    TellCancelled,
 )
 from rota_supervisor.master.core.master_events import (
     Died,
@@ -27,7 +27,7 @@ from rota_supervisor.master.core.master_events import (
     Started,
     StopSeen,
     ZygoteGone,
-    ZygoteSaid,
+    ZygoteReported,
 )
 from simulation.children import Exporter, Line, Poller, Zygote
 from simulation.workers import Worker
@@ -50,9 +50,9 @@ class SimulatedKernel:
         return {
             Spawn: self._spawn,
             ForkWorker: self._fork,
-            Tell: self._tell,
+            SignalChild: self._tell,
             SetQuiet: self._set_quiet,
-            TellCancelled: self._tell_cancelled,
+            NotifyCancelled: self._tell_cancelled,
             FreeSlot: lambda effect: self._node.memory.slot(effect.slot).begin(0),
             CloseChannels: lambda _: None,
         }
@@ -95,7 +95,7 @@ class SimulatedKernel:
         if self._node.world.random.random() < self._node.world.trouble.stacks:
             self._node.inbox.happened(StackFileMade(child.slot, child.nonce))
 
-    def _tell(self, effect: Tell) -> None:
+    def _tell(self, effect: SignalChild) -> None:
         process = self._node.processes.get(effect.child.pid)
         if process is None:
             return
@@ -115,7 +115,7 @@ class SimulatedKernel:
                 if isinstance(process, Worker):
                     process.later(0.0, process.look_up)
 
-    def _tell_cancelled(self, effect: TellCancelled) -> None:
+    def _tell_cancelled(self, effect: NotifyCancelled) -> None:
         child = effect.child
         slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
@@ -146,12 +146,12 @@ class SimulatedKernel:
             return
         if isinstance(message, messages.ForkFailed):
             yield from self._who_came(message.slot, message.nonce)
-        yield ZygoteSaid(generation, message)
+        yield ZygoteReported(generation, message)
 
     def _who_came(self, number: int, nonce: int) -> Iterator[Event]:
         slot = self._node.memory.slot(number)
         if slot.nonce == nonce and slot.pid > 1:
-            yield ZygoteSaid(0, messages.Spawned(number, nonce, slot.pid))
+            yield ZygoteReported(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
         """Process stops and deaths."""

@@ -13,18 +13,18 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import (
     AddToCounter,
-    DropPreparedPlace,
+    DropPreparedAddress,
     Effect,
     ListenAt,
-    PreparePlace,
-    PutUpNotice,
+    PrepareAddress,
+    PublishSnapshot,
     ReadConfiguration,
     Respond,
     SetGauge,
     SetGaugeToNow,
     WriteLog,
 )
-from rota_supervisor.master.core.master_events import ConfigurationRead, Event, PlacePrepared, Requested
+from rota_supervisor.master.core.master_events import AddressPrepared, ConfigurationRead, Event, Requested
 from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
@@ -60,7 +60,7 @@ class CheckedInbox(Inbox):
         self._node = node
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        self._node.checks.look(effects)
+        self._node.checks.check(effects)
         super()._carry_out(effects)
 
 
@@ -106,7 +106,7 @@ class Node:
         declaring = ScheduleDeclarer(self.connection, SCHEDULE_CALLS)
         calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, declaring, self._happened)
         ignored = dict.fromkeys(
-            (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore
+            (AddToCounter, SetGauge, SetGaugeToNow, PublishSnapshot, ListenAt, DropPreparedAddress), _ignore
         )
         self.inbox.handlers |= {
             **ignored,
@@ -114,7 +114,7 @@ class Node:
             **calls.handlers,
             WriteLog: write_log,
             ReadConfiguration: lambda effect: self._happened(self._read(effect)),
-            PreparePlace: lambda effect: self._happened(PlacePrepared(effect.ticket)),
+            PrepareAddress: lambda effect: self._happened(AddressPrepared(effect.ticket)),
             Respond: self._respond,
         }
         self.master = MasterLoop(

@@ -45,8 +45,8 @@ class Task:
 class Witness(Protocol):
     """A receiver of events that must be checked at the instant they happen."""
 
-    def retired(self, owner: str, *, expired: bool) -> None:
-        """Report that an owner is being retired."""
+    def reaped(self, owner: str, *, expired: bool) -> None:
+        """Report that an owner is being reaped."""
 
     def registered(self, owner: str) -> None:
         """Report that an owner was registered."""
@@ -240,10 +240,10 @@ class Server:
             self.longest_us, self.longest_at = lease_us, self.now_us
 
     def retire_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
-        """Retire an owner whose process is known to have ended."""
+        """Reap an owner whose process is known to have ended."""
         for task in self._settle(owner, list(outcomes)):
             self._go_on(task, outcomes[task.id])
-        self.witness.retired(owner, expired=False)
+        self.witness.reaped(owner, expired=False)
         for task in self._end(owner):
             if task.id in blamed:
                 task.crashes += 1
@@ -262,10 +262,10 @@ class Server:
             task.ended = verb
 
     def retire_expired(self, owner: str) -> bool:
-        """Retire an owner whose lease expired. Return False if it is alive after all, or during grace."""
+        """Reap an owner whose lease expired. Return False if it is alive after all, or during grace."""
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False
-        self.witness.retired(owner, expired=True)
+        self.witness.reaped(owner, expired=True)
         for task in self._end(owner):
             task.losses += 1
             self._give_back(task, dead=task.losses >= LOSS_LIMIT)

@@ -13,9 +13,9 @@ from rota_supervisor.master.core.master_events import (
     ClaimHeldUp,
     Event,
     EvictionPolicySeen,
-    PlaceTaken,
-    RedisAnswered,
+    ListeningAt,
     RedisFailed,
+    RedisReplied,
     RoundTripSeen,
     StackFileMade,
 )
@@ -31,8 +31,8 @@ LOOKS: Final = 2  # checks of each kind of event, per seed
 OTHERS: Final = (
     ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
     EvictionPolicySeen("allkeys-lru"),
-    PlaceTaken("127.0.0.1:1"),
-    RedisAnswered(),
+    ListeningAt("127.0.0.1:1"),
+    RedisReplied(),
     RedisFailed("network", "refused", is_away=True),
     RoundTripSeen(0.2),
     StackFileMade(8, 1),

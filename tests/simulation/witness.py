@@ -38,20 +38,20 @@ class Witness:
         """Check that the name of an owner was never used before."""
         require(owner not in self._world.workers, f"the owner {owner} begins a second life")
 
-    def retired(self, owner: str, *, expired: bool) -> None:
-        """Check a retirement: the owner's worker must have ended, or must be unable to start anything from now on."""
+    def reaped(self, owner: str, *, expired: bool) -> None:
+        """Check that an owner may be reaped: its worker must have ended, or must be unable to start anything more."""
         worker = self._world.workers.get(owner)
-        self._world.say("server", "retired", f"{owner} {'expired' if expired else 'exited'}")
+        self._world.say("server", "reaped", f"{owner} {'expired' if expired else 'exited'}")
         if not expired:
             living = worker is not None and worker.alive and worker.has_moved_in
-            require(not living, f"{owner} is retired as exited, and it lives")
+            require(not living, f"{owner} is reaped as exited, and it lives")
             return
         if worker is not None and worker.alive:
             now_ns = round(worker.boottime() * NANOSECONDS)
             up = not worker.has_moved_in or worker.fence.is_up(now_ns)
-            require(up, f"{owner} is retired as expired while its fence lets it start tasks")
+            require(up, f"{owner} is reaped as expired while its fence lets it start tasks")
             excused = worker.place in self._world.excused or worker.node.frozen or not worker.has_moved_in
-            require(excused, f"{owner} is retired as expired, and only the server was away")
+            require(excused, f"{owner} is reaped as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
         """Check that a task is judged by its own limit of crashes, if it has one."""
@@ -77,7 +77,7 @@ class Witness:
         require(task.begun or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server
         expires = server.owners.get(worker.owner)
-        require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was retired")
+        require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
         assert expires is not None
         if self._world.clock_moved_at is not None:
             return  # leases end sooner or later than planned, and grace compensates for it

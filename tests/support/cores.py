@@ -11,8 +11,8 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import Answer, RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Effect, Order, PreparePlace, ReadConfiguration, Respond, WriteLog
-from rota_supervisor.master.core.master_events import ConfigurationRead, Event, PlacePrepared, Requested
+from rota_supervisor.master.core.effects import Effect, Order, PrepareAddress, ReadConfiguration, Respond, WriteLog
+from rota_supervisor.master.core.master_events import AddressPrepared, ConfigurationRead, Event, Requested
 from rota_supervisor.master.core.plan import Action, Signal
 from rota_supervisor.master.core.process_settings import Surroundings
 from rota_supervisor.master.core.reasons import Reason
@@ -50,7 +50,7 @@ class Core:
         self.effects: list[Effect] = []
         self.handlers: dict[type, Callable[[Any], object]] = {
             ReadConfiguration: lambda effect: self.take(ConfigurationRead(effect.ticket, Loaded(self.file, {}, ()))),
-            PreparePlace: lambda effect: self.take(PlacePrepared(effect.ticket)),
+            PrepareAddress: lambda effect: self.take(AddressPrepared(effect.ticket)),
             Respond: self._answered,
         }
         self._tickets = count(1)

@@ -19,18 +19,18 @@ from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import HeldLease, Order, RenewLeases, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.effects import HeldLease, NotifyCancelled, Order, ReapOwner, RenewLeases, SignalChild
 from rota_supervisor.master.core.master_events import (
     CancelOrdered,
     Died,
     Event,
     LeasesRenewed,
-    Look,
-    Looked,
     ProcessEnd,
+    SlotReading,
+    SlotsRead,
     Ticked,
 )
-from rota_supervisor.master.core.plan import DUMP_SECONDS, next_look
+from rota_supervisor.master.core.plan import DUMP_SECONDS, next_plan_at
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired
 from rota_supervisor.master.effects.background import Background
@@ -58,25 +58,27 @@ def worker(core: Core) -> Child:
 def _runs(core: Core, worker: Child, number: int) -> None:
     """Its slot shows the task of that number; an even one is none."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
-    core.take(Looked((Look(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
+    core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
 
-def _cancel(core: Core, worker: Child, number: int, kill_after: float | None = None) -> list[TellCancelled]:
-    before = len(core.done(TellCancelled))
+def _cancel(core: Core, worker: Child, number: int, kill_after: float | None = None) -> list[NotifyCancelled]:
+    before = len(core.done(NotifyCancelled))
     core.take(CancelOrdered(SLOT, worker.nonce, 0, number, "id", kill_after))
-    return core.done(TellCancelled)[before:]
+    return core.done(NotifyCancelled)[before:]
 
 
 def _told(core: Core, now: float) -> list[Order]:
     core.now = now
-    return [effect.order for effect in core.take(Ticked()) if isinstance(effect, Tell) and effect.child.slot == SLOT]
+    return [
+        effect.order for effect in core.take(Ticked()) if isinstance(effect, SignalChild) and effect.child.slot == SLOT
+    ]
 
 
 def test_a_worker_is_told_once_however_often_renewals_name_its_task(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
-    assert _cancel(core, worker, 7) == [TellCancelled(worker.ref, 0, 7)]
+    assert _cancel(core, worker, 7) == [NotifyCancelled(worker.ref, 0, 7)]
     assert _cancel(core, worker, 7) == []
-    assert _cancel(core, worker, 9) == [TellCancelled(worker.ref, 0, 9)]
+    assert _cancel(core, worker, 9) == [NotifyCancelled(worker.ref, 0, 9)]
     assert [event for event, _ in core.logged] == [log_events.TASK_CANCEL_TOLD] * 2
 
 
@@ -87,7 +89,7 @@ def test_nobody_is_told_of_a_task_whose_worker_is_ending_or_is_another_by_now(
     core.take(CancelOrdered(SLOT, worker.nonce + 1, 0, 7, "id"))
     worker.state = state
     assert _cancel(core, worker, 7) == []
-    assert core.done(TellCancelled) == []
+    assert core.done(NotifyCancelled) == []
 
 
 def test_one_that_goes_on_is_asked_for_its_stack_and_killed_after_the_time_that_was_given(
@@ -96,7 +98,7 @@ def test_one_that_goes_on_is_asked_for_its_stack_and_killed_after_the_time_that_
     core.now = 10.0
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=2.0)
-    assert next_look([worker], Desired((), boot_seconds=60, beat_seconds=30), 11.5) == 12.0
+    assert next_plan_at([worker], Desired((), boot_seconds=60, beat_seconds=30), 11.5) == 12.0
     assert _told(core, 12.0) == []
     assert _told(core, 12.1) == [Order.WRITE_STACK]
     assert _told(core, 12.2 + DUMP_SECONDS) == [Order.KILL]
@@ -127,8 +129,8 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
     worker.state, worker.why = ChildState.KILLED, Reason.CANCELLED
     ran = TaskInSlot(ENTRY, "send", 1, FOREVER_NS, number=7)
     core.take(Died(SLOT, worker.nonce, ProcessEnd(signal.SIGKILL), (ran,)))
-    [retire] = core.done(Retire)
-    assert retire.blame.crash is None
+    [reap] = core.done(ReapOwner)
+    assert reap.blame.crash is None
     [(name, fields)] = [(event, fields) for event, fields in core.logged if event == log_events.WORKER_KILLED]
     assert (name, fields["reason"], fields["limit"], fields["limit_value"]) == (
         log_events.WORKER_KILLED,

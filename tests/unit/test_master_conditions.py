@@ -10,7 +10,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import fleet_status
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
-from rota_supervisor.master.core.master_events import Look, Looked
+from rota_supervisor.master.core.master_events import SlotReading, SlotsRead
 from rota_supervisor.master.core.start_backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.targets import Stage, Stop, Target, Versions, desired_of
 from rota_supervisor.master.core.tick import calm_down
@@ -143,7 +143,7 @@ def test_a_task_that_a_new_worker_has_ended_clears_relapses_though_it_was_not_se
     child = core.child(Role.WORKER, 8, "mail")
     calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 20, "it runs its first"
-    core.take(Looked((Look(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
+    core.take(SlotsRead((SlotReading(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
     calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 0
 

@@ -18,9 +18,9 @@ from rota_supervisor.master.core.plan import (
     SHORTEST_TICK_SECONDS,
     URGENT_SECONDS,
     Action,
+    NoteBlocked,
     Signal,
-    TellBlocked,
-    next_look,
+    next_plan_at,
     plan,
 )
 from rota_supervisor.master.core.reasons import Reason
@@ -60,7 +60,7 @@ class Watched:
         return done
 
     def looks_next(self, now: float) -> float:
-        return next_look(self.fleet, self.desired, now)
+        return next_plan_at(self.fleet, self.desired, now)
 
 
 # The stack before the end
@@ -242,17 +242,17 @@ def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # nothing steps: it is held up by something else
     watched.child.stepping = 3
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []
-    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [TellBlocked(SLOT)]
+    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [NoteBlocked(SLOT)]
     assert watched.step(1005.0) == []
     watched.child.beat_at = 1006.0
     assert watched.step(1006.5) == []
-    assert watched.step(1007.01) == [TellBlocked(SLOT)]
+    assert watched.step(1007.01) == [NoteBlocked(SLOT)]
 
 
 def test_the_report_of_a_blocked_loop_says_how_long_it_is_silent() -> None:
     watched = several()
     watched.child.stepping = 3
-    [report] = perform(watched.core.state, TellBlocked(SLOT), 1002.5)
+    [report] = perform(watched.core.state, NoteBlocked(SLOT), 1002.5)
     assert report == ReportBlocked(watched.child.ref, POOL, 2.5)
 
 

@@ -11,7 +11,7 @@ from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import RenewLeases
-from rota_supervisor.master.core.master_events import LeasesRenewed, Ticked, ZygoteSaid
+from rota_supervisor.master.core.master_events import LeasesRenewed, Ticked, ZygoteReported
 from support.cores import Core
 
 OF_CODE: Final = encode_schedule(Schedule("tick", "work", EveryRule(1_000_000), "default")).decode()
@@ -23,8 +23,8 @@ def core() -> Core:
     """A fleet whose code is loaded, and has a task and a schedule."""
     core = Core(CONFIG)
     core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
-    core.take(ZygoteSaid(1, messages.Imported((("work", "default"),))))
-    core.take(ZygoteSaid(1, messages.Scheduled("tick", OF_CODE)))
+    core.take(ZygoteReported(1, messages.Imported((("work", "default"),))))
+    core.take(ZygoteReported(1, messages.Scheduled("tick", OF_CODE)))
     return core
 
 
@@ -94,7 +94,7 @@ def test_the_file_wins_over_the_code(core: Core) -> None:
 def test_the_names_of_tasks_are_told_at_once_when_the_code_is_loaded_and_not_before() -> None:
     core = Core(Config(imports=("code",), workers=1))
     core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
-    core.take(ZygoteSaid(1, messages.Imported((("work", "default"),))))
+    core.take(ZygoteReported(1, messages.Imported((("work", "default"),))))
     told = []
     for now in (1.0, 1.1):
         core.now = now

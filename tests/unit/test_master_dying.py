@@ -17,8 +17,8 @@ from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import AddToCounter, FreeSlot, Retire
-from rota_supervisor.master.core.master_events import Died, OwnerRetired, ProcessEnd, Ticked
+from rota_supervisor.master.core.effects import AddToCounter, FreeSlot, ReapOwner
+from rota_supervisor.master.core.master_events import Died, OwnerReaped, ProcessEnd, Ticked
 from rota_supervisor.master.core.reasons import Reason
 from support.cores import Core
 
@@ -40,43 +40,43 @@ def worker(core: Core) -> Child:
     return child
 
 
-def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -> Retire:
+def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -> ReapOwner:
     core.take(Died(worker.slot, worker.nonce, ending)._replace(**seen))
-    (retire,) = core.done(Retire)
-    return retire
+    (reap,) = core.done(ReapOwner)
+    return reap
 
 
 def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Core, worker: Child) -> None:
     outcomes = pack(["done"])
-    retire = _dies(core, worker, tasks=(TASK,), outcomes=outcomes)
-    assert (retire.owner, retire.names, retire.settlements) == ("node:8:1", {"id": "send"}, outcomes)
-    assert [task_id for task_id, _ in retire.blame.ran] == ["id"]
+    reap = _dies(core, worker, tasks=(TASK,), outcomes=outcomes)
+    assert (reap.owner, reap.names, reap.settlements) == ("node:8:1", {"id": "send"}, outcomes)
+    assert [task_id for task_id, _ in reap.blame.ran] == ["id"]
     assert worker.state is ChildState.EXITED
-    assert core.done(FreeSlot) == []  # not before its owner is retired
+    assert core.done(FreeSlot) == []  # not before its owner is reaped
 
 
 def test_of_a_slot_that_was_written_over_the_first_that_was_held_is_charged(core: Core, worker: Child) -> None:
-    retire = _dies(core, worker, slot_is_intact=False)
-    assert [task_id for task_id, _ in retire.blame.ran] == [FIRST_HELD]
-    assert retire.name_of("any") == UNKNOWN_TASK
+    reap = _dies(core, worker, slot_is_intact=False)
+    assert [task_id for task_id, _ in reap.blame.ran] == [FIRST_HELD]
+    assert reap.name_of("any") == UNKNOWN_TASK
 
 
 def test_of_a_slot_of_several_tasks_that_was_written_over_all_that_were_held_are_charged(
     core: Core, worker: Child
 ) -> None:
     worker.places = 3
-    retire = _dies(core, worker, slot_is_intact=False)
-    assert [task_id for task_id, _ in retire.blame.ran] == [ALL_HELD]
-    assert retire.name_of("any") == UNKNOWN_TASK
+    reap = _dies(core, worker, slot_is_intact=False)
+    assert [task_id for task_id, _ in reap.blame.ran] == [ALL_HELD]
+    assert reap.name_of("any") == UNKNOWN_TASK
 
 
 def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:
     assert _dies(core, worker).blame.ran == ()
 
 
-def test_the_slot_is_free_when_the_owner_is_retired_and_each_task_is_told_of(core: Core, worker: Child) -> None:
-    retire = _dies(core, worker, tasks=(TASK,))
-    core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), (RAN,))))
+def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core: Core, worker: Child) -> None:
+    reap = _dies(core, worker, tasks=(TASK,))
+    core.take(OwnerReaped(reap, Retired(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
     told = {event: fields for event, fields in core.logged if event.startswith("task.")}
     assert told[log_events.TASK_RECOVERED]["task_id"] == "other"
@@ -87,8 +87,8 @@ def test_the_slot_is_free_when_the_owner_is_retired_and_each_task_is_told_of(cor
 
 def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recovered(core: Core, worker: Child) -> None:
     worker.state, worker.why = ChildState.DRAINING, Reason.SURPLUS
-    retire = _dies(core, worker, LEFT)
-    core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), ())))
+    reap = _dies(core, worker, LEFT)
+    core.take(OwnerReaped(reap, Retired(False, 0, (WAITED,), ())))
     names = [event for event, _ in core.logged if event.startswith("task.")]
     assert names == [log_events.TASK_RELEASED]
     assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}

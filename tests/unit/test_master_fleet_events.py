@@ -13,7 +13,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_status
 from rota_supervisor.master.core.fleet_status import MOST_CHARACTERS, MOST_PARTS, notice_of, report_of, status, url_of
-from rota_supervisor.master.core.master_events import ClosedSeen, PlaceTaken, RedisAnswered, RedisFailed, Ticked
+from rota_supervisor.master.core.master_events import ClosedSeen, ListeningAt, RedisFailed, RedisReplied, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.notice import Notice
 from support.cores import Core
@@ -74,7 +74,7 @@ def test_each_line_has_its_words(core: Core, line: do.WriteLog, text: str) -> No
 
 
 def test_children_that_leave_as_told_and_what_nobody_looks_for_are_no_events(core: Core) -> None:
-    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PutUpNotice()) == []
+    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PublishSnapshot()) == []
 
 
 def test_events_are_numbered_without_a_gap_and_the_last_hundred_stay(core: Core) -> None:
@@ -96,24 +96,24 @@ def test_an_event_takes_a_bounded_room_and_leaves_the_stack_to_the_log(core: Cor
 
 def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_tick_once(core: Core) -> None:
     core.take(Ticked())
-    core.take(RedisAnswered())
+    core.take(RedisReplied())
     core.now = 7.0
     core.take(RedisFailed("network", "refused", is_away=True))
     core.ask(RequestKind.SCALE, ScaleOrder(None, 4))
-    assert not core.done(do.PutUpNotice)[1:]
+    assert not core.done(do.PublishSnapshot)[1:]
     core.take(Ticked())
     assert [(each.event, each.at, each.text) for each in notice(core).events] == [
         (names.REDIS_LOST, 7.0, "Redis does not answer: refused"),
         (names.FLEET_SCALED, 7.0, "pool default: from 2 to 4 workers"),
     ]
-    assert len(core.done(do.PutUpNotice)) == 2
+    assert len(core.done(do.PublishSnapshot)) == 2
     core.take(Ticked())
-    assert len(core.done(do.PutUpNotice)) == 2
+    assert len(core.done(do.PublishSnapshot)) == 2
 
 
 def test_the_control_socket_tells_the_same_events_by_the_wall_clock(core: Core) -> None:
     core.now = 90.0
-    core.take(RedisAnswered())
+    core.take(RedisReplied())
     core.take(RedisFailed("network", "refused", is_away=True))
     rows: Any = status(core.state, [], Moment(now=100.0, wall=5000.0))["events"]
     [row] = rows
@@ -159,5 +159,5 @@ def test_others_find_the_page_by_an_address_that_leads_there(place: str, url: st
 
 
 def test_the_place_in_use_is_the_one_that_is_told(core: Core) -> None:
-    core.take(PlaceTaken("10.0.0.7:9477"))
+    core.take(ListeningAt("10.0.0.7:9477"))
     assert notice(core).url == "http://10.0.0.7:9477/"

@@ -7,7 +7,7 @@ from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Recall, RenewLeases
+from rota_supervisor.master.core.effects import RenewLeases, ReturnPrefetched
 from rota_supervisor.master.core.master_events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.tick import wake_at
@@ -110,7 +110,7 @@ def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Co
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
     core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))  # another life
-    assert [(recall.owner, recall.task) for recall in core.done(Recall)] == [
+    assert [(recall.owner, recall.task) for recall in core.done(ReturnPrefetched)] == [
         ("node:8:1", task._replace(number=7)),
         ("node:8:1", task._replace(number=9)),
     ]

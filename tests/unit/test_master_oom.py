@@ -63,7 +63,7 @@ def test_a_kill_is_remembered_while_a_process_may_take_to_be_gone_and_no_longer(
 ) -> None:
     seen = OomKills(counter.path)
     counter.kills(1)
-    seen.look(10.0)
+    seen.poll(10.0)
     assert seen.claim(10.0 + seconds_later) is explains
 
 

@@ -50,7 +50,7 @@ def test_nothing_is_forked_before_there_is_a_zygote_to_fork_from() -> None:
     assert starts == [Start(Role.WORKER, POOL, 1, 8), Start(Role.WORKER, POOL, 1, 9)]
 
 
-def test_a_slot_is_not_used_again_before_its_owner_is_retired() -> None:
+def test_a_slot_is_not_used_again_before_its_owner_is_reaped() -> None:
     children = [_zygote(), _child(8, ChildState.EXITED)]
     assert plan(_desired(1), children, 0.0) == [Start(Role.WORKER, POOL, 1, 9)]
 

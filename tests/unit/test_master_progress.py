@@ -7,7 +7,7 @@ from rota.protocol.store import PROGRESS_BATCH
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
-from rota_supervisor.master.effects.task_watch import ProgressCarrier, Told
+from rota_supervisor.master.effects.task_watch import ProgressCopier, TaskProgress
 from support.cores import Core
 
 FIRST = 8
@@ -23,11 +23,11 @@ class Carried:
             child = core.child(Role.WORKER, number)
             child.owner = f"node:{number}:1"
             self._memory.slot(number).begin(child.nonce)
-        self.told: list[list[Told]] = []
+        self.told: list[list[TaskProgress]] = []
         self.is_away = False
-        self._carrier = ProgressCarrier(core.state, self._memory, self._tell)
+        self._carrier = ProgressCopier(core.state, self._memory, self._tell)
 
-    async def _tell(self, told: list[Told]) -> None:
+    async def _tell(self, told: list[TaskProgress]) -> None:
         self.told.append(told)
         if self.is_away:
             raise ConnectionLost("away")

@@ -16,14 +16,14 @@ from rota_supervisor.master.core import redis_events, reload_steps
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import (
     ConfigureLog,
-    DropPreparedPlace,
+    DropPreparedAddress,
     Leave,
     ListenAt,
-    PreparePlace,
+    PrepareAddress,
     RenewLeases,
     WriteLog,
 )
-from rota_supervisor.master.core.master_events import Died, LeasesRenewed, ProcessEnd, Ticked, ZygoteSaid
+from rota_supervisor.master.core.master_events import Died, LeasesRenewed, ProcessEnd, Ticked, ZygoteReported
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.effects.listen_socket import ListenSocket
@@ -61,7 +61,7 @@ class Reloads(Core):
         return "; ".join(text for effect in self.done(Leave) for text in effect.messages)
 
     def says(self, zygote: Child, message: messages.Message) -> None:
-        self.take(ZygoteSaid(zygote.generation, message))
+        self.take(ZygoteReported(zygote.generation, message))
 
     def latest(self, role: Role, slot: int, pool: str = "default") -> Child:
         """A READY child of the latest generation."""
@@ -342,9 +342,9 @@ def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> N
     reloads = Reloads()
     listening = ListenSocket(lambda event: reloads.take(event) and None)
     reloads.handlers |= {
-        PreparePlace: listening.prepare_place,
+        PrepareAddress: listening.prepare_address,
         ListenAt: listening.listen_at,
-        DropPreparedPlace: listening.drop_prepared,
+        DropPreparedAddress: listening.drop_prepared,
     }
     reloads.take_over()
     refused = reloads.reload(msgspec.structs.replace(NEW_CODE, http=Http(listen=f"127.0.0.1:{port}")))

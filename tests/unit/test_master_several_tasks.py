@@ -16,15 +16,15 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.fleet_snapshot import Member, MemberTask, Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.effects import NotifyCancelled, Order, ReapOwner, SignalChild
 from rota_supervisor.master.core.fleet_status import status
 from rota_supervisor.master.core.master_events import (
     CancelOrdered,
     Died,
-    Look,
-    Looked,
-    OwnerRetired,
+    OwnerReaped,
     ProcessEnd,
+    SlotReading,
+    SlotsRead,
     Ticked,
 )
 from rota_supervisor.master.core.plan import DUMP_SECONDS
@@ -57,31 +57,31 @@ class Several:
         self.child.owner, self.child.pid, self.child.ready_at, self.child.has_stack = "node:8:1", 77, 0.0, True
         self.child.places = PLACES
 
-    def look(self, now: float) -> list[Order]:
-        """Its slot is looked at, with a beat; what it is told then."""
+    def read(self, now: float) -> list[Order]:
+        """Have the master read its slot, with a heartbeat, and return the signals that follow."""
         self.core.now = now
         tasks = tuple(map(times_of, self.tasks))
-        self.core.take(Looked((Look(SLOT, self.child.nonce, Phase.BUSY, tasks, round(now * SECOND_NS)),)))
-        return [effect.order for effect in self.core.take(Ticked()) if isinstance(effect, Tell)]
+        self.core.take(SlotsRead((SlotReading(SLOT, self.child.nonce, Phase.BUSY, tasks, round(now * SECOND_NS)),)))
+        return [effect.order for effect in self.core.take(Ticked()) if isinstance(effect, SignalChild)]
 
     def cancel(self, place: int, kill_after: float | None = None) -> None:
         self.core.take(CancelOrdered(SLOT, self.child.nonce, place, 7, f"id-{place}", kill_after))
 
-    def dies(self, now: float, why: Reason | None = None) -> Retire:
+    def dies(self, now: float, why: Reason | None = None) -> ReapOwner:
         if why is not None:
             self.child.state, self.child.why = ChildState.KILLED, why
         self.core.now = now
         self.core.take(Died(SLOT, self.child.nonce, KILLED, self.tasks))
-        (retire,) = self.core.done(Retire)
-        return retire
+        (reap,) = self.core.done(ReapOwner)
+        return reap
 
 
-def charged(retire: Retire) -> list[str]:
-    return [task_id for task_id, epitaph in retire.blame.ran if epitaph]
+def charged(reap: ReapOwner) -> list[str]:
+    return [task_id for task_id, epitaph in reap.blame.ran if epitaph]
 
 
-def ran(retire: Retire) -> list[str]:
-    return [task_id for task_id, _ in retire.blame.ran]
+def ran(reap: ReapOwner) -> list[str]:
+    return [task_id for task_id, _ in reap.blame.ran]
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def core() -> Core:
 
 
 def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> None:
-    retire = Several(core, task(0), task(2)).dies(5.0)
-    assert (charged(retire), retire.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
-    assert retire.names == {"id-0": "name-0", "id-2": "name-2"}
+    reap = Several(core, task(0), task(2)).dies(5.0)
+    assert (charged(reap), reap.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
+    assert reap.names == {"id-0": "name-0", "id-2": "name-2"}
     [(_, fields)] = [line for line in core.logged if line[0] == log_events.WORKER_EXITED]
     assert (fields["tasks"], "task" in fields) == (2, False)
 
@@ -105,11 +105,11 @@ def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
 
 def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
     over = task(2, until=3.0, verdict=Verdict(True, 1_000_000))
-    retire = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
-    assert (charged(retire), ran(retire)) == (["id-2"], ["id-0", "id-2", "id-3"])
-    (settled,) = retire.over_limit
+    reap = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
+    assert (charged(reap), ran(reap)) == (["id-2"], ["id-0", "id-2", "id-3"])
+    (settled,) = reap.over_limit
     assert (settled.entry.id, type(settled.outcome)) == ("id-2", RetryOutcome)
-    core.take(OwnerRetired(retire, Retired(False, 1, (parse_entry(task(0).entry),), ())))
+    core.take(OwnerReaped(reap, Retired(False, 1, (parse_entry(task(0).entry),), ())))
     told = {name: fields for name, fields in core.logged if name.startswith("task.")}
     assert told[log_events.TASK_RETRIED]["task"] == "name-2"
     assert "cause" not in told[log_events.TASK_RECOVERED]
@@ -118,13 +118,13 @@ def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neig
 def test_all_that_were_over_their_limits_are_judged(core: Core) -> None:
     verdict = Verdict(True, None)
     over = task(1, until=3.0, verdict=verdict), task(2, until=3.5, verdict=verdict)
-    retire = Several(core, task(0, until=60.0, verdict=verdict), *over).dies(4.6, Reason.TIMEOUT)
-    assert [settled.entry.id for settled in retire.over_limit] == ["id-1", "id-2"]
+    reap = Several(core, task(0, until=60.0, verdict=verdict), *over).dies(4.6, Reason.TIMEOUT)
+    assert [settled.entry.id for settled in reap.over_limit] == ["id-1", "id-2"]
 
 
 def test_nobody_is_charged_when_the_one_that_was_over_its_limit_ended_after_all(core: Core) -> None:
-    retire = Several(core, task(0, until=60.0, verdict=Verdict(True, 0))).dies(4.2, Reason.TIMEOUT)
-    assert (charged(retire), retire.over_limit) == ([], ())
+    reap = Several(core, task(0, until=60.0, verdict=Verdict(True, 0))).dies(4.2, Reason.TIMEOUT)
+    assert (charged(reap), reap.over_limit) == ([], ())
 
 
 def test_the_crash_limit_of_the_known_guilty_one_counts(core: Core) -> None:
@@ -134,23 +134,26 @@ def test_the_crash_limit_of_the_known_guilty_one_counts(core: Core) -> None:
 
 def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Core) -> None:
     several = Several(core, task(0), task(2))
-    several.look(10.0)
+    several.read(10.0)
     several.cancel(2, kill_after=2.0)
     several.cancel(0)
-    assert core.done(TellCancelled) == [TellCancelled(several.child.ref, 2, 7), TellCancelled(several.child.ref, 0, 7)]
-    assert several.look(12.0) == []
-    assert several.look(12.1) == [Order.WRITE_STACK]
-    assert several.look(12.2 + DUMP_SECONDS) == [Order.KILL]
+    assert core.done(NotifyCancelled) == [
+        NotifyCancelled(several.child.ref, 2, 7),
+        NotifyCancelled(several.child.ref, 0, 7),
+    ]
+    assert several.read(12.0) == []
+    assert several.read(12.1) == [Order.WRITE_STACK]
+    assert several.read(12.2 + DUMP_SECONDS) == [Order.KILL]
     assert several.child.why is Reason.CANCELLED
-    retire = several.dies(12.4)
-    assert (charged(retire), retire.blame.crash) == (["id-2"], None)
+    reap = several.dies(12.4)
+    assert (charged(reap), reap.blame.crash) == (["id-2"], None)
     [(_, fields)] = [line for line in core.logged if line[0] == log_events.WORKER_KILLED]
     assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
 
 
 def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(core: Core) -> None:
     several = Several(core, task(0), task(2))
-    several.look(10.0)
+    several.read(10.0)
     several.cancel(0, kill_after=1.0)
     several.cancel(2, kill_after=1.5)
     told = [json.loads(account) for _, account in several.dies(12.0, Reason.CANCELLED).blame.ran if account]
@@ -164,16 +167,16 @@ def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(cor
 
 def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
     several = Several(core, task(0), task(2))
-    several.look(10.0)
+    several.read(10.0)
     several.cancel(2, kill_after=2.0)
     several.tasks = (task(0), task(2)._replace(number=9))
-    assert several.look(15.0) == []
+    assert several.read(15.0) == []
 
 
 def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
     several = Several(core, task(0))
     several.child.state, several.child.drain_asked_at = ChildState.DRAINING, 100.0
-    several.look(101.0)
+    several.read(101.0)
     assert several.child.drain_awaited_since == 100.0
 
 
@@ -188,11 +191,11 @@ def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
     slot.record(3).start(task(3).entry, "send", 1, 2)
     slot.record(3).enter_step()
     reader = SlotReader(memory)
-    (look,) = reader.look([several.child])
-    assert (look.tasks, look.stepping) == ((TaskTimes(1, 2, 0, 1, 1), TaskTimes(1, 2, 0, 1, 3)), 3)
-    assert reader.look([several.child]) == ()
+    (reading,) = reader.read([several.child])
+    assert (reading.tasks, reading.stepping) == ((TaskTimes(1, 2, 0, 1, 1), TaskTimes(1, 2, 0, 1, 3)), 3)
+    assert reader.read([several.child]) == ()
     slot.record(1).end()
-    assert [len(look.tasks) for look in reader.look([several.child])] == [1]
+    assert [len(reading.tasks) for reading in reader.read([several.child])] == [1]
 
 
 def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:

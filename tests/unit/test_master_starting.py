@@ -11,15 +11,15 @@ from rota_supervisor.child_start import Spawner
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import ForkWorker, FreeSlot, Order, Register, Retire, Tell
+from rota_supervisor.master.core.effects import ForkWorker, FreeSlot, Order, ReapOwner, Register, SignalChild
 from rota_supervisor.master.core.master_events import (
     Event,
-    Look,
-    Looked,
     OwnersRegistered,
+    SlotReading,
+    SlotsRead,
     Ticked,
     ZygoteGone,
-    ZygoteSaid,
+    ZygoteReported,
 )
 from rota_supervisor.master.effects.processes import Processes, ZygoteLine
 from support.cores import Core
@@ -39,7 +39,7 @@ class Start:
     def fails(self) -> list[type]:
         """The zygote says that it cannot be had. Returns the kinds of what follows."""
         failed = messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died")
-        return [type(effect) for effect in self.core.take(ZygoteSaid(1, failed))]
+        return [type(effect) for effect in self.core.take(ZygoteReported(1, failed))]
 
 
 @pytest.fixture
@@ -63,21 +63,21 @@ def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_o
 
 def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_retired(start: Start) -> None:
     kinds = start.fails()
-    assert kinds.index(FreeSlot) < kinds.index(Retire)
+    assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED
     assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # its slot is taken until then
 
 
 def test_a_worker_whose_intermediate_died_before_its_report_is_known_by_its_slot(start: Start) -> None:
-    start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
     assert start.fails() == []
     assert (start.child.pid, start.child.state) == (PID, ChildState.BOOTING)
 
 
 def test_a_worker_that_was_to_be_killed_before_it_had_a_number_is_killed_when_it_has_one(start: Start) -> None:
     start.child.move(ChildState.KILLED)
-    (tell,) = start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
-    assert isinstance(tell, Tell)
+    (tell,) = start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    assert isinstance(tell, SignalChild)
     assert (tell.child.pid, tell.order) == (PID, Order.KILL)
 
 
@@ -85,12 +85,12 @@ def test_a_zygote_whose_channel_ended_is_asked_for_nothing_more(start: Start) ->
     start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be waited for
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED
-    assert [tell.child.slot for tell in start.core.done(Tell) if tell.order is Order.KILL] == [2]
+    assert [tell.child.slot for tell in start.core.done(SignalChild) if tell.order is Order.KILL] == [2]
 
 
 def test_a_worker_is_ready_when_its_slot_shows_it(start: Start) -> None:
-    start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
-    start.core.take(Looked((Look(SLOT, start.child.nonce, Phase.IDLE, (), 0),)))
+    start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    start.core.take(SlotsRead((SlotReading(SLOT, start.child.nonce, Phase.IDLE, (), 0),)))
     assert start.child.state is ChildState.READY
 
 
@@ -121,8 +121,8 @@ def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: m
         channel.messages.append(message)
         return [type(event) for event in processes.hear()]
 
-    said = ZygoteGone if message is None else ZygoteSaid
+    said = ZygoteGone if message is None else ZygoteReported
     assert heard() == [said]
     memory.slot(SLOT).begin(1)
     assert memory.slot(SLOT).enter(1, PID)
-    assert heard() == [ZygoteSaid, said]
+    assert heard() == [ZygoteReported, said]

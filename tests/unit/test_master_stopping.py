@@ -10,7 +10,7 @@ from rota_supervisor.master.core.children import Children, ChildState
 from rota_supervisor.master.core.targets import (
     AWAY_SECONDS,
     LEAVE_SECONDS,
-    RETIRE_SECONDS,
+    REAP_SECONDS,
     Stage,
     Stop,
 )
@@ -53,9 +53,9 @@ def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
         ((ChildState.EXITED, False), 1.0, 1.0 - AWAY_SECONDS, Stage.WORKERS),  # and may still
         ((ChildState.EXITED, False), 1.0, 0.9 - AWAY_SECONDS, Stage.REST),
         ((ChildState.EXITED, True), 1.0, 0.0, Stage.WORKERS),
-        ((ChildState.EXITED, True), DRAIN + RETIRE_SECONDS, 0.0, Stage.WORKERS),
-        ((ChildState.EXITED, True), DRAIN + RETIRE_SECONDS + 0.1, 0.0, Stage.REST),
-        ((ChildState.EXITED, False), DRAIN + RETIRE_SECONDS + 0.1, NEVER, Stage.REST),
+        ((ChildState.EXITED, True), DRAIN + REAP_SECONDS, 0.0, Stage.WORKERS),
+        ((ChildState.EXITED, True), DRAIN + REAP_SECONDS + 0.1, 0.0, Stage.REST),
+        ((ChildState.EXITED, False), DRAIN + REAP_SECONDS + 0.1, NEVER, Stage.REST),
     ],
 )
 def test_who_is_waited_for(worker: tuple[ChildState, bool], now: float, silent_since: float, stage: Stage) -> None:
@@ -76,7 +76,7 @@ def test_with_something_in_hand_all_is_over_within_five_seconds_of_the_drain() -
     fleet = fleet_of((ChildState.EXITED, True), (ChildState.DRAINING, False))
     stop = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert stop.leave_by == DRAIN
-    assert DRAIN + RETIRE_SECONDS < stop.ends_by(fleet) < DRAIN + 5
+    assert DRAIN + REAP_SECONDS < stop.ends_by(fleet) < DRAIN + 5
 
 
 def test_a_server_that_is_back_is_waited_for_again() -> None:

@@ -10,12 +10,12 @@ from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.effects import Leave, Register, SetGauge, Spawn, Tell
+from rota_supervisor.master.core.effects import Leave, Register, SetGauge, SignalChild, Spawn
 from rota_supervisor.master.core.master_events import (
     EvictionPolicySeen,
     LeasesRenewed,
-    RedisAnswered,
     RedisFailed,
+    RedisReplied,
     RoundTripSeen,
     Started,
     Ticked,
@@ -31,11 +31,11 @@ def core() -> Core:
 
 def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -> None:
     for event in (
-        RedisAnswered(),
+        RedisReplied(),
         RedisFailed("oom", "OOM", is_away=False),
         RedisFailed("network", "refused", is_away=True),
         RedisFailed("network", "refused", is_away=True),
-        RedisAnswered(),
+        RedisReplied(),
     ):
         core.take(event)
     assert [event for event, _ in core.logged] == [log_events.REDIS_LOST, log_events.REDIS_BACK]
@@ -43,7 +43,7 @@ def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -
 
 
 def test_a_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
-    for event in (RedisAnswered(), RoundTripSeen(0.4), RedisFailed("silent", "5 s", is_away=True)):
+    for event in (RedisReplied(), RoundTripSeen(0.4), RedisFailed("silent", "5 s", is_away=True)):
         core.take(event)
     assert [effect.value for effect in core.done(SetGauge) if effect.gauge is REDIS_ROUND_TRIP] == [0.4, None]
     assert core.state.redis_round_trip_seconds is None
@@ -51,11 +51,11 @@ def test_a_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
 
 def test_a_refusal_after_a_silence_is_told_as_one_and_the_other_way_round(core: Core) -> None:
     for event in (
-        RedisAnswered(),
+        RedisReplied(),
         RedisFailed("misconf", "MISCONF no space", is_away=True, is_reply=True),
         RedisFailed("misconf", "MISCONF no space", is_away=True, is_reply=True),
         RedisFailed("network", "refused", is_away=True),
-        RedisAnswered(),
+        RedisReplied(),
     ):
         core.take(event)
     assert [fields["refused"] for event, fields in core.logged if event == log_events.REDIS_LOST] == [True, False]
@@ -90,7 +90,7 @@ def test_a_master_that_slept_holds_silence_against_nobody(core: Core) -> None:
     core.child(Role.ZYGOTE, 2, "generation-1")
     core.take(Ticked())
     core.now = 1000.0
-    assert [effect for effect in core.take(Ticked()) if isinstance(effect, Tell)] == []
+    assert [effect for effect in core.take(Ticked()) if isinstance(effect, SignalChild)] == []
     assert worker.why is None
 
 

@@ -37,15 +37,15 @@ class Watch:
 
         asyncio.run(follow())
 
-    def look(self, times: int = 1) -> int:
-        """Look so often; answers how many reloads were asked for meanwhile."""
+    def check(self, times: int = 1) -> int:
+        """Check the file `times` times, and return how many reloads were requested meanwhile."""
         before = self.reloads
 
-        async def look() -> None:
+        async def check() -> None:
             for _ in range(times):
-                await self._watch.look()
+                await self._watch.check()
 
-        asyncio.run(look())
+        asyncio.run(check())
         return self.reloads - before
 
 
@@ -56,38 +56,38 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def test_another_content_reloads_once(watch: Watch) -> None:
-    assert watch.look(3) == 0
+    assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
-    assert watch.look(3) == 1  # though it was refused, or could not be asked for, and is not what is loaded
+    assert watch.check(3) == 1  # though it was refused, or could not be asked for, and is not what is loaded
     watch.loaded = b"workers = 2"
-    assert watch.look(3) == 0
+    assert watch.check(3) == 0
 
 
 def test_a_file_that_is_touched_replaced_by_its_like_or_gone_is_no_reload(watch: Watch) -> None:
     os.utime(watch.file, (1, 1))
-    assert watch.look() == 0
+    assert watch.check() == 0
     fresh = watch.file.with_name("fresh")
     fresh.write_bytes(watch.file.read_bytes())
     fresh.replace(watch.file)
-    assert watch.look() == 0
+    assert watch.check() == 0
     watch.file.unlink()
-    assert watch.look() == 0
+    assert watch.check() == 0
     watch.file.write_bytes(b"workers = 2")
-    assert watch.look() == 1
+    assert watch.check() == 1
 
 
 def test_going_back_to_what_was_is_a_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = -1")
-    assert watch.look() == 1
+    assert watch.check() == 1
     watch.loaded = b"workers = -1"  # read, and rejected
     watch.file.write_bytes(b"workers = 1")
-    assert watch.look() == 1
+    assert watch.check() == 1
 
 
 def test_what_somebody_else_has_loaded_already_is_not_loaded_again(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = 2")
     watch.loaded = b"workers = 2"
-    assert watch.look(2) == 0
+    assert watch.check(2) == 0
 
 
 def test_a_mounted_config_map_is_followed_through_the_swap_of_its_links(tmp_path: Path, watch: Watch) -> None:
@@ -97,10 +97,10 @@ def test_a_mounted_config_map_is_followed_through_the_swap_of_its_links(tmp_path
     (tmp_path / "..data").symlink_to("one")
     watch.file.unlink()
     watch.file.symlink_to("..data/rota.toml")
-    assert watch.look(2) == 1
+    assert watch.check(2) == 1
     (tmp_path / "swap").symlink_to("two")
     (tmp_path / "swap").replace(tmp_path / "..data")
-    assert watch.look(2) == 1
+    assert watch.check(2) == 1
 
 
 def test_a_file_that_is_being_written_is_waited_for(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +109,8 @@ def test_a_file_that_is_being_written_is_waited_for(watch: Watch, monkeypatch: p
 
     watch.file.write_bytes(b"workers = 2")
     monkeypatch.setattr(asyncio, "sleep", write_on)
-    assert watch.look() == 0
-    assert watch.look() == 1
+    assert watch.check() == 0
+    assert watch.check() == 1
 
 
 def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
@@ -127,7 +127,7 @@ def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_or_not)
-    monkeypatch.setattr(file_watch, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(file_watch, "CHECK_SECONDS", 0.001)
     watch.file.write_bytes(b"workers = 2")
     watch.follow()
     assert (watch.reloads, refusals) == (1, 0)

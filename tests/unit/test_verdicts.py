@@ -20,8 +20,8 @@ from rota.worker.attempt import verdict_on
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import AddToCounter, Retire
-from rota_supervisor.master.core.master_events import Died, OwnerRetired, ProcessEnd
+from rota_supervisor.master.core.effects import AddToCounter, ReapOwner
+from rota_supervisor.master.core.master_events import Died, OwnerReaped, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
 from support.cores import Core
 
@@ -96,16 +96,16 @@ def _task(verdict: Verdict, entry: bytes = b"id mail i 1 1 2 0 0 0 -") -> TaskIn
     return TaskInSlot(entry, "send", 1_000_000_000, 3_000_000_000, verdict=verdict.to_word())
 
 
-def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> Retire:
+def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> ReapOwner:
     if why is not None:
         worker.state, worker.why = ChildState.KILLED, why
     core.take(Died(worker.slot, worker.nonce, _KILLED, (task,)))
-    (retire,) = core.done(Retire)
+    (retire,) = core.done(ReapOwner)
     return retire
 
 
-def _told(core: Core, retire: Retire, **retired: Any) -> dict[str, dict[str, Any]]:
-    core.take(OwnerRetired(retire, Retired(False, 1, (), (), **retired)))
+def _told(core: Core, retire: ReapOwner, **retired: Any) -> dict[str, dict[str, Any]]:
+    core.take(OwnerReaped(retire, Retired(False, 1, (), (), **retired)))
     return {event: dict(fields) for event, fields in core.logged if event.startswith("task.")}
 
 

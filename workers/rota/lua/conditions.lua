@@ -10,7 +10,7 @@
 --          ready served shares tasks times:* turns:* waiters
 -- returns  a row per closed queue, at most 100 of each kind: queue, for how many microseconds it has been closed, the
 --          name of its condition ('' if it is paused), and the error of the condition or ''
--- The limit equals CLOSED_A_LOOK of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block turns
+-- The limit equals CLOSED_A_READING of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block turns
 -- for 60 ms.
 -- Invariant: the time since when a queue is closed is kept while it is closed, whichever master runs the script.
 local MOST = 100

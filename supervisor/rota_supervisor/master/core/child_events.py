@@ -12,7 +12,7 @@ from rota_supervisor import messages
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import child_exit, master_events, redis_events, reload_steps
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.children import UNSEEN, Child, ChildState, ToldCancel
+from rota_supervisor.master.core.children import UNSEEN, Child, ChildState, SentCancel
 from rota_supervisor.master.core.reasons import RECYCLED
 from rota_supervisor.master.core.state import MasterState
 
@@ -61,7 +61,7 @@ def started(state: MasterState, event: master_events.Started, now: float) -> lis
     return child_exit.not_started(state, child, event.error, now) if event.error else []
 
 
-def zygote_said(state: MasterState, event: master_events.ZygoteSaid, now: float) -> list[do.Effect]:
+def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now: float) -> list[do.Effect]:
     """Handle a message from a zygote or one of its intermediates."""
     number = event.generation
     match event.message:
@@ -102,13 +102,13 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
     child.pid = event.pid
     if child.state is ChildState.ASKED:
         child.move(ChildState.BOOTING)
-    return [do.Tell(child.ref, do.Order.KILL)] if child.state is ChildState.KILLED else []
+    return [do.SignalChild(child.ref, do.Order.KILL)] if child.state is ChildState.KILLED else []
 
 
 def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
     """Count a worker as not started, unless its pid is known.
 
-    Its slot is closed at once, because the master may have to wait for Redis before it can retire the owner. If the
+    Its slot is closed at once, because the master may have to wait for Redis before it can reap the owner. If the
     worker's process still appears later, it finds the slot closed and exits.
     """
     if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
@@ -126,7 +126,7 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
     zygote = state.children.get(event.slot, event.nonce)
     if zygote is not None and zygote.state is ChildState.READY:
         zygote.move(ChildState.KILLED)
-        effects.append(do.Tell(zygote.ref, do.Order.KILL))
+        effects.append(do.SignalChild(zygote.ref, do.Order.KILL))
     for child in state.children.of(Role.WORKER):
         if child.asked_of == event.nonce:
             effects += _not_forked(state, child, "its zygote died", now, from_outside=True)
@@ -152,14 +152,14 @@ def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> 
     return []
 
 
-def looked(state: MasterState, event: master_events.Looked, now: float) -> list[do.Effect]:
+def slots_read(state: MasterState, event: master_events.SlotsRead, now: float) -> list[do.Effect]:
     """Record what changed in the slots of some children."""
     effects: list[do.Effect] = []
-    for look in event.looks:
-        child = state.children.get(look.slot, look.nonce)
+    for reading in event.readings:
+        child = state.children.get(reading.slot, reading.nonce)
         if child is not None and child.state not in UNSEEN:
-            _note(child, look, now, state.ticked_at)
-            if child.state is ChildState.BOOTING and look.phase in _SERVING:
+            _note(child, reading, now, state.ticked_at)
+            if child.state is ChildState.BOOTING and reading.phase in _SERVING:
                 effects += _ready(state, child, now)
     return effects
 
@@ -172,50 +172,50 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
     return reload_steps.zygote_ready(state, child, now) if child.role is Role.ZYGOTE else []
 
 
-def _note(child: Child, look: master_events.Look, now: float, looked_before: float) -> None:
-    """Copy what a slot shows into the child's record. `looked_before`: when the slots were last read."""
-    beat_at = look.beat_ns / NANOSECONDS
+def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
+    """Copy what a slot shows into the child's record. `read_before`: when the slots were last read."""
+    beat_at = reading.beat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
-    spoke_at = looked_before if child.busy and child.places == 1 else 0.0
+    spoke_at = read_before if child.busy and child.places == 1 else 0.0
     # A heartbeat more than one tick in the future cannot be right, so it is ignored.
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
-    child.runs(look.tasks)
-    child.stepping = look.stepping
-    child.is_quiet = look.phase is Phase.QUIET
-    child.has_worked = look.has_worked
+    child.runs(reading.tasks)
+    child.stepping = reading.stepping
+    child.is_quiet = reading.phase is Phase.QUIET
+    child.has_worked = reading.has_worked
     if child.role is Role.WORKER:
-        child.in_hand = child.busy or look.has_outcomes
-        child.recycle_for = _REASONS_TO_RECYCLE[look.recycle_reason]
-        child.shortest_soft_seconds = look.shortest_soft_ns / NANOSECONDS or math.inf
-        child.shortest_soft_met_at = look.shortest_soft_met_ns / NANOSECONDS
+        child.in_hand = child.busy or reading.has_outcomes
+        child.recycle_for = _REASONS_TO_RECYCLE[reading.recycle_reason]
+        child.shortest_soft_seconds = reading.shortest_soft_ns / NANOSECONDS or math.inf
+        child.shortest_soft_met_at = reading.shortest_soft_met_ns / NANOSECONDS
     if child.state is ChildState.DRAINING and not child.has_begun_drain:
-        _note_drain(child, look, looked_before)
+        _note_drain(child, reading, read_before)
 
 
-def _note_drain(child: Child, look: master_events.Look, looked_before: float) -> None:
+def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
     """Note whether a child that was asked to drain has begun to.
 
     A worker that runs one task at a time cannot begin in the task during which it received the request.
     """
-    child.has_begun_drain = look.phase is Phase.DRAINING
-    holds_up = look.tasks[0] if look.tasks and child.places == 1 else None
+    child.has_begun_drain = reading.phase is Phase.DRAINING
+    holds_up = reading.tasks[0] if reading.tasks and child.places == 1 else None
     is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_asked_at
     if child.has_begun_drain or is_in_same_task:
         child.drain_awaited_since = math.inf
     elif child.drain_awaited_since == math.inf:
-        child.drain_awaited_since = max(child.drain_asked_at, looked_before)
+        child.drain_awaited_since = max(child.drain_asked_at, read_before)
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Return the prefetched tasks that wait behind a long-running task, once for each such task."""
     child, held_up = state.children.get(event.slot, event.nonce), event.held_up
     mark = event.nonce, held_up.task.number
-    if child is None or state.recalled.get(event.slot) == mark:
+    if child is None or state.returned_for.get(event.slot) == mark:
         return []
-    state.recalled[event.slot] = mark
+    state.returned_for[event.slot] = mark
     finished, tiers = settlements_in(*held_up.outcomes), child_exit.tiers_of(state, child)
-    return [do.Recall(child.ref, child.owner, held_up.task, finished, tiers)]
+    return [do.ReturnPrefetched(child.ref, child.owner, held_up.task, finished, tiers)]
 
 
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
@@ -229,11 +229,11 @@ def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: 
     told = child.cancels.get(event.place)
     is_told = told is not None and told.number == event.number
     if event.kill_after is not None:
-        child.cancels[event.place] = ToldCancel(event.number, event.kill_after, now + event.kill_after)
+        child.cancels[event.place] = SentCancel(event.number, event.kill_after, now + event.kill_after)
     elif not is_told:
-        child.cancels[event.place] = ToldCancel(event.number)
+        child.cancels[event.place] = SentCancel(event.number)
     if is_told:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
     line = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
-    return [line, do.TellCancelled(child.ref, event.place, event.number)]
+    return [line, do.NotifyCancelled(child.ref, event.place, event.number)]

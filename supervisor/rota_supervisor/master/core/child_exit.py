@@ -119,14 +119,14 @@ def _feed_backoff(state: MasterState, child: Child, end: End) -> None:
 
 
 def _give_back(state: MasterState, child: Child, death: Death | None = None) -> list[do.Effect]:
-    """Retire the owner of a worker that died or was never started. Its slot stays taken until that is done."""
+    """Reap the owner of a worker that died or was never started. Its slot stays taken until that is done."""
     if not child.owner:
         return _freed(state, child)
     state.leases.known_lost.discard(child.owner)
     limits = state.config_of(child.generation).restarts
     blame = Blame(crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
-    retire = do.Retire(child.slot, child.nonce, child.owner, {}, blame, NOTHING, tiers_of(state, child))
-    return [retire if death is None else _with_its_work(retire, death)]
+    reap = do.ReapOwner(child.slot, child.nonce, child.owner, {}, blame, NOTHING, tiers_of(state, child))
+    return [reap if death is None else _with_its_work(reap, death)]
 
 
 def tiers_of(state: MasterState, child: Child) -> Packed:
@@ -135,7 +135,7 @@ def tiers_of(state: MasterState, child: Child) -> Packed:
     return NO_TIERS if pool is None else pool.tiers
 
 
-def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
+def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     event, facts = death.event, death.reason.facts
     if event.slot_is_intact:
         names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
@@ -143,11 +143,11 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
         held = FIRST_HELD if death.child.places == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
-    crash_limit = own_limit or retire.blame.crash_limit
+    crash_limit = own_limit or reap.blame.crash_limit
     over_limit = settlements_of(death)
-    return retire._replace(
+    return reap._replace(
         names=names,
-        blame=replace(retire.blame, ran=ran, crash=facts.mark if facts.blames_task else None, crash_limit=crash_limit),
+        blame=replace(reap.blame, ran=ran, crash=facts.mark if facts.blames_task else None, crash_limit=crash_limit),
         settlements=event.outcomes + join_settlements([pack_settlement(each) for each in over_limit]),
         over_limit=over_limit,
         has_left=death.has_left,
@@ -165,50 +165,50 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
     return [do.FreeSlot(child.slot)]
 
 
-def owner_retired(state: MasterState, event: master_events.OwnerRetired, _now: float) -> list[do.Effect]:
+def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: float) -> list[do.Effect]:
     """Free the slot of a dead worker whose tasks are back in their lanes, and report what became of each task.
 
     A task that ran is dead if it has now reached its crash limit.
     """
-    asked, retired = event
-    child = state.children.get(asked.slot, asked.nonce)
+    request, reply = event
+    child = state.children.get(request.slot, request.nonce)
     effects = [] if child is None else _freed(state, child)
-    for over_limit in asked.over_limit:
-        if over_limit.entry.text not in retired.stale:
-            effects += tell_over_limit(over_limit, asked)
-    for entry in retired.requeued:
-        effects += _given_back(entry, asked)
-    for entry in retired.dead:
-        effects += _set_aside(entry, asked)
+    for over_limit in request.over_limit:
+        if over_limit.entry.text not in reply.stale:
+            effects += report_over_limit(over_limit, request)
+    for entry in reply.requeued:
+        effects += _given_back(entry, request)
+    for entry in reply.dead:
+        effects += _set_aside(entry, request)
     return effects
 
 
-def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
+def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
     """Report a task as released if its worker had left in order, and as recovered if the worker had died."""
-    fields = _fields(entry, asked)
-    if asked.has_left:
+    fields = _fields(entry, request)
+    if request.has_left:
         released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome="released")
         return [do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, "", "released")), released]
     counted = do.AddToCounter(m.TASKS_RECOVERED, (entry.queue, "child_exit"))
     return [counted, do.warning(names.TASK_RECOVERED, **fields)]
 
 
-def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
-    reason, name = AT_MOST_ONCE if entry.has_begun else CRASHED, asked.name_of(entry.id)
+def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
+    reason, name = AT_MOST_ONCE if entry.has_begun else CRASHED, request.name_of(entry.id)
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")),
-        do.error(names.TASK_DEAD, **_fields(entry, asked), reason=reason),
+        do.error(names.TASK_DEAD, **_fields(entry, request), reason=reason),
     ]
 
 
-def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
-    fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
-    epitaph = dict(asked.blame.ran).get(entry.id)
+def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
+    fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": request.owner}
+    epitaph = dict(request.blame.ran).get(entry.id)
     if epitaph is not None:
-        fields["task"] = asked.name_of(entry.id)
-        if epitaph and asked.blame.crash is not None:
-            fields["cause"] = asked.blame.crash.label
+        fields["task"] = request.name_of(entry.id)
+        if epitaph and request.blame.crash is not None:
+            fields["cause"] = request.blame.crash.label
     return {**fields, "crashes": entry.crashes}
 
 
@@ -236,11 +236,11 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
     return Settlement(entry, outcome)
 
 
-def tell_over_limit(settlement: Settlement, asked: do.Retire) -> Iterator[do.Effect]:
+def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
     """Log and count a failure by the time limit, as a worker does for the failures that it handles itself."""
     entry, outcome = settlement.entry, settlement.outcome
-    task, queue = asked.name_of(entry.id), entry.queue
-    fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": asked.owner, "attempt": entry.attempt}
+    task, queue = request.name_of(entry.id), entry.queue
+    fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": request.owner, "attempt": entry.attempt}
     if isinstance(outcome, RetryOutcome):
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))
         yield do.AddToCounter(m.TASK_RETRIES, (queue, task))

@@ -24,7 +24,7 @@ class ChildState(StrEnum):
     READY = "ready"  # its slot showed that it is ready
     DRAINING = "draining"  # it was asked to leave
     KILLED = "killed"  # SIGKILL was sent
-    EXITED = "exited"  # it is dead, and its owner is being retired
+    EXITED = "exited"  # it is dead, and its owner is being reaped
 
 
 ARROWS: Final = {
@@ -69,7 +69,7 @@ class ChildRef:
     pid: int = 0
 
 
-class ToldCancel(NamedTuple):
+class SentCancel(NamedTuple):
     """The cancellation that a worker was last notified of in one of its places."""
 
     number: int  # the number of the cancelled task
@@ -111,7 +111,7 @@ class Child:
 
     # The actions of the master
     interrupted_at: float = -math.inf  # when it was last notified of expired soft limits; it checks all of its tasks
-    cancels: dict[int, ToldCancel] = field(default_factory=dict)  # the last cancellation it was sent, by place
+    cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by place
     dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
     drain_asked_at: float = math.inf  # when it was asked to drain
@@ -213,6 +213,6 @@ class Children:
         return child
 
     def forget(self, child: Child) -> None:
-        """Free the slot of a child that is EXITED and whose owner is retired."""
+        """Free the slot of a child that is EXITED and whose owner is reaped."""
         assert child.state is ChildState.EXITED
         del self._by_slot[child.slot]

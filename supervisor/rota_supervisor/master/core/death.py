@@ -15,7 +15,7 @@ from rota.durations import NANOSECONDS
 from rota.protocol.outcome import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import LAST_WORDS, Role
-from rota_supervisor.master.core.children import Child, ChildState, ToldCancel
+from rota_supervisor.master.core.children import Child, ChildState, SentCancel
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
     AS_TOLD,
@@ -113,9 +113,9 @@ class Death:
         """The task that caused the death, or None if that is not known."""
         return self.guilty[0] if len(self.guilty) == 1 else None
 
-    def _told(self, task: TaskInSlot) -> ToldCancel:
+    def _told(self, task: TaskInSlot) -> SentCancel:
         told = self.child.cancels.get(task.place)
-        return told if told is not None and told.number == task.number else ToldCancel(task.number)
+        return told if told is not None and told.number == task.number else SentCancel(task.number)
 
     @property
     def was_stopped(self) -> bool:

@@ -52,8 +52,8 @@ class Order(Enum):
     KILL = auto()  # SIGKILL to the child and to all of its process group
 
 
-class Tell(NamedTuple):
-    """Send a request to a child."""
+class SignalChild(NamedTuple):
+    """Send an order to a child, as a signal."""
 
     child: ChildRef
     order: Order
@@ -66,7 +66,7 @@ class SetQuiet(NamedTuple):
     quiet: bool
 
 
-class TellCancelled(NamedTuple):
+class NotifyCancelled(NamedTuple):
     """Notify a worker that one of its tasks was cancelled.
 
     If another task runs in that place by then, the notification has no effect on it.
@@ -126,10 +126,10 @@ class RenewLeases(NamedTuple):
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares
 
 
-class Retire(NamedTuple):
-    """Give back the tasks of a dead worker and retire its owner.
+class ReapOwner(NamedTuple):
+    """Give back the tasks of a dead worker and reap its owner.
 
-    Followed by OwnerRetired once Redis accepts it.
+    Followed by OwnerReaped once Redis accepts it.
     """
 
     slot: int
@@ -150,7 +150,7 @@ class Retire(NamedTuple):
         return self.names.get(task_id) or self.names.get(FIRST_HELD, "")
 
 
-class Recall(NamedTuple):
+class ReturnPrefetched(NamedTuple):
     """Settle the finished tasks of a claim, and return the prefetched tasks that wait behind a long-running task."""
 
     child: ChildRef
@@ -169,8 +169,8 @@ class ReadConfiguration(NamedTuple):
     ticket: int
 
 
-class PreparePlace(NamedTuple):
-    """Bind the address on which the exporter is to listen, without using it yet. Followed by PlacePrepared."""
+class PrepareAddress(NamedTuple):
+    """Bind the address on which the exporter is to listen, without using it yet. Followed by AddressPrepared."""
 
     ticket: int
     listen: str
@@ -178,12 +178,12 @@ class PreparePlace(NamedTuple):
 
 
 class ListenAt(NamedTuple):
-    """Listen on this address for the exporter from now on. Followed by PlaceTaken."""
+    """Listen on this address for the exporter from now on. Followed by ListeningAt."""
 
     listen: str
 
 
-class DropPreparedPlace(NamedTuple):
+class DropPreparedAddress(NamedTuple):
     """Release an address that was prepared and will not be used: clients that connect would wait forever."""
 
 
@@ -234,7 +234,7 @@ class SetGaugeToNow(NamedTuple):
     gauge: GaugeDefinition
 
 
-class PutUpNotice(NamedTuple):
+class PublishSnapshot(NamedTuple):
     """Publish the current state of the fleet for the exporter."""
 
 
@@ -265,10 +265,10 @@ class Leave(NamedTuple):
 
 
 Effect: TypeAlias = (
-    "Spawn | ForkWorker | Tell | SetQuiet | TellCancelled | CloseChannels | FreeSlot | Register | RenewLeases | Retire"
-    " | Recall | ReadConfiguration | PreparePlace | ListenAt | DropPreparedPlace | ConfigureLog | Respond"
-    " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | ReportBlocked"
-    " | Leave"
+    "Spawn | ForkWorker | SignalChild | SetQuiet | NotifyCancelled | CloseChannels | FreeSlot | Register | RenewLeases"
+    " | ReapOwner | ReturnPrefetched | ReadConfiguration | PrepareAddress | ListenAt | DropPreparedAddress"
+    " | ConfigureLog | Respond | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PublishSnapshot | NotifyManager"
+    " | WriteReport | ReportBlocked | Leave"
 )
 
 

@@ -52,10 +52,10 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
     }
 
 
-def put_up_notice(state: MasterState) -> list[do.Effect]:
+def publish_snapshot(state: MasterState) -> list[do.Effect]:
     """Publish the notice again if it has changed."""
     before, state.shown.notice = state.shown.notice, notice_of(state)
-    return [do.PutUpNotice()] if state.shown.notice != before else []
+    return [do.PublishSnapshot()] if state.shown.notice != before else []
 
 
 def notice_of(state: MasterState) -> Notice:

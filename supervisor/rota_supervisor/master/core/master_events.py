@@ -14,7 +14,7 @@ from rota_supervisor import messages
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Fault
 from rota_supervisor.control.port import RequestKind, ScaleOrder
-from rota_supervisor.master.core.effects import Retire
+from rota_supervisor.master.core.effects import ReapOwner
 
 
 class Ticked(NamedTuple):
@@ -43,14 +43,14 @@ class ConfigurationRead(NamedTuple):
     faults: tuple[Fault, ...] = ()  # the reasons why the configuration cannot be used
 
 
-class PlacePrepared(NamedTuple):
+class AddressPrepared(NamedTuple):
     """The exporter's new listen address was bound, or was found to be free."""
 
     ticket: int
     faults: tuple[Fault, ...] = ()  # the reasons why it could not be bound
 
 
-class PlaceTaken(NamedTuple):
+class ListeningAt(NamedTuple):
     """The master listens on an address for the exporter."""
 
     place: str  # the address, or "" for none
@@ -60,7 +60,7 @@ class PlaceTaken(NamedTuple):
 # Children
 
 
-class Look(NamedTuple):
+class SlotReading(NamedTuple):
     """A reading of a child's slot that differs from the one before."""
 
     slot: int
@@ -76,10 +76,10 @@ class Look(NamedTuple):
     stepping: int | None = None  # the place whose coroutine is taking a step, if several tasks run
 
 
-class Looked(NamedTuple):
+class SlotsRead(NamedTuple):
     """The slots were read, and these have changed."""
 
-    looks: tuple[Look, ...]
+    readings: tuple[SlotReading, ...]
 
 
 class Started(NamedTuple):
@@ -98,7 +98,7 @@ class StackFileMade(NamedTuple):
     nonce: int
 
 
-class ZygoteSaid(NamedTuple):
+class ZygoteReported(NamedTuple):
     """A packet from a zygote of that generation, or from one of its intermediates.
 
     If an intermediate dies before it can report its worker, the master creates the report when it finds the worker in
@@ -187,11 +187,11 @@ class ClosedSeen(NamedTuple):
     closed: tuple[ClosedQueue, ...]
 
 
-class OwnerRetired(NamedTuple):
-    """The owner of a dead worker was retired, and its tasks were given back."""
+class OwnerReaped(NamedTuple):
+    """The owner of a dead worker was reaped, and its tasks were given back."""
 
-    asked: Retire
-    retired: Retired
+    request: ReapOwner
+    reply: Retired
 
 
 class ClaimHeldUp(NamedTuple):
@@ -213,7 +213,7 @@ class CancelOrdered(NamedTuple):
     kill_after: float | None = None  # seconds from now until its process is killed, or None for no kill
 
 
-class RedisAnswered(NamedTuple):
+class RedisReplied(NamedTuple):
     """Redis replied, for the first time or again."""
 
 
@@ -239,7 +239,7 @@ class EvictionPolicySeen(NamedTuple):
 
 
 Event: TypeAlias = (
-    "Ticked | Requested | ConfigurationRead | PlacePrepared | PlaceTaken | Looked | Started | StackFileMade"
-    " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | ClosedSeen | OwnerRetired"
-    " | ClaimHeldUp | CancelOrdered | RedisAnswered | RoundTripSeen | RedisFailed | EvictionPolicySeen"
+    "Ticked | Requested | ConfigurationRead | AddressPrepared | ListeningAt | SlotsRead | Started | StackFileMade"
+    " | ZygoteReported | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | ClosedSeen | OwnerReaped"
+    " | ClaimHeldUp | CancelOrdered | RedisReplied | RoundTripSeen | RedisFailed | EvictionPolicySeen"
 )

@@ -66,13 +66,13 @@ class Signal(NamedTuple):
     reason: Reason | None = None  # why it is asked to leave, or is killed
 
 
-class TellBlocked(NamedTuple):
+class NoteBlocked(NamedTuple):
     """Report that the event loop of the worker in a slot is blocked."""
 
     slot: int
 
 
-Action = Start | Signal | TellBlocked
+Action = Start | Signal | NoteBlocked
 
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
@@ -80,7 +80,7 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     everybody = list(children)
     if desired.stop.stage is Stage.AT_ONCE:
         return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
-    actions, pools, condemned = _look_at_deadlines(desired, everybody, now)
+    actions, pools, condemned = _check_deadlines(desired, everybody, now)
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
@@ -108,7 +108,7 @@ def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
 # Deadlines
 
 
-def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
+def _check_deadlines(desired: Desired, everybody: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
     """Return the actions that deadlines require, the children that stay, and those to be killed after their dump.
 
     Both groups of children are by pool.
@@ -123,7 +123,7 @@ def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> 
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):
-                actions.append(TellBlocked(child.slot))
+                actions.append(NoteBlocked(child.slot))
         elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
             condemned[child.role, child.pool].append(child)
             if child.dumped_at <= broken_at:
@@ -169,7 +169,7 @@ def is_blocked(child: Child, now: float) -> bool:
     return could_beat and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
 
 
-def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
+def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> float:
     """Return the earliest future time after which a plan may have something to do."""
     tick, times = TICK_SECONDS, []
     for child in children:

@@ -30,7 +30,7 @@ from rota_supervisor.server_check import SAFE_POLICY
 _RENEWALS_A_LEASE: Final = 2
 _TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-CLOSED_A_LOOK: Final = 100  # If a reply has this many queues, there may be more: see conditions.lua.
+CLOSED_A_READING: Final = 100  # If a reply has this many queues, there may be more: see conditions.lua.
 
 
 # Leases and claims
@@ -144,7 +144,7 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
             effects.append(do.error(names.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
     unseen = {queue: row for queue, row in known.items() if queue not in errors}
     state.closed, state.closed_at, state.closed_by_fault = event.closed, now, errors
-    if len(event.closed) < CLOSED_A_LOOK:
+    if len(event.closed) < CLOSED_A_READING:
         effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
     else:  # Only a part of the queues was read.
         state.closed_by_fault = {**unseen, **errors}
@@ -159,7 +159,7 @@ def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Ma
 # Whether Redis replies, and how fast
 
 
-def redis_answered(state: MasterState, _event: master_events.RedisAnswered, _now: float) -> list[do.Effect]:
+def redis_replied(state: MasterState, _event: master_events.RedisReplied, _now: float) -> list[do.Effect]:
     was_away, state.redis_up, state.redis_refusal = state.redis_up is False, True, ""
     shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
     return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown

@@ -21,7 +21,7 @@ from rota_supervisor.master.core import generations as changes
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.death import Death
 from rota_supervisor.master.core.generations import Rollout
-from rota_supervisor.master.core.master_events import PlaceTaken
+from rota_supervisor.master.core.master_events import ListeningAt
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import Loading, MasterState, Reload
@@ -87,7 +87,7 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
     return config.conditions, config.queues, config.tiers, config.pools
 
 
-def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[do.Effect]:
+def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
     """Note the exporter's address. If the previous address is taken by now, the master keeps the current one."""
     state.place = event.place
     return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
@@ -231,7 +231,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
     if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
-    effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedPlace()]
+    effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedAddress()]
     refused, state.loading = state.loading, state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]  # The first generation may be the candidate again.

@@ -22,7 +22,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import process_settings, reload_steps, targets
 from rota_supervisor.master.core.children import UNSEEN
 from rota_supervisor.master.core.generations import Generation, differences, faults_of_change, in_lines, oversized_pools
-from rota_supervisor.master.core.master_events import ConfigurationRead, PlacePrepared, Requested
+from rota_supervisor.master.core.master_events import AddressPrepared, ConfigurationRead, Requested
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Quiet, Reload
 from rota_supervisor.master.core.targets import Stop
 
@@ -150,8 +150,8 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
         *state.wanted.scaling.faults(pool_sizes(config)),
     )
     if faults:
-        return place_prepared(state, PlacePrepared(event.ticket, faults), now)
-    return [do.PreparePlace(event.ticket, config.http.listen, only_try=reload.only_shown)]
+        return address_prepared(state, AddressPrepared(event.ticket, faults), now)
+    return [do.PrepareAddress(event.ticket, config.http.listen, only_try=reload.only_shown)]
 
 
 def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
@@ -165,7 +165,7 @@ def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> l
     return schedules_without_queue(config, code.tasks) if stays else []
 
 
-def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:
+def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> list[do.Effect]:
     """Finish the checks of a reload: reply with the preview, refuse the reload, or apply the configuration."""
     reload = state.reloads.pop(event.ticket)
     if reload.only_shown:
@@ -173,7 +173,7 @@ def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list
     if event.faults:
         return reload_steps.rejected(state, list(event.faults), [reload], now)
     if state.stop.is_asked:
-        return [do.DropPreparedPlace(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
+        return [do.DropPreparedAddress(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
     warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
     return [*warned, *reload_steps.take_in(state, reload, now)]
 

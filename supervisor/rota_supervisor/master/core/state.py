@@ -181,7 +181,7 @@ class MasterState:
     declarations: Declarations = field(default_factory=Declarations)
     shown: Shown = field(default_factory=Shown)
     # By slot, the nonce and the task number for which prefetched tasks were last returned
-    recalled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    returned_for: dict[int, tuple[int, int]] = field(default_factory=dict)
     redis_up: bool | None = None  # whether Redis replies, or None before the first call
     redis_refusal: str = ""  # the error with which the server itself refuses all calls, or ""
     redis_round_trip_seconds: float | None = None
@@ -193,7 +193,7 @@ class MasterState:
     started_at: float = 0.0
     awake_since: float = 0.0  # when the master last found that it had been stopped or the machine had slept
     ticked_at: float = 0.0  # the time of the last tick
-    next_look: float = 0.0  # when the next plan may have something to do
+    next_plan_at: float = 0.0  # when the next plan may have something to do
 
     # For people
     last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time `at`

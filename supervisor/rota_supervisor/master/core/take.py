@@ -24,29 +24,29 @@ def take(state: MasterState, event: master_events.Event, now: float) -> list[do.
     """
     effects = TRANSITIONS[type(event)](state, event, now)
     fleet_status.note_events(state, effects, now)
-    return [*effects, *fleet_status.put_up_notice(state)] if isinstance(event, master_events.Ticked) else effects
+    return [*effects, *fleet_status.publish_snapshot(state)] if isinstance(event, master_events.Ticked) else effects
 
 
 TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
     master_events.Ticked: tick.ticked,
     master_events.Requested: requests.requested,
     master_events.ConfigurationRead: requests.configuration_read,
-    master_events.PlacePrepared: requests.place_prepared,
-    master_events.PlaceTaken: reload_steps.place_taken,
-    master_events.Looked: child_events.looked,
+    master_events.AddressPrepared: requests.address_prepared,
+    master_events.ListeningAt: reload_steps.listening_at,
+    master_events.SlotsRead: child_events.slots_read,
     master_events.Started: child_events.started,
     master_events.StackFileMade: child_events.stack_file_made,
-    master_events.ZygoteSaid: child_events.zygote_said,
+    master_events.ZygoteReported: child_events.zygote_reported,
     master_events.ZygoteGone: child_events.zygote_gone,
     master_events.StopSeen: child_events.stop_seen,
     master_events.Died: child_exit.died,
     master_events.OwnersRegistered: child_events.owners_registered,
     master_events.LeasesRenewed: redis_events.leases_renewed,
     master_events.ClosedSeen: redis_events.closed_seen,
-    master_events.OwnerRetired: child_exit.owner_retired,
+    master_events.OwnerReaped: child_exit.owner_reaped,
     master_events.ClaimHeldUp: child_events.claim_held_up,
     master_events.CancelOrdered: child_events.cancel_ordered,
-    master_events.RedisAnswered: redis_events.redis_answered,
+    master_events.RedisReplied: redis_events.redis_replied,
     master_events.RoundTripSeen: redis_events.round_trip_seen,
     master_events.RedisFailed: redis_events.redis_failed,
     master_events.EvictionPolicySeen: redis_events.eviction_policy_seen,

@@ -30,7 +30,7 @@ EXPORTER: Final = "exporter"
 
 # Stopping: workers leave first, then everything else, with one deadline for all of a stage. While Redis is away, the
 # fleet does not wait for processes that hold nothing: it is gone within 2 s, whatever hangs. Running tasks and
-# outcomes that are not settled yet get the whole drain, and RETIRE_SECONDS to be given back.
+# outcomes that are not settled yet get the whole drain, and REAP_SECONDS to be given back.
 
 
 class Stage(Enum):
@@ -46,10 +46,10 @@ class Stage(Enum):
     AT_ONCE = auto()  # all children are killed
 
 
-# How long zygotes, pollers and the exporter get to leave, and how long all owners get to be retired if the fleet leaves
+# How long zygotes, pollers and the exporter get to leave, and how long all owners get to be reaped if the fleet leaves
 # at once.
 LEAVE_SECONDS: Final = 5.0
-RETIRE_SECONDS: Final = 3.0  # counted from the end of the drain; with the rest and a margin, this makes 5 s
+REAP_SECONDS: Final = 3.0  # counted from the end of the drain; with the rest and a margin, this makes 5 s
 AWAY_SECONDS: Final = 0.8  # Redis is away if a reply is outstanding for this long
 # How long a process that holds nothing gets to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
@@ -93,32 +93,32 @@ class Stop:
         return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
     def waits_for(self, worker: Child, now: float) -> bool:
-        """Whether a worker is still there, or its owner is still to be retired.
+        """Whether a worker is still there, or its owner is still to be reaped.
 
-        If Redis takes too long to retire it, the lease expires by itself, and the tasks are given back then.
+        If Redis takes too long to reap it, the lease expires by itself, and the tasks are given back then.
         """
-        return _is_there(worker) or (self._retires(worker) and now <= self.leave_by + RETIRE_SECONDS)
+        return _is_there(worker) or (self._needs_reap(worker) and now <= self.leave_by + REAP_SECONDS)
 
-    def _retires(self, child: Child) -> bool:
+    def _needs_reap(self, child: Child) -> bool:
         return child.in_hand or not self.is_without_redis
 
     def is_over(self, children: Children, now: float) -> bool:
         """Whether the fleet has left and nothing remains to wait for."""
         if self.stage in (Stage.RUNNING, Stage.WORKERS) or any(map(_is_there, children)):
             return False
-        return self.stage is Stage.REST or now > self.leave_by or not any(map(self._retires, children))
+        return self.stage is Stage.REST or now > self.leave_by or not any(map(self._needs_reap, children))
 
     def ends_by(self, children: Children) -> float:
         """Return the latest time at which the fleet has left if Redis stays away."""
         has_work = children.in_hand > 0
         if self.stage is not Stage.WORKERS:
             return self.leave_by if has_work else self.idle_leave_by
-        workers_by = self.leave_by + RETIRE_SECONDS if has_work else self.idle_leave_by
+        workers_by = self.leave_by + REAP_SECONDS if has_work else self.idle_leave_by
         return workers_by + IDLE_SECONDS[Stage.REST]
 
     def deadlines(self, silent_since: float) -> tuple[float, ...]:
         """Return the times after which `advance` and `is_over` may change their results without any event."""
-        return self.leave_by, self.leave_by + RETIRE_SECONDS, silent_since + AWAY_SECONDS
+        return self.leave_by, self.leave_by + REAP_SECONDS, silent_since + AWAY_SECONDS
 
 
 def _is_there(child: Child) -> bool:

@@ -12,7 +12,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_status, manager_news, redis_events, reload_steps
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.master_events import Ticked
-from rota_supervisor.master.core.plan import Action, Start, TellBlocked, next_look, plan
+from rota_supervisor.master.core.plan import Action, NoteBlocked, Start, next_plan_at, plan
 from rota_supervisor.master.core.process_settings import first_settings
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
@@ -43,7 +43,7 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
         effects += [effect for action in actions for effect in perform(state, action, now)]
     effects = [*_registered_together(state, effects), *redis_events.renew_when_due(state, now)]
     effects += [*fleet_status.show_pools(state, desired.targets), *manager_news.notify(state, now)]
-    state.next_look = next_look(state.children, desired, now)
+    state.next_plan_at = next_plan_at(state.children, desired, now)
     state.has_ended = state.stop.is_over(state.children, now)
     return [*effects, do.Leave()] if state.has_ended else effects
 
@@ -67,7 +67,7 @@ def wake_at(state: MasterState) -> float:
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
-    times = [*backoffs, *state.stop.deadlines(state.redis_silent_since), state.next_look, leases]
+    times = [*backoffs, *state.stop.deadlines(state.redis_silent_since), state.next_plan_at, leases]
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 
@@ -79,7 +79,7 @@ def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
     if isinstance(action, Start):
         return _start(state, state.children.begin(*action, now))
     child = state.children.in_slot(action.slot)
-    if isinstance(action, TellBlocked):
+    if isinstance(action, NoteBlocked):
         child.blocked_since = child.beat_at
         return [do.ReportBlocked(child.ref, child.pool, round(now - child.beat_at, 3))]
     child.why = action.reason or child.why
@@ -97,7 +97,7 @@ def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
             return []
         case do.Order.KILL:
             child.move(ChildState.KILLED)
-    return [do.Tell(child.ref, action.order)]
+    return [do.SignalChild(child.ref, action.order)]
 
 
 def _start(state: MasterState, child: Child) -> list[do.Effect]:

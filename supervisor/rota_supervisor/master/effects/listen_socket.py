@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rota_supervisor.config.model import Fault
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.master_events import Event, PlacePrepared, PlaceTaken
+from rota_supervisor.master.core.master_events import AddressPrepared, Event, ListeningAt
 
 BACKLOG: Final = 1024  # a client beyond it tries again after a second
 NEXT_PORTS: Final = 20  # further ports to try, for several fleets on one machine that set no port
@@ -39,14 +39,14 @@ class ListenSocket:
         self._used = _Bound()
         self._prepared = _Bound()
 
-    def prepare_place(self, effect: do.PreparePlace) -> None:
+    def prepare_address(self, effect: do.PrepareAddress) -> None:
         """Bind the address for later use, or only try to."""
         faults: tuple[Fault, ...] = ()
         try:
             (self.probe if effect.only_try else self.prepare)(effect.listen)
         except Failure as error:
             faults = tuple(Fault("http.listen", text.removeprefix("http.listen = ")) for text in error.messages)
-        self._happened(PlacePrepared(effect.ticket, faults))
+        self._happened(AddressPrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
         """Listen on the address. If it is taken by now, as when a reload is undone, keep the current one."""
@@ -55,9 +55,9 @@ class ListenSocket:
             self.use(effect.listen)
         except Failure as failure:
             error = str(failure)
-        self._happened(PlaceTaken(self.place, error))
+        self._happened(ListeningAt(self.place, error))
 
-    def drop_prepared(self, _effect: do.DropPreparedPlace | None = None) -> None:
+    def drop_prepared(self, _effect: do.DropPreparedAddress | None = None) -> None:
         """Release an address that will not be used: clients that connect would wait forever."""
         self._prepared.close()
         self._prepared = _Bound()
@@ -77,7 +77,7 @@ class ListenSocket:
             if not or_next or taken.code is not ExitCode.TAKEN:
                 raise
             self._use_next(wanted, taken)
-        self._happened(PlaceTaken(self.place))
+        self._happened(ListeningAt(self.place))
 
     def _use_next(self, wanted: str, taken: Failure) -> None:
         """Listen on the first free port after that of `wanted`. Raises `taken` if none is free.

@@ -19,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import beside
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 FIRST_PAUSE_SECONDS: Final = 1.0
 MOST_PAUSE_SECONDS: Final = 30.0
 
@@ -65,7 +65,7 @@ class LoginKeeper:
     async def keep(self) -> None:
         """Check twice a second, forever, whether the provider is to be called."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             self._plan.is_refused |= self._shared.take_refusals()
             provider = self._state.config.redis_credentials
             if self._plan.is_due(provider, boottime_seconds()):

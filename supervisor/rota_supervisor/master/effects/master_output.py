@@ -151,7 +151,7 @@ class Display:
         """Set a gauge to the current wall-clock time."""
         self._recorder.gauge(effect.gauge).set(time.time())
 
-    def put_up(self, _effect: do.PutUpNotice) -> None:
+    def put_up(self, _effect: do.PublishSnapshot) -> None:
         """Publish the notice for the exporter."""
         self._board.put_up(notice_of(self._state).to_json(self._board.room))
 

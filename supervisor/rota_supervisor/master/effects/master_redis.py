@@ -1,5 +1,5 @@
 """The master's Redis: its connections and the observations made on them, and its calls. Owners are registered before
-their worker exists, renewed while it lives, and retired after it died.
+their worker exists, renewed while it lives, and reaped after it died.
 
 A renewal writes into each worker's slot when the call was *sent*. The time for which the worker may hold tasks is
 counted from then, however late the reply came.
@@ -54,7 +54,7 @@ _SCRIPTS: Final = (
     "renew",
     "retire",
 )
-_IDLE_LOOK_SECONDS: Final = 0.1
+_IDLE_CHECK_SECONDS: Final = 0.1
 _MOST_PATIENCE_SECONDS: Final = 5.0  # the longest wait for a reply
 # The quickest of the last six round trips is reported: on a busy machine some take long although the server is quick.
 _ROUND_TRIPS: Final = 6
@@ -98,7 +98,7 @@ class RedisWatch:
         self.works.set()
         self._round_trips.append(boottime_seconds() - self._asked_at)
         if not self._state.redis_up:
-            self._happened(seen.RedisAnswered())
+            self._happened(seen.RedisReplied())
         self._happened(seen.RoundTripSeen(round(min(self._round_trips), 6)))
 
     def _failed(self, error: ServerError) -> None:
@@ -149,7 +149,7 @@ class RedisWatch:
             if await self._is_idle():
                 leave()
                 return
-            await asyncio.sleep(_IDLE_LOOK_SECONDS)
+            await asyncio.sleep(_IDLE_CHECK_SECONDS)
 
     async def _is_idle(self) -> bool:
         if self._state.rollout.current is None:
@@ -170,7 +170,7 @@ class RedisWatch:
 
 
 MILLISECONDS: Final = 1000
-RECALL_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
+RETURN_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
 
 _T = TypeVar("_T")
 _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
@@ -201,8 +201,8 @@ class RedisCalls:
         return {
             do.Register: lambda effect: keep(lambda: self._register(effect)),
             do.RenewLeases: lambda effect: start(self._renew(effect)),
-            do.Retire: lambda effect: start(self._retire(effect)),
-            do.Recall: lambda effect: start(self._recall(effect)),
+            do.ReapOwner: lambda effect: start(self._reap_owner(effect)),
+            do.ReturnPrefetched: lambda effect: start(self._return_prefetched(effect)),
         }
 
     # Owners
@@ -214,11 +214,11 @@ class RedisCalls:
         named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.places, owners, strict=True))
         self._happened(seen.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
-    async def _retire(self, effect: do.Retire) -> None:
-        """Retire an owner. The slot of the dead worker stays taken until Redis has replied."""
+    async def _reap_owner(self, effect: do.ReapOwner) -> None:
+        """Reap an owner. The slot of the dead worker stays taken until Redis has replied."""
         command = self._store.retire_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
-        retired, _ = await self._through_outages("retire", command)
-        self._happened(seen.OwnerRetired(effect, retired))
+        reply, _ = await self._through_outages("retire", command)
+        self._happened(seen.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: Command[_T]) -> tuple[_T, int]:
         """Repeat a call until there is a reply. Returns the reply, and when the successful call was sent (ns)."""
@@ -260,10 +260,10 @@ class RedisCalls:
             if each.owner not in renewed.lost and slot.nonce == each.nonce:
                 slot.renewed_ns = sent_ns
         if renewed.cancelled:
-            self._look_for(batch, renewed.cancelled)
+            self._report_cancelled(batch, renewed.cancelled)
         return tuple(renewed.lost)
 
-    def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
+    def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
         """Report the cancelled tasks that run. For most of them, an order was handled before."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
@@ -281,9 +281,9 @@ class RedisCalls:
         if effect.is_settled:
             await self._declaring.withdraw(effect.schedules, is_alone=heard.nodes == 1)
         may_be_closed = effect.conditions or heard.any_closed
-        self._happened(seen.ClosedSeen(await self._look_at_closed(effect, milliseconds) if may_be_closed else ()))
+        self._happened(seen.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
 
-    async def _look_at_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
+    async def _read_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
         conditions = resolution.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
         return await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
 
@@ -294,7 +294,7 @@ class RedisCalls:
 
     # Claims
 
-    async def _recall(self, effect: do.Recall) -> None:
+    async def _return_prefetched(self, effect: do.ReturnPrefetched) -> None:
         """Return prefetched tasks to their lanes, retrying until there is a reply or the long-running task ended."""
         child = effect.child
         slot = self._memory.slot(child.slot)
@@ -302,12 +302,12 @@ class RedisCalls:
         call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
-                recalled = await self._connection.run(call)
+                returned = await self._connection.run(call)
             except ServerError:  # The connection's watch has reported it.
-                await asyncio.sleep(RECALL_AGAIN_SECONDS)
+                await asyncio.sleep(RETURN_AGAIN_SECONDS)
                 continue
-            if recalled:
-                told = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": recalled}
+            if returned:
+                told = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": returned}
                 log.logger().debug(log_events.CLAIM_RECALLED, **told)
             return
 

@@ -20,7 +20,7 @@ from rota_supervisor.child_start import Spawner, greet
 from rota_supervisor.layout import CHANNEL_FD, STACK_FILE, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.core.master_events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
+from rota_supervisor.master.core.master_events import Event, StackFileMade, Started, ZygoteGone, ZygoteReported
 from rota_supervisor.process import UNREACHABLE
 
 _SIGNALS: Final = {do.Order.LEAVE: signal.SIGTERM, do.Order.INTERRUPT: SOFT_LIMIT_SIGNAL, do.Order.KILL: signal.SIGKILL}
@@ -210,7 +210,7 @@ class Processes:
 
     # Signals
 
-    def tell(self, effect: do.Tell) -> None:
+    def tell(self, effect: do.SignalChild) -> None:
         """Send a child a signal. KILL is sent to all of its process group as well.
 
         A zygote blocks its signals, so it is sent a Bye instead of TERM. If the pid of a child is not known yet, no
@@ -245,12 +245,12 @@ class Processes:
                 with contextlib.suppress(*UNREACHABLE):
                     os.kill(pid, WAKE_SIGNAL)
 
-    def tell_cancelled(self, effect: do.TellCancelled) -> None:
+    def notify_cancelled(self, effect: do.NotifyCancelled) -> None:
         """Write the number of the cancelled task into the slot, then send the signal."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
             slot.record(effect.place).cancelled = effect.number
-            self.tell(do.Tell(effect.child, do.Order.INTERRUPT))
+            self.tell(do.SignalChild(effect.child, do.Order.INTERRUPT))
 
     # Messages
 
@@ -274,14 +274,14 @@ class Processes:
                 yield ZygoteGone(line.child.slot, line.child.nonce)
             case messages.ForkFailed(slot, nonce):
                 yield from self._who_came(slot, nonce)
-                yield ZygoteSaid(line.generation, message)
+                yield ZygoteReported(line.generation, message)
             case _:
-                yield ZygoteSaid(line.generation, message)
+                yield ZygoteReported(line.generation, message)
 
     def _who_came(self, slot: int, nonce: int) -> Iterator[Event]:
         seen = self._memory.slot(slot)
         if seen.nonce == nonce and seen.pid > 1:
-            yield ZygoteSaid(0, messages.Spawned(slot, nonce, seen.pid))
+            yield ZygoteReported(0, messages.Spawned(slot, nonce, seen.pid))
 
     def _line_to(self, zygote: ChildRef) -> ZygoteLine | None:
         return next((line for line in self._zygotes if line.child.nonce == zygote.nonce), None)

@@ -27,13 +27,13 @@ from rota_supervisor.master.core.master_events import CancelOrdered, ClaimHeldUp
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 
-RECALL_AFTER_NS: Final = 25_000_000
-LOOK_SECONDS: Final = 0.01
-_QUIET_LOOKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_LOOKS: Final = 5  # and a few more checks, as a worker may have claimed just before it could see the end
-_START_LOOK_SECONDS: Final = 0.01
-_START_LOOKS: Final = 25  # a task that is not started by then went back to its lane, and was cancelled there
-CARRY_SECONDS: Final = 1.0
+RETURN_AFTER_NS: Final = 25_000_000
+CHECK_SECONDS: Final = 0.01
+_QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
+_LAST_CHECKS: Final = 5  # and a few more checks, as a worker may have claimed just before it could see the end
+_START_CHECK_SECONDS: Final = 0.01
+_START_CHECKS: Final = 25  # a task that is not started by then went back to its lane, and was cancelled there
+COPY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -42,12 +42,13 @@ class ClaimWatch:
 
     1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
        does, the slots are checked every 10 ms.
-    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, it is
-       recalled. The outcomes are taken from the slot, as from that of a dead worker, and everything behind the running
-       entry goes back to its lane. The worker sends the same outcomes in its next call, which finds them settled.
+    2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, its
+       prefetched tasks are returned. The outcomes are taken from the slot, as from that of a dead worker, and
+       everything behind the running entry goes back to its lane. The worker sends the same outcomes in its next call,
+       which finds them settled.
     3. Once 5 ms have passed, the worker starts nothing of a claim without a call to Redis. It marks an entry as started
        before it reads the clock (`rota.worker.claims`). So this watch, 20 ms later, sees every started entry as
-       started. The text of a recalled entry is changed, so a late call of the worker does not find it.
+       started. The text of a returned entry is changed, so a late call of the worker does not find it.
 
     The watch runs only while there is something to watch.
     """
@@ -57,24 +58,24 @@ class ClaimWatch:
     _background: Background
     _happened: Callable[[Event], None]
     _watching: bool = False
-    _quiet_looks: int = 0
+    _quiet_checks: int = 0
 
     def rung(self) -> None:
         """Begin the watch if a worker requests it. This is called when a child has woken the master."""
         granted = [slot.grant_watch() for _, slot in self._workers()]
         if not any(granted):
             return
-        self._quiet_looks = 0
+        self._quiet_checks = 0
         if not self._watching:
             self._watching = True
             self._background.start(self._watch())
 
     async def _watch(self) -> None:
         try:
-            while self._quiet_looks < _QUIET_LOOKS + _LAST_LOOKS:
-                await asyncio.sleep(LOOK_SECONDS)
-                self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
-                if self._quiet_looks == _QUIET_LOOKS:
+            while self._quiet_checks < _QUIET_CHECKS + _LAST_CHECKS:
+                await asyncio.sleep(CHECK_SECONDS)
+                self._quiet_checks = 0 if self._check() else self._quiet_checks + 1
+                if self._quiet_checks == _QUIET_CHECKS:
                     self._end_watches()
         finally:  # Whatever ended the watch, workers request it again.
             self._watching = False
@@ -84,17 +85,17 @@ class ClaimWatch:
         for _, slot in self._workers():
             slot.end_watch()
 
-    def _look(self) -> bool:
+    def _check(self) -> bool:
         """Report claims that are held up. Returns whether there are any, or may be soon."""
-        recalled = self._state.recalled
+        returned_for = self._state.returned_for
         held_up = [
             (child, slot)
             for child, slot in self._workers()
-            if (number := slot.held_up_by) and recalled.get(child.slot) != (child.nonce, number)
+            if (number := slot.held_up_by) and returned_for.get(child.slot) != (child.nonce, number)
         ]
         for child, slot in held_up:
             claim = slot.held_up()
-            if claim is not None and boottime_ns() - claim.task.claimed_ns >= RECALL_AFTER_NS:
+            if claim is not None and boottime_ns() - claim.task.claimed_ns >= RETURN_AFTER_NS:
                 self._happened(ClaimHeldUp(child.slot, child.nonce, claim))
         return bool(held_up)
 
@@ -157,9 +158,9 @@ class Orders:
             self._background.start(self._await_start(order))
 
     async def _await_start(self, order: CancelOrder) -> None:
-        """Look for the task for a while, because its claim may still be on the way to the worker."""
-        for _ in range(_START_LOOKS):
-            await asyncio.sleep(_START_LOOK_SECONDS)
+        """Search for the task for a while, because its claim may still be on the way to the worker."""
+        for _ in range(_START_CHECKS):
+            await asyncio.sleep(_START_CHECK_SECONDS)
             if self._report(order):
                 return
 
@@ -179,7 +180,7 @@ class Orders:
 # Progress
 
 
-class Told(NamedTuple):
+class TaskProgress(NamedTuple):
     """The progress of one task, which `owner` runs as `entry`."""
 
     owner: str
@@ -188,7 +189,7 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class ProgressCarrier:
+class ProgressCopier:
     """The copying of progress from the slots to Redis, about once a second, with all changes in one call.
 
     If no task of the fleet reports progress, a round reads one word of memory for each task. `_known`: the progress
@@ -197,32 +198,32 @@ class ProgressCarrier:
 
     _state: MasterState
     _memory: SlotMemory
-    _tell: Callable[[list[Told]], Awaitable[object]]
-    _known: set[Told] = field(default_factory=set)
+    _send: Callable[[list[TaskProgress]], Awaitable[object]]
+    _known: set[TaskProgress] = field(default_factory=set)
 
-    async def carry(self) -> None:
+    async def copy(self) -> None:
         """Copy progress, forever."""
         while True:
-            await asyncio.sleep(CARRY_SECONDS)
+            await asyncio.sleep(COPY_SECONDS)
             await self.step()
 
     async def step(self) -> None:
         """Send new progress to Redis. After a failure it is sent in a later round, unless it has changed by then."""
-        told = set(self._look())
-        self._known &= told
-        news = list(told - self._known)
-        for start in range(0, len(news), PROGRESS_BATCH):
-            batch = news[start : start + PROGRESS_BATCH]
+        reports = set(self._reports())
+        self._known &= reports
+        changed = list(reports - self._known)
+        for start in range(0, len(changed), PROGRESS_BATCH):
+            batch = changed[start : start + PROGRESS_BATCH]
             try:
-                await self._tell(batch)
+                await self._send(batch)
             except ServerError:  # The connection's watch has reported it.
                 return
             self._known.update(batch)
 
-    def _look(self) -> Iterator[Told]:
+    def _reports(self) -> Iterator[TaskProgress]:
         for child in self._state.children.of(Role.WORKER):
             slot = self._memory.slot(child.slot)
             for record in slot.busy_records() if child.owner and slot.nonce == child.nonce else ():
                 task = record.current() if record.has_progress else None
                 if task is not None and (text := record.progress_of(task.entry)):
-                    yield Told(child.owner, task.entry, text)
+                    yield TaskProgress(child.owner, task.entry, text)

@@ -13,7 +13,7 @@ from typing import Final
 
 from rota_supervisor.master.effects.background import beside
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first
 BURST_MS: Final = 200  # the length of a silence that ends a burst of saves
 LONGEST_BURST_MS: Final = 2000
@@ -36,12 +36,12 @@ class ConfigWatch:
     async def watch(self, is_wanted: Callable[[], bool]) -> None:
         """Check the file about once a second, forever, while `is_wanted` returns true."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             if is_wanted():
                 with contextlib.suppress(OSError):  # There may be no further thread now.
-                    await self.look()
+                    await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the file once."""
         content = await beside(self._read)
         if not self._is_new(content):

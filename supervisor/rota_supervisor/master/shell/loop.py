@@ -28,7 +28,15 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
 from rota_supervisor.master.core.effects import Effect, Leave, Respond
-from rota_supervisor.master.core.master_events import Event, LeasesRenewed, Look, Looked, Requested, Ticked, ZygoteGone
+from rota_supervisor.master.core.master_events import (
+    Event,
+    LeasesRenewed,
+    Requested,
+    SlotReading,
+    SlotsRead,
+    Ticked,
+    ZygoteGone,
+)
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
@@ -80,11 +88,11 @@ class Inbox:
                 effects = take(self.state, event, now)
                 if self._record is not None:
                     self._record(event, now, effects)
-                self._carry_out(effects)
+                self._perform(effects)
         finally:
             self._is_taking = False
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             self.handlers[type(effect)](effect)
 
@@ -137,10 +145,10 @@ class MasterLoop:
         """Handle what has happened, tick, and send the master's own heartbeat."""
         self._listen(None)
         self._reap(boottime_seconds(), self._listen)
-        looks = self._reader.look(self._state.children)
+        readings = self._reader.read(self._state.children)
         self._listen(None)  # A zygote sends what it imported before its slot shows that it is ready.
-        if looks:
-            self._inbox.happened(Looked(looks))
+        if readings:
+            self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
         self._own.phase = self._state.phase
         self._own.beat()
@@ -149,14 +157,14 @@ class MasterLoop:
         """Handle what zygotes and their intermediates have sent so far, and read the slot of one child."""
         for event in self._hear():
             if isinstance(event, ZygoteGone):
-                self._look_at(self._state.children.get(event.slot, event.nonce))
+                self._read(self._state.children.get(event.slot, event.nonce))
             self._inbox.happened(event)
-        self._look_at(child)
+        self._read(child)
 
-    def _look_at(self, child: Child | None) -> None:
-        looks = self._reader.look(() if child is None else (child,))
-        if looks:
-            self._inbox.happened(Looked(looks))
+    def _read(self, child: Child | None) -> None:
+        readings = self._reader.read(() if child is None else (child,))
+        if readings:
+            self._inbox.happened(SlotsRead(readings))
 
     def seconds_to_wait(self) -> float:
         """Return the time until the next step if no event comes before."""
@@ -168,18 +176,18 @@ class SlotReader:
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
-        self._seen: dict[int, tuple[ChildState, Look]] = {}
+        self._seen: dict[int, tuple[ChildState, SlotReading]] = {}
 
-    def look(self, children: Iterable[Child]) -> tuple[Look, ...]:
+    def read(self, children: Iterable[Child]) -> tuple[SlotReading, ...]:
         """Return new readings of these children's slots, leaving out slots that have not changed."""
-        return tuple(look for child in children if (look := self._look_at(child)) is not None)
+        return tuple(reading for child in children if (reading := self._read(child)) is not None)
 
-    def _look_at(self, child: Child) -> Look | None:
+    def _read(self, child: Child) -> SlotReading | None:
         number, state = child.slot, child.state
         slot = self._memory.slot(number)
         if state in UNSEEN or slot.nonce != child.nonce or not slot.is_intact:
             return None
-        look = Look(
+        reading = SlotReading(
             number,
             child.nonce,
             slot.phase,
@@ -193,10 +201,10 @@ class SlotReader:
             slot.stepping,
         )
         # After a change of its state, a child is judged again by the same reading.
-        if self._seen.get(number) == (state, look):
+        if self._seen.get(number) == (state, reading):
             return None
-        self._seen[number] = state, look
-        return look
+        self._seen[number] = state, reading
+        return reading
 
 
 # Requests by signal or through the control socket: each request gets a ticket and becomes an event.

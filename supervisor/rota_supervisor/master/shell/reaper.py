@@ -27,12 +27,12 @@ from rota.telemetry import log
 from rota_supervisor import messages
 from rota_supervisor.layout import OWNER_MARK, STACK_FILE, Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.master_events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
+from rota_supervisor.master.core.master_events import Died, Event, ProcessEnd, StopSeen, ZygoteReported
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
-_LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
+_WAIT_OPTIONS: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
 _REMEMBERED_SECONDS: Final = 2.0  # the time for which the id of a dead session is surely not reused
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
@@ -42,7 +42,7 @@ _ENDS_ALL: Final = (
     "when a task takes too much memory, the kernel kills the master and all its children with it. "
     "Set OOMPolicy=continue in a unit of systemd, singleProcessOOMKill in the configuration of a kubelet"
 )
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
@@ -73,10 +73,10 @@ class Reaper:
         `listen` handles what zygotes sent before that, and reads the slot of one child.
         """
         self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
-        self._oom_kills.look(now)
+        self._oom_kills.poll(now)
         while True:
             try:
-                seen = os.waitid(os.P_ALL, 0, _LOOK)
+                seen = os.waitid(os.P_ALL, 0, _WAIT_OPTIONS)
             except ChildProcessError:
                 break
             if seen is None:
@@ -129,7 +129,7 @@ class Reaper:
         for child in self._state.children.of(Role.WORKER):
             slot = self._memory.slot(child.slot)
             if not child.pid and slot.pid == pid and slot.nonce == child.nonce:
-                self._happened(ZygoteSaid(child.generation, messages.Spawned(child.slot, child.nonce, pid)))
+                self._happened(ZygoteReported(child.generation, messages.Spawned(child.slot, child.nonce, pid)))
                 return child
         return None
 
@@ -268,12 +268,12 @@ class OomKills:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or _own_counter()
         self._seen = self._count()
-        self._looked_at = -math.inf
+        self._polled_at = -math.inf
         self._unclaimed: list[float] = []
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Note new kills, at most once a second."""
-        if now - self._looked_at >= _LOOK_SECONDS:
+        if now - self._polled_at >= _POLL_SECONDS:
             self._note(now)
 
     def claim(self, now: float) -> bool:
@@ -285,7 +285,7 @@ class OomKills:
         return True
 
     def _note(self, now: float) -> None:
-        self._looked_at = now
+        self._polled_at = now
         count = self._count()
         new, self._seen = max(0, count - self._seen), count
         known = [at for at in self._unclaimed if now - at < _KILL_REMEMBERED_SECONDS]

@@ -38,7 +38,7 @@ from rota_supervisor.master.effects.login_keeper import LoginKeeper, begin_login
 from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
-from rota_supervisor.master.effects.task_watch import ClaimWatch, Orders, ProgressCarrier
+from rota_supervisor.master.effects.task_watch import ClaimWatch, Orders, ProgressCopier
 from rota_supervisor.master.shell import file_watch, master_signals, reaper
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, recording_to
 from rota_supervisor.master.shell.reaper import Reaper
@@ -188,7 +188,7 @@ class _Master:
         )
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
-        self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
+        self._progress = ProgressCopier(state, memory, lambda reports: run(store.carry_progress(reports)))
         declaring = ScheduleDeclarer(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, node, memory, background, declaring, happened
@@ -215,20 +215,20 @@ class _Master:
         self._inbox.handlers |= {
             do.Spawn: processes.spawn,
             do.ForkWorker: processes.fork,
-            do.Tell: processes.tell,
+            do.SignalChild: processes.tell,
             do.SetQuiet: processes.set_quiet,
-            do.TellCancelled: processes.tell_cancelled,
+            do.NotifyCancelled: processes.notify_cancelled,
             do.CloseChannels: processes.close_channels,
             do.FreeSlot: processes.free_slot,
-            do.PreparePlace: listening.prepare_place,
+            do.PrepareAddress: listening.prepare_address,
             do.ListenAt: listening.listen_at,
-            do.DropPreparedPlace: listening.drop_prepared,
+            do.DropPreparedAddress: listening.drop_prepared,
             do.WriteLog: master_output.write_log,
             do.ConfigureLog: lambda effect: master_output.change_log(effect.config, self._state.surroundings.node),
             do.AddToCounter: display.add,
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,
-            do.PutUpNotice: display.put_up,
+            do.PublishSnapshot: display.put_up,
             do.WriteReport: self._report.begin,
             do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,
@@ -247,7 +247,7 @@ class _Master:
         keep(self._redis.watch_eviction)
         keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
-        keep(self._progress.carry)
+        keep(self._progress.copy)
         if self._keeper is not None:
             keep(self._keeper.keep)
         self._background.start(self._serve())
@@ -281,7 +281,7 @@ class _Master:
         await self._background.cancel()
         for child in self._state.children:
             if child.state is not ChildState.EXITED:  # Another process may have its pid by now.
-                self._processes.tell(do.Tell(child.ref, do.Order.KILL))
+                self._processes.tell(do.SignalChild(child.ref, do.Order.KILL))
         self._processes.close()
         self._listening.close()
         await self._redis.connection.close()

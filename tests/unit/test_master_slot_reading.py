@@ -11,7 +11,7 @@ from rota.durations import NANOSECONDS
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.master_events import Looked
+from rota_supervisor.master.core.master_events import SlotsRead
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.tick import perform
 from rota_supervisor.master.shell.loop import SlotReader
@@ -21,7 +21,7 @@ SLOT = 8
 
 
 class Watched:
-    """A READY worker, its slot, and the master's looks at it."""
+    """A READY worker, its slot, and the master that reads it."""
 
     def __init__(self) -> None:
         memory = SlotMemory.create(SLOT + 1)
@@ -32,10 +32,10 @@ class Watched:
         self.slot.phase = Phase.IDLE
         self._reader = SlotReader(memory)
 
-    def look(self, now: float) -> Child:
+    def read(self, now: float) -> Child:
         self.core.now = now
-        looks = self._reader.look([self.child])
-        self.core.take(Looked(looks))
+        readings = self._reader.read([self.child])
+        self.core.take(SlotsRead(readings))
         self.core.state.ticked_at = now
         return self.child
 
@@ -56,20 +56,20 @@ def watched() -> Watched:
 
 def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -> None:
     watched.begin(10.0, limit=5.0, soft=2.0)
-    child = watched.look(10.1)
+    child = watched.read(10.1)
     assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
     watched.slot.record(0).extend(20 * NANOSECONDS, 17 * NANOSECONDS)
-    child = watched.look(11.0)
+    child = watched.read(11.0)
     assert (child.task_until, child.soft_until) == (20.0, 17.0)
     watched.slot.record(0).end()
-    child = watched.look(12.0)
+    child = watched.read(12.0)
     assert (child.busy, child.task_until, child.soft_until) == (False, math.inf, math.inf)
 
 
 def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watched) -> None:
-    assert watched.look(1.0).shortest_soft_seconds == math.inf
+    assert watched.read(1.0).shortest_soft_seconds == math.inf
     watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
-    assert watched.look(2.0).shortest_soft_seconds == 0.5
+    assert watched.read(2.0).shortest_soft_seconds == 0.5
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_that_a_worker_asks_to_be_replaced_is_seen_with_its_reason(
     watched: Watched, shown: RecycleReason, seen: Reason | None
 ) -> None:
     watched.slot.recycle_reason = shown
-    assert watched.look(1.0).recycle_for is seen
+    assert watched.read(1.0).recycle_for is seen
 
 
 def test_a_quiet_worker_is_seen_as_such_and_one_that_begins_quiet_is_ready(watched: Watched) -> None:
     watched.slot.phase = Phase.QUIET
-    assert watched.look(1.0).is_quiet
+    assert watched.read(1.0).is_quiet
     watched.slot.phase = Phase.IDLE
-    assert not watched.look(2.0).is_quiet
+    assert not watched.read(2.0).is_quiet
     begins = Watched()
     begins.child.state, begins.slot.phase = ChildState.BOOTING, Phase.QUIET
-    assert begins.look(1.0).state is ChildState.READY
+    assert begins.read(1.0).state is ChildState.READY
 
 
 def _idle(watched: Watched) -> None:
@@ -118,29 +118,29 @@ def test_a_drain_is_awaited_until_it_begins_but_not_inside_the_task_in_which_it_
 ) -> None:
     watched.tell_to_leave(100.0)
     does(watched)
-    assert watched.look(110.0).drain_awaited_since == awaited_since
+    assert watched.read(110.0).drain_awaited_since == awaited_since
 
 
 def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched) -> None:
     watched.begin(99.0)
     watched.tell_to_leave(100.0)
-    watched.look(110.0)
+    watched.read(110.0)
     watched.slot.record(0).end()
     watched.begin(112.0)
-    assert watched.look(120.0).drain_awaited_since == 110.0
+    assert watched.read(120.0).drain_awaited_since == 110.0
 
 
 def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watched: Watched) -> None:
     watched.begin(10.0)
-    watched.look(11.0)
-    watched.look(50.0)  # nothing is new, and no event comes of it
+    watched.read(11.0)
+    watched.read(50.0)  # nothing is new, and no event comes of it
     watched.slot.record(0).end()
-    assert watched.look(51.0).beat_at >= 50.0
+    assert watched.read(51.0).beat_at >= 50.0
 
 
 def test_a_slot_that_shows_nothing_new_is_no_event_unless_its_child_is_in_another_state(watched: Watched) -> None:
     reader = watched._reader
-    assert len(reader.look([watched.child])) == 1
-    assert reader.look([watched.child]) == ()
+    assert len(reader.read([watched.child])) == 1
+    assert reader.read([watched.child]) == ()
     watched.child.state = ChildState.DRAINING
-    assert len(reader.look([watched.child])) == 1
+    assert len(reader.read([watched.child])) == 1
