@@ -54,7 +54,7 @@ class MemberTask:
         """Return its row in JSON."""
         task, age, left = self.task, self.age_seconds, self.left_seconds
         return {
-            "place": task.place,
+            "place": task.task_index,
             "task": {"id": task.id, "name": task.name, "queue": task.queue},
             "task_age_seconds": round(age, 3),
             "limit_seconds": round(age + left, 3) if task.deadline_ns else None,
@@ -73,20 +73,20 @@ class Member:
     phase: Phase
     beat_age_seconds: float  # since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
-    places: int = 1  # maximum number of tasks
+    concurrency: int = 1  # maximum number of tasks
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
     """Return what a slot shows of its process at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
-    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.places)
+    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.concurrency)
 
 
 def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
     age = max(0, now_ns - task.started_ns) / NANOSECONDS
     left = (task.deadline_ns - now_ns) / NANOSECONDS if task.deadline_ns else math.inf
-    return MemberTask(task, age, left, read_progress(slot.record(task.place).progress_of(task.entry)))
+    return MemberTask(task, age, left, read_progress(slot.record(task.task_index).progress_of(task.entry)))
 
 
 # Alive and ready
@@ -186,7 +186,7 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 def serves(member: Member, beat_seconds: float) -> bool:
     """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline; any
     other process by its heartbeat."""
-    alone = member.tasks[0] if member.tasks and member.places <= 1 else None
+    alone = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
     if member.phase is Phase.BUSY and alone is not None and alone.left_seconds > 0:
         return True
     return member.phase in (Phase.IDLE, Phase.BUSY) and member.beat_age_seconds <= beat_seconds
@@ -217,7 +217,7 @@ class ProcessSnapshot:
             "pid": member.pid if member else 0,
             "phase": member.phase.name.lower() if member else None,
             "quiet": member is not None and member.phase is Phase.QUIET,
-            "concurrency": member.places if member else 1,
+            "concurrency": member.concurrency if member else 1,
             "beat_age_seconds": round(member.beat_age_seconds, 3) if member else None,
             "ready_seconds": self.ready_seconds,
             "tasks": [task.to_json() for task in member.tasks] if member else [],
@@ -325,7 +325,7 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Return a row for each task of a process that runs several, otherwise one row for the process with its task, if
-    any. `where` is the slot, with the place if there are several tasks."""
+    any. `where` is the slot, with the task's index if there are several tasks."""
     rows: list[Json] = []
     for process in processes:
         slot, tasks = process["slot"], process["tasks"]
@@ -343,7 +343,7 @@ class WorkerLoad(NamedTuple):
     """The share of a worker in its node's report."""
 
     tasks: int
-    places: int
+    concurrency: int
     is_quiet: bool
 
 
@@ -356,7 +356,7 @@ def node_report(notice: Notice, state: str, workers: Collection[WorkerLoad]) -> 
         workers=len(workers),
         desired=sum(pool.desired for pool in notice.pools),
         busy=sum(worker.tasks for worker in workers),
-        concurrency=sum(worker.places for worker in workers),
+        concurrency=sum(worker.concurrency for worker in workers),
         quiet=sum(worker.is_quiet for worker in workers),
         last_death=None if notice.last_death is None else death_in_words(notice.last_death),
     )

@@ -85,7 +85,7 @@ class SimulatedKernel:
 
     def _fork(self, effect: ForkWorker) -> None:
         slot = self._node.memory.slot(effect.child.slot)
-        slot.begin(effect.child.nonce, effect.places)
+        slot.begin(effect.child.nonce, effect.concurrency)
         slot.renewed_ns, slot.quiet_asked = effect.renewed_ns, effect.quiet
         self._make_stack(effect.child)
         line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)
@@ -119,7 +119,7 @@ class SimulatedKernel:
         child = effect.child
         slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
-            slot.record(effect.place).cancelled = effect.number
+            slot.record(effect.task_index).cancelled = effect.number
             if isinstance(process, Worker):
                 process.later(0.0, process.told_of_cancel)
 

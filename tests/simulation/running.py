@@ -91,4 +91,4 @@ class Running(Process):
     @property
     def free(self) -> list[int]:
         """The places without a running task."""
-        return [place for place in range(self.settings.concurrency) if place not in self.hands]
+        return [task_index for task_index in range(self.settings.concurrency) if task_index not in self.hands]

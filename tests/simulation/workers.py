@@ -208,10 +208,11 @@ class Worker(Running):
         task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
         self._attempts += 1
         self.world.witness.allowed(self, task)
-        soft_seconds, place = 0.0, self.free[0]
+        soft_seconds = 0.0
+        task_index = self.free[0]
         if random.random() < trouble.soft_limits and not task.once:
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        hand = self.hands[place] = Hand(task, self.slot.record(place), looked_ns / NANOSECONDS, soft_seconds)
+        hand = self.hands[task_index] = Hand(task, self.slot.record(task_index), looked_ns / NANOSECONDS, soft_seconds)
         limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
         word = verdict_on(task).to_word()
         hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
@@ -251,7 +252,7 @@ class Worker(Running):
         self.told_of_cancel()  # the cancellation may have arrived before the start
 
     def _runs(self, hand: Hand) -> bool:
-        return self.hands.get(hand.record.place) is hand
+        return self.hands.get(hand.record.task_index) is hand
 
     def _beat(self, hand: Hand) -> None:
         """Record a heartbeat of the task: its limits begin again."""
@@ -292,7 +293,7 @@ class Worker(Running):
 
     def _leave(self, hand: Hand) -> None:
         hand.record.end()
-        del self.hands[hand.record.place]
+        del self.hands[hand.record.task_index]
 
     def _give_back(self) -> None:
         released = [task.id for task in reversed(self._waiting)]

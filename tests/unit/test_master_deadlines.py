@@ -44,10 +44,10 @@ class Watched:
         self.fleet._by_slot[SLOT] = self.child
         self.desired = DESIRED
 
-    def runs(self, *, until: float = 0.0, soft_until: float = 0.0, place: int = 0) -> None:
+    def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
         """A task runs there, beside those in other places."""
-        others = [task for task in self.child.tasks if task.place != place]
-        task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, place)
+        others = [task for task in self.child.tasks if task.task_index != task_index]
+        task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
@@ -190,15 +190,15 @@ def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_k
 def several() -> Watched:
     """A worker that may run ten tasks, and has just beaten."""
     watched = Watched()
-    watched.child.places = 10
+    watched.child.concurrency = 10
     watched.child.beat_at = 1000.0
     return watched
 
 
 def test_the_first_hard_limit_of_several_ends_their_process() -> None:
     watched = several()
-    watched.runs(until=1009.0, place=3)
-    watched.runs(until=1005.0, place=7)
+    watched.runs(until=1009.0, task_index=3)
+    watched.runs(until=1005.0, task_index=7)
     over = 1005.0 + HARD_LIMIT_GRACE_SECONDS
     assert watched.step(over) == []
     assert watched.step(over + 0.01) == [DUMP]
@@ -207,29 +207,29 @@ def test_the_first_hard_limit_of_several_ends_their_process() -> None:
 
 def test_each_soft_limit_of_several_is_told_once() -> None:
     watched = several()
-    watched.runs(soft_until=1005.0, place=3)
-    watched.runs(soft_until=1007.0, place=7)
+    watched.runs(soft_until=1005.0, task_index=3)
+    watched.runs(soft_until=1007.0, task_index=7)
     assert watched.step(1005.001) == [INTERRUPT]
     assert watched.step(1006.9) == []
     assert watched.step(1007.001) == [INTERRUPT]
-    watched.runs(soft_until=1009.0, place=3)
+    watched.runs(soft_until=1009.0, task_index=3)
     assert watched.step(1008.0) == []
     assert watched.step(1009.001) == [INTERRUPT]
 
 
 def test_soft_limits_that_are_over_at_once_are_told_at_once() -> None:
     watched = several()
-    watched.runs(soft_until=1005.0, place=3)
-    watched.runs(soft_until=1005.1, place=7)
+    watched.runs(soft_until=1005.0, task_index=3)
+    watched.runs(soft_until=1005.1, task_index=7)
     assert watched.step(1006.0) == [INTERRUPT]
     assert watched.step(1010.0) == []
 
 
 def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does_not() -> None:
     alone, beside = several(), several()
-    alone.child.places = 1
+    alone.child.concurrency = 1
     for watched in (alone, beside):
-        watched.runs(place=0)
+        watched.runs(task_index=0)
     assert alone.step(1000.01 + BEAT) == []
     assert beside.step(1000.0 + BEAT) == []
     assert beside.step(1000.01 + BEAT) == [DUMP]
@@ -238,7 +238,7 @@ def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does
 
 def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
     watched = several()
-    watched.runs(place=3)
+    watched.runs(task_index=3)
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # nothing steps: it is held up by something else
     watched.child.stepping = 3
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []

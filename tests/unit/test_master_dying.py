@@ -64,7 +64,7 @@ def test_of_a_slot_that_was_written_over_the_first_that_was_held_is_charged(core
 def test_of_a_slot_of_several_tasks_that_was_written_over_all_that_were_held_are_charged(
     core: Core, worker: Child
 ) -> None:
-    worker.places = 3
+    worker.concurrency = 3
     reap = _dies(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [ALL_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK

@@ -33,19 +33,21 @@ from rota_supervisor.master.effects.task_watch import cancelled_in
 from rota_supervisor.master.shell.loop import SlotReader
 from support.cores import Core
 
-SLOT, PLACES = 8, 4
+SLOT, CONCURRENCY = 8, 4
 KILLED = ProcessEnd(signal.SIGKILL)
 SECOND_NS = 1_000_000_000
 
 
-def task(place: int, *, until: float = 0.0, verdict: Verdict = Verdict()) -> TaskInSlot:  # noqa: B008 - frozen
-    entry = f"id-{place} mail i 1 1 0 0 0 0 -".encode()
+def task(task_index: int, *, until: float = 0.0, verdict: Verdict = Verdict()) -> TaskInSlot:  # noqa: B008 - frozen
+    entry = f"id-{task_index} mail i 1 1 0 0 0 0 -".encode()
     ends_ns = round(until * SECOND_NS)
-    return TaskInSlot(entry, f"name-{place}", 1, ends_ns, verdict=verdict.to_word(), place=place, number=7)
+    return TaskInSlot(
+        entry, f"name-{task_index}", 1, ends_ns, verdict=verdict.to_word(), task_index=task_index, number=7
+    )
 
 
 def times_of(ran: TaskInSlot) -> TaskTimes:
-    return TaskTimes(ran.started_ns, ran.deadline_ns, ran.soft_deadline_ns, ran.number, ran.place)
+    return TaskTimes(ran.started_ns, ran.deadline_ns, ran.soft_deadline_ns, ran.number, ran.task_index)
 
 
 class Several:
@@ -55,7 +57,7 @@ class Several:
         self.core, self.tasks = core, tasks
         self.child: Child = core.child(Role.WORKER, SLOT)
         self.child.owner, self.child.pid, self.child.ready_at, self.child.has_stack = "node:8:1", 77, 0.0, True
-        self.child.places = PLACES
+        self.child.concurrency = CONCURRENCY
 
     def read(self, now: float) -> list[Order]:
         """Have the master read its slot, with a heartbeat, and return the signals that follow."""
@@ -64,8 +66,8 @@ class Several:
         self.core.take(SlotsRead((SlotReading(SLOT, self.child.nonce, Phase.BUSY, tasks, round(now * SECOND_NS)),)))
         return [effect.order for effect in self.core.take(Ticked()) if isinstance(effect, SignalChild)]
 
-    def cancel(self, place: int, kill_after: float | None = None) -> None:
-        self.core.take(CancelOrdered(SLOT, self.child.nonce, place, 7, f"id-{place}", kill_after))
+    def cancel(self, task_index: int, kill_after: float | None = None) -> None:
+        self.core.take(CancelOrdered(SLOT, self.child.nonce, task_index, 7, f"id-{task_index}", kill_after))
 
     def dies(self, now: float, why: Reason | None = None) -> ReapOwner:
         if why is not None:
@@ -186,7 +188,7 @@ def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
 def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
     memory, several = SlotMemory.create(SLOT + 1), Several(core)
     slot = memory.slot(SLOT)
-    slot.begin(several.child.nonce, PLACES)
+    slot.begin(several.child.nonce, CONCURRENCY)
     slot.record(1).start(task(1).entry, "send", 1, 2)
     slot.record(3).start(task(3).entry, "send", 1, 2)
     slot.record(3).enter_step()
@@ -201,17 +203,17 @@ def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
 def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
     several = Several(core)
     slot = SlotMemory.create(SLOT + 1).slot(SLOT)
-    slot.begin(several.child.nonce, PLACES)
-    for place in (0, 1, 3):
-        slot.record(place).start(task(place).entry, "send", 1, 2)
+    slot.begin(several.child.nonce, CONCURRENCY)
+    for task_index in (0, 1, 3):
+        slot.record(task_index).start(task(task_index).entry, "send", 1, 2)
     found = cancelled_in(several.child, slot, lambda each: each.id in ("id-1", "id-3"))
-    assert [(each.place, each.number, each.task_id) for each in found] == [(1, 1, "id-1"), (3, 1, "id-3")]
+    assert [(each.task_index, each.number, each.task_id) for each in found] == [(1, 1, "id-1"), (3, 1, "id-3")]
 
 
 def test_the_status_shows_tasks_one_by_one(core: Core) -> None:
     several = Several(core)
-    tasks = tuple(MemberTask(task(place), 1.0, 1.0) for place in (0, 2))
-    member = Member(SLOT, Role.WORKER, several.child.pid, Phase.BUSY, 0.1, tasks, PLACES)
+    tasks = tuple(MemberTask(task(task_index), 1.0, 1.0) for task_index in (0, 2))
+    member = Member(SLOT, Role.WORKER, several.child.pid, Phase.BUSY, 0.1, tasks, CONCURRENCY)
     shown = status(core.state, [member], Moment(103.0, 1e9))
     [row] = [row for row in shown["processes"] if row["slot"] == SLOT]  # type: ignore[attr-defined]
     assert [(each["place"], each["task"]["name"], each["task"]["id"]) for each in row["tasks"]] == [

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from rota.child.slot_layout import (
-    MOST_PLACES,
+    MAX_CONCURRENCY,
     PROGRESS_BYTES,
     RECORD,
     REGION_BYTES,
@@ -28,41 +28,41 @@ DEADLINE_SECONDS = 30.0
 
 
 class Place:
-    """The record of a place in which a task runs, and its slot."""
+    """The record in which a task runs, and its slot."""
 
-    def __init__(self, place: int = 0, entry: bytes = ENTRY) -> None:
+    def __init__(self, task_index: int = 0, entry: bytes = ENTRY) -> None:
         self.region = memoryview(bytearray(REGION_BYTES))
         self.slot = Slot(self.region, memoryview(bytearray(ROSTER_PART_BYTES)))
-        self.slot.begin(nonce=7, places=place + 1)
-        self.record = self.slot.record(place)
+        self.slot.begin(nonce=7, concurrency=task_index + 1)
+        self.record = self.slot.record(task_index)
         self.record.start(entry, "name", 1, 2)
 
 
-@pytest.fixture(params=[0, 1, MOST_PLACES - 1])
-def place(request: pytest.FixtureRequest) -> Place:
+@pytest.fixture(params=[0, 1, MAX_CONCURRENCY - 1])
+def task_index(request: pytest.FixtureRequest) -> Place:
     return Place(request.param)
 
 
-def test_what_a_task_says_is_read_until_it_says_something_else(place: Place) -> None:
-    record = place.record
+def test_what_a_task_says_is_read_until_it_says_something_else(task_index: Place) -> None:
+    record = task_index.record
     assert (record.has_progress, record.progress_of(ENTRY)) == (False, b"")
     for text in (b"first", b"x" * LONGEST, b"last"):
         record.report_progress(ENTRY, text)
         assert (record.has_progress, record.progress_of(ENTRY)) == (True, text)
 
 
-def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life(place: Place) -> None:
-    record = place.record
+def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life(task_index: Place) -> None:
+    record = task_index.record
     record.report_progress(ENTRY, b"5")
     record.end()
     assert record.progress_of(ENTRY) == b""
     record.start(NEXT, "name", 1, 2)
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
-    place.slot.begin(nonce=8, places=place.slot.places)
+    task_index.slot.begin(nonce=8, concurrency=task_index.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)  # the first of its life again
     record.report_progress(ENTRY, b"6")
-    place.slot.begin(nonce=9, places=place.slot.places)
+    task_index.slot.begin(nonce=9, concurrency=task_index.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)
     assert record.progress_of(ENTRY) == b""
 
@@ -79,15 +79,15 @@ def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() 
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
-def test_a_record_that_was_written_over_says_nothing(place: Place, byte: bytes) -> None:
-    record = place.record
+def test_a_record_that_was_written_over_says_nothing(task_index: Place, byte: bytes) -> None:
+    record = task_index.record
     record.report_progress(ENTRY, b"5")
-    at = (record_at(record.place) + RECORD.progress) * WORD
+    at = (record_at(record.task_index) + RECORD.progress) * WORD
     for length in (1, 9, PROGRESS_BYTES):
-        place.region[at : at + length] = byte * length
+        task_index.region[at : at + length] = byte * length
         assert record.progress_of(ENTRY) == b""
         record.report_progress(ENTRY, b"5")
-    place.region[:] = byte * REGION_BYTES
+    task_index.region[:] = byte * REGION_BYTES
     assert record.progress_of(ENTRY) == b""
 
 

@@ -1,4 +1,4 @@
-"""Slots of workers that run several tasks: each has a record of its own, and is known by its place and number."""
+"""Slots of workers that run several tasks: each has a record of its own, and is known by its index and number."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rota.child.slot_layout import MOST_PLACES, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import MAX_CONCURRENCY, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Slot
@@ -15,48 +15,53 @@ from rota.child.slots import Slot
 ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 
-def slot_of(places: int) -> Slot:
+def slot_of(concurrency: int) -> Slot:
     slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7, places=places)
+    slot.begin(nonce=7, concurrency=concurrency)
     return slot
 
 
-@pytest.mark.parametrize("places", [1, 2, MOST_PLACES])
-def test_every_place_has_a_record_of_its_own(places: int) -> None:
-    slot = slot_of(places)
-    for place in range(places):
-        assert slot.record(place).start(b"id-%d q" % place, f"name-{place}", place, place + 1) == 1
-    expected = [TaskInSlot(b"id-%d q" % at, f"name-{at}", at, at + 1, place=at, number=1) for at in range(places)]
+@pytest.mark.parametrize("concurrency", [1, 2, MAX_CONCURRENCY])
+def test_every_place_has_a_record_of_its_own(concurrency: int) -> None:
+    slot = slot_of(concurrency)
+    for task_index in range(concurrency):
+        assert (
+            slot.record(task_index).start(b"id-%d q" % task_index, f"name-{task_index}", task_index, task_index + 1)
+            == 1
+        )
+    expected = [
+        TaskInSlot(b"id-%d q" % at, f"name-{at}", at, at + 1, task_index=at, number=1) for at in range(concurrency)
+    ]
     assert slot.running() == expected
-    assert slot.running_times() == tuple(TaskTimes(at, at + 1, 0, 1, at) for at in range(places))
+    assert slot.running_times() == tuple(TaskTimes(at, at + 1, 0, 1, at) for at in range(concurrency))
 
 
 def test_only_places_with_a_task_are_listed() -> None:
     slot = slot_of(5)
-    for place in (1, 2, 4):
-        slot.record(place).start(ENTRY, "name", 1, 2)
+    for task_index in (1, 2, 4):
+        slot.record(task_index).start(ENTRY, "name", 1, 2)
     slot.record(2).end()
-    assert [task.place for task in slot.running()] == [1, 4]
+    assert [task.task_index for task in slot.running()] == [1, 4]
     assert slot.numbers() == [0, 1, 2, 0, 1]
 
 
-@pytest.mark.parametrize("place", [0, 1, 4])
-def test_a_slot_has_worked_once_a_task_in_any_place_has_ended(place: int) -> None:
+@pytest.mark.parametrize("task_index", [0, 1, 4])
+def test_a_slot_has_worked_once_a_task_in_any_place_has_ended(task_index: int) -> None:
     slot = slot_of(5)
     seen = [slot.has_worked]
-    slot.record(place).start(ENTRY, "name", 1, 2)
+    slot.record(task_index).start(ENTRY, "name", 1, 2)
     seen.append(slot.has_worked)
-    slot.record(place).end()
+    slot.record(task_index).end()
     seen.append(slot.has_worked)
     assert seen == [False, False, True]
 
 
 def test_a_cancel_is_of_one_place_and_one_number() -> None:
     slot = slot_of(3)
-    for place in range(3):
-        slot.record(place).start(ENTRY, "name", 1, 2)
+    for task_index in range(3):
+        slot.record(task_index).start(ENTRY, "name", 1, 2)
     slot.record(1).cancelled = slot.record(1).number
-    assert [slot.record(place).is_cancelled() for place in range(3)] == [False, True, False]
+    assert [slot.record(task_index).is_cancelled() for task_index in range(3)] == [False, True, False]
     slot.record(1).end()
     slot.record(1).start(ENTRY, "name", 1, 2)
     assert not slot.record(1).is_cancelled()
@@ -64,20 +69,20 @@ def test_a_cancel_is_of_one_place_and_one_number() -> None:
 
 def test_a_new_life_inherits_no_task_and_no_cancel_of_any_place() -> None:
     slot = slot_of(3)
-    for place in range(3):
-        slot.record(place).start(ENTRY, "name", 1, 2)
-        slot.record(place).cancelled = 1
-    slot.begin(nonce=8, places=3)
+    for task_index in range(3):
+        slot.record(task_index).start(ENTRY, "name", 1, 2)
+        slot.record(task_index).cancelled = 1
+    slot.begin(nonce=8, concurrency=3)
     assert (slot.running(), slot.has_worked) == ([], False)
-    for place in range(3):
-        slot.record(place).start(ENTRY, "name", 1, 2)
-    assert not any(slot.record(place).is_cancelled() for place in range(3))
+    for task_index in range(3):
+        slot.record(task_index).start(ENTRY, "name", 1, 2)
+    assert not any(slot.record(task_index).is_cancelled() for task_index in range(3))
 
 
 def test_a_life_with_fewer_places_shows_nothing_of_one_with_more() -> None:
     slot = slot_of(3)
-    for place in range(3):
-        slot.record(place).start(ENTRY, "name", 1, 2)
+    for task_index in range(3):
+        slot.record(task_index).start(ENTRY, "name", 1, 2)
     slot.begin(nonce=8)
     assert slot.running() == []
 
@@ -85,10 +90,10 @@ def test_a_life_with_fewer_places_shows_nothing_of_one_with_more() -> None:
 def test_the_place_whose_coroutine_steps_is_shown_while_it_does() -> None:
     slot = slot_of(3)
     seen = [slot.stepping]
-    for place in (0, 2):
-        slot.record(place).enter_step()
+    for task_index in (0, 2):
+        slot.record(task_index).enter_step()
         seen.append(slot.stepping)
-        slot.record(place).leave_step()
+        slot.record(task_index).leave_step()
     assert [*seen, slot.stepping] == [None, 0, 2, None]
 
 
@@ -116,7 +121,7 @@ def test_nothing_is_held_up_where_several_run() -> None:
 def test_nothing_is_believed_of_any_place_of_a_slot_that_was_written_over() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7, places=MOST_PLACES)
+    slot.begin(nonce=7, concurrency=MAX_CONCURRENCY)
     slot.record(9).start(ENTRY, "name", 1, 2)
     region[:] = b"\x77" * REGION_BYTES
     assert (slot.running(), slot.running_times(), slot.numbers(), slot.has_worked) == ([], (), [], False)
@@ -127,7 +132,7 @@ def test_further_places_take_memory_only_where_they_are_used() -> None:
     memory = SlotMemory.create(2)
     memory.slot(0).begin(nonce=1)
     before = os.fstat(memory.fd).st_blocks * 512
-    memory.slot(1).begin(nonce=1, places=MOST_PLACES)
+    memory.slot(1).begin(nonce=1, concurrency=MAX_CONCURRENCY)
     memory.slot(1).record(100).start(ENTRY, "name", 1, 2)
     assert os.fstat(memory.fd).st_blocks * 512 - before < OUTCOMES_AT + 6 * 4096
 
@@ -146,7 +151,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_killed_process_ran_is_still_there_to_read() -> None:
     memory = SlotMemory.create(1)
-    memory.slot(0).begin(nonce=1, places=100)
+    memory.slot(0).begin(nonce=1, concurrency=100)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
     assert [task.id for task in memory.slot(0).running()] == ["id-0", "id-99"]

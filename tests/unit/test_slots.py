@@ -152,15 +152,15 @@ def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -
     memory = SlotMemory.create(2)
     memory.slot(1).begin(nonce=3)
     assert move_in(memory.fd, 1, nonce=2, pid=77) is None
-    place = move_in(memory.fd, 1, nonce=3, pid=77)
-    assert place is not None
+    entered = move_in(memory.fd, 1, nonce=3, pid=77)
+    assert entered is not None
     memory.slot(1).renewed_ns = 5
-    assert (place.slot.renewed_ns, place.slot.pid, memory.slot(1).pid) == (5, 77, 77)
-    assert pids_on(place.roster)[:3] == [0, 77, 0]
+    assert (entered.slot.renewed_ns, entered.slot.pid, memory.slot(1).pid) == (5, 77, 77)
+    assert pids_on(entered.roster)[:3] == [0, 77, 0]
     with pytest.raises(TypeError, match="read-only"):
-        place.slot.vacate()
+        entered.slot.vacate()
     with pytest.raises(TypeError, match="read-only"):
-        place.slot.renewed_ns = 6
+        entered.slot.renewed_ns = 6
 
 
 def test_a_beat_only_moves_forward() -> None:
@@ -191,8 +191,8 @@ def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> N
 
 def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
     record = _slot().record(0)
-    for place in range(3):
-        entry = f"id{place} queue i 1 2 0 0 0 0 -".encode()
+    for task_index in range(3):
+        entry = f"id{task_index} queue i 1 2 0 0 0 0 -".encode()
         number = record.start(entry, "", 1, 2)
         assert record.current() == TaskInSlot(entry, UNKNOWN_TASK, 1, 2, number=number)
         record.name("name")

@@ -14,18 +14,18 @@ ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 
 
 class Watched:
-    """Two tasks in hand, shown in the slot. `blocked`: the places of those that held up the loop."""
+    """Two tasks in hand, shown in the slot. `blocked`: the indexes of those that held up the loop."""
 
     def __init__(self) -> None:
         roster = memoryview(bytearray(ROSTER_PART_BYTES))
-        roster.cast("q")[ROSTER.places] = 3
+        roster.cast("q")[ROSTER.concurrency] = 3
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), roster)
         self.blocked: list[int] = []
-        self.steps = Steps(NoCopies(), lambda hand, _: self.blocked.append(hand.record.place))
-        self.hands = [self.in_hand(place) for place in (1, 2)]
+        self.steps = Steps(NoCopies(), lambda hand, _: self.blocked.append(hand.record.task_index))
+        self.hands = [self.in_hand(task_index) for task_index in (1, 2)]
 
-    def in_hand(self, place: int) -> InHand:
-        record = self.slot.record(place)
+    def in_hand(self, task_index: int) -> InHand:
+        record = self.slot.record(task_index)
         hand = InHand(ENTRY, record)
         hand.opened(Attempt(ENTRY, "t", 1, record, record.start(ENTRY.text, "t", 1, 2), None))
         hand.leave_step()

@@ -1,4 +1,4 @@
-"""The books of a worker that runs many tasks at once: places, and outcomes that no answer has named."""
+"""The ledger of a worker that runs many tasks at once: its tasks, and outcomes that no reply has confirmed."""
 
 from rota.durations import NANOSECONDS
 from rota.protocol.entry import parse_entry
@@ -74,8 +74,8 @@ def test_for_which_entry_hands_are_emptied_is_named_until_an_answer_says_otherwi
 
 def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
     ledger = Ledger(1)
-    place = ledger.seat("a")
-    ledger.forget(place)
+    task_index = ledger.seat("a")
+    ledger.forget(task_index)
     assert (ledger.asked, ledger.running, ledger.free) == (True, 0, 1)
     assert ledger.turn(1, 0).held == ()
     assert ledger.asked
@@ -83,9 +83,9 @@ def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
 
 def test_what_was_forgotten_while_a_turn_was_under_way_is_asked_for_by_the_next_one() -> None:
     ledger = Ledger(2)
-    place = ledger.seat("a")
+    task_index = ledger.seat("a")
     assert ledger.turn(1, 0).held == ("a",)
-    ledger.forget(place)
+    ledger.forget(task_index)
     ledger.answered(answer())  # that turn had named it, so the answer does not bring it
     assert ledger.asked
     assert ledger.turn(0, 0).held == ()

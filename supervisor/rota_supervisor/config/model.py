@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from rota.child.child_settings import Format, Level, LogSettings, TaskLines
-from rota.child.slot_layout import MOST_PLACES
+from rota.child.slot_layout import MAX_CONCURRENCY
 from rota.display_text import quoted
 from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,
@@ -101,7 +101,7 @@ class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     workers: Count = 1
     queues: tuple[str, ...] = ("*",)  # "*" is every queue
-    concurrency: Annotated[int, Meta(ge=1, le=MOST_PLACES)] = 1  # the number of tasks that each worker runs at once
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = 1  # the number of tasks that each worker runs at once
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

@@ -178,7 +178,7 @@ def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:
 def own_report(seen: Observation) -> NodeReport:
     """Return the report of this node."""
     workers = [member for member in seen.fleet if member.role is Role.WORKER]
-    loads = [WorkerLoad(len(each.tasks), each.places, each.phase is Phase.QUIET) for each in workers]
+    loads = [WorkerLoad(len(each.tasks), each.concurrency, each.phase is Phase.QUIET) for each in workers]
     report = node_report(seen.notice, state_of(seen.fleet), loads)
     return pace_of(seen.recent, seen.at.now).added_to(report)
 

@@ -1,11 +1,11 @@
 """The layout of the slots' memory, in words of 8 bytes.
 
-The roster comes first (see `slots`), then one region per slot: header | record of the task in place 0 | finished
-outcomes | metrics (see `recorder`) | marks and records of the further places, which only concurrent workers use | log
+The roster comes first (see `slots`), then one region per slot: header | record of the task with index 0 | finished
+outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use | log
 lines that are not written yet.
 
 A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, of two words, is stored
-apart from it, so that a single read of the marks shows which of hundreds of places have a task.
+apart from it, so that a single read of the marks shows which of hundreds of task indexes are in use.
 
 Each part is declared once, by its fields in order and the number of words that each takes. `offsets` derives the
 positions.
@@ -21,7 +21,7 @@ ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
 _PROGRESS_WORDS: Final = 26  # two of them precede the text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
-MOST_PLACES: Final = 512  # the maximum number of tasks that a worker runs at once
+MAX_CONCURRENCY: Final = 512  # the maximum number of tasks that a worker runs at once
 LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.telemetry.log`
 
 
@@ -35,12 +35,12 @@ class RosterFields(NamedTuple):
     quiet: int = 1
     watch_granted: int = 1  # the last request for a watch that the master has granted
     watched: int = 1
-    places: int = 1
+    concurrency: int = 1
     stacks_asked: int = 1
 
 
 class MarkFields(NamedTuple):
-    """The words that identify the task in a place, among the tasks of one process."""
+    """The words that identify the task with an index, among the tasks of one process."""
 
     number: int = 1  # odd while a task runs
     cancelled: int = 1  # the number of the task that the master has cancelled
@@ -55,12 +55,12 @@ class HeaderFields(NamedTuple):
     seal: int = 1  # a copy of the nonce: a region with another seal has been overwritten
     phase: int = 1
     beat_ns: int = 1
-    mark: int = sum(MarkFields())  # of place 0
+    mark: int = sum(MarkFields())  # of task index 0
     watch_asked: int = 1  # the last request for a watch
     recycle_reason: int = 1  # why the worker requests its replacement
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
-    stepping: int = 1  # the place whose coroutine runs now, plus one
+    stepping: int = 1  # index of the task whose coroutine runs now, plus one
     held_lines: int = 1  # size of the log lines, in bytes
     unused: int = 4
 
@@ -87,14 +87,14 @@ class RecordFields(NamedTuple):
 
 
 class RegionFields(NamedTuple):
-    """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further places, 1,824 kB in all."""
+    """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further tasks, 1,824 kB in all."""
 
     header: int = sum(HeaderFields())
-    record: int = sum(RecordFields())  # of place 0
+    record: int = sum(RecordFields())  # of task index 0
     outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
-    further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())  # of all places but the first
-    further_records: int = (MOST_PLACES - 1) * sum(RecordFields())  # of all places but the first
+    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # of all task indexes but 0
+    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # of all task indexes but 0
     held_lines: int = LOG_BYTES // WORD
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 
@@ -125,11 +125,11 @@ METRICS_END: Final = REGION.further_marks * WORD
 HELD_LINES_AT: Final = REGION.held_lines * WORD
 
 
-def mark_at(place: int) -> int:
-    """Return the word at which the mark of a place begins."""
-    return HEADER.mark if place == 0 else REGION.further_marks + (place - 1) * MARK_WORDS
+def mark_at(task_index: int) -> int:
+    """Return the word at which the mark of a task index begins."""
+    return HEADER.mark if task_index == 0 else REGION.further_marks + (task_index - 1) * MARK_WORDS
 
 
-def record_at(place: int) -> int:
-    """Return the word at which the record of a place begins."""
-    return REGION.record if place == 0 else REGION.further_records + (place - 1) * RECORD_WORDS
+def record_at(task_index: int) -> int:
+    """Return the word at which the record of a task index begins."""
+    return REGION.record if task_index == 0 else REGION.further_records + (task_index - 1) * RECORD_WORDS

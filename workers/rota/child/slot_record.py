@@ -1,7 +1,7 @@
 """The record of one task in a slot: two copies, and a number that is changed last. Even numbers mean that nothing runs.
 
-A worker that runs one task at a time has one record, for place 0; a concurrent worker has one per place. The master
-identifies a task by its place and number.
+A worker that runs one task at a time has one record, with index 0; a concurrent worker has one for each task that it
+runs at once. The master identifies a task by its index and number.
 
 Beside the copies the record holds the task's progress. This is a text that any thread of the task may write, and any
 process that the task forks. It carries a checksum, its length, and the mark of its task (nonce and number), so that it
@@ -35,7 +35,7 @@ _LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
 # The maximum number of attempts to read a task that changes meanwhile; after these, no task is returned. An attempt
 # takes 3 us, and a task 50 us.
 _LOOKS: Final = 16
-_LIFE_SHIFT: Final = 40  # a place sees fewer tasks than this in one process
+_LIFE_SHIFT: Final = 40  # an index sees fewer tasks than this in one process
 _WORD_MASK: Final = (1 << 64) - 1
 # These are global names for speed, as a worker uses most of them in each task.
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
@@ -92,8 +92,8 @@ class TaskInSlot(NamedTuple):
     unstarted: int = 0  # number of entries of the same claim that come after it
     soft_deadline_ns: int = 0  # 0 for none
     verdict: int = 0  # see Verdict
-    place: int = 0  # in the slot
-    number: int = 0  # identifies the task among those that this process has run in that place
+    task_index: int = 0  # in the slot
+    number: int = 0  # identifies the task among those that this process has run with that index
 
     @property
     def id(self) -> str:
@@ -120,13 +120,13 @@ class TaskInSlot(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """The start, the deadlines, the number and the place of a task, as in `TaskInSlot`."""
+    """The start, the deadlines, the number and the index of a task, as in `TaskInSlot`."""
 
     started_ns: int
     deadline_ns: int
     soft_deadline_ns: int
     number: int
-    place: int = 0
+    task_index: int = 0
 
 
 class HeldUp(NamedTuple):
@@ -137,7 +137,8 @@ class HeldUp(NamedTuple):
 
 
 class TaskRecord:
-    """One place of a slot. Its process writes it, except for the word `cancelled`, which the master writes."""
+    """The record of one task in a slot. Its process writes it, except for the word `cancelled`, which the master
+    writes."""
 
     __slots__ = (
         "_base",
@@ -148,17 +149,17 @@ class TaskRecord:
         "_progress_at",
         "_roster",
         "_words",
-        "place",
+        "task_index",
     )
 
-    def __init__(self, place: int, region: memoryview, words: memoryview, roster: memoryview) -> None:
-        self.place = place
+    def __init__(self, task_index: int, region: memoryview, words: memoryview, roster: memoryview) -> None:
+        self.task_index = task_index
         self._bytes = region
         self._words = words
         self._roster = roster
-        self._number_at = mark_at(place)
-        self._copies_at = record_at(place) + RECORD.copies
-        self._progress_at = record_at(place) + RECORD.progress
+        self._number_at = mark_at(task_index)
+        self._copies_at = record_at(task_index) + RECORD.copies
+        self._progress_at = record_at(task_index) + RECORD.progress
         self._cancelled_at = self._number_at + MARK.cancelled
         self._base = self._copies_at
 
@@ -221,7 +222,7 @@ class TaskRecord:
     def beat(self, at_ns: int) -> None:
         """Record a heartbeat of the task. It counts for the process only if no other task runs there: with several, a
         thread of one task could hide that the loop is blocked."""
-        if self._roster[ROSTER.places] <= 1:
+        if self._roster[ROSTER.concurrency] <= 1:
             self._words[_BEAT] = at_ns
 
     def end(self) -> None:
@@ -235,7 +236,7 @@ class TaskRecord:
 
     def enter_step(self) -> None:
         """Note the beginning of a step of the task's coroutine, during which no other task can proceed."""
-        self._words[_STEPPING] = self.place + 1
+        self._words[_STEPPING] = self.task_index + 1
 
     def leave_step(self) -> None:
         """Note the end of the step."""
@@ -255,7 +256,7 @@ class TaskRecord:
 
     @property
     def number(self) -> int:
-        """The number of the running task among those that this process has run in this place. It is even if nothing
+        """The number of the running task among those that this process has run with this index. It is even if nothing
         runs, and 0 in a slot that was overwritten."""
         return self._words[self._number_at] if self._words[_SEAL] == self._roster[_NONCE] else 0
 
@@ -268,7 +269,7 @@ class TaskRecord:
                 return None
             base = self.copy_at(number)
             texts = self._get_text(base + _ENTRY, ENTRY_BYTES), name_in(self._get_text(base + _NAME, NAME_BYTES))
-            numbers = [*(words[base + field] for field in _NUMBERS), self.place, number]
+            numbers = [*(words[base + field] for field in _NUMBERS), self.task_index, number]
             task = TaskInSlot(*texts, *numbers)
             if self.number == number:
                 return task
@@ -284,7 +285,7 @@ class TaskRecord:
                 return None
             base = self.copy_at(number)
             deadlines = words[base + _DEADLINE], words[base + _SOFT_DEADLINE]
-            times = TaskTimes(words[base + _STARTED], *deadlines, number, self.place)
+            times = TaskTimes(words[base + _STARTED], *deadlines, number, self.task_index)
             if self.number == number:
                 return times
         return None

@@ -42,7 +42,7 @@ _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # These are global names for speed, as a worker uses most of them in each task.
 _PHASE, _BEAT, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.outcomes
 _SEAL, _NONCE, _QUIET, _RECALLED = HEADER.seal, ROSTER.nonce, ROSTER.quiet, ROSTER.recalled
-_PLACES: Final = ROSTER.places
+_CONCURRENCY: Final = ROSTER.concurrency
 _NUMBER: Final = mark_at(0) + MARK.number
 _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
@@ -76,7 +76,7 @@ class RosterPart:
     recalled: int = _word(ROSTER.recalled)
     """The number of the task behind which the master last recalled prefetched tasks; 0 before the first time. It is
     written before the call is sent, so a worker that finds an outcome settled also finds this number."""
-    places: int = _word(ROSTER.places)
+    concurrency: int = _word(ROSTER.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_asked: int = _word(ROSTER.stacks_asked)
     """How often the process was requested to log its coroutines' stacks. Written before WAKE_SIGNAL is sent."""
@@ -206,22 +206,22 @@ class Slot(RosterPart):
 
     # The process in the slot
 
-    def begin(self, nonce: int, places: int = 1) -> None:
-        """Give the slot to a new process, which runs up to `places` tasks at once. The master calls this before it
+    def begin(self, nonce: int, concurrency: int = 1) -> None:
+        """Give the slot to a new process, which runs up to `concurrency` tasks at once. The master calls this before it
         requests the process."""
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
         words[HEADER.held_lines] = 0
         self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
-        self._clear_marks(places)
+        self._clear_marks(concurrency)
         words[_BEAT] = boottime_ns()
         self.pid = self.recalled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
-        self.places = places
+        self.concurrency = concurrency
         words[HEADER.seal] = roster[ROSTER.nonce] = nonce
 
-    def _clear_marks(self, places: int) -> None:
-        end = _FURTHER_NUMBERS + (places - 1) * MARK_WORDS
+    def _clear_marks(self, concurrency: int) -> None:
+        end = _FURTHER_NUMBERS + (concurrency - 1) * MARK_WORDS
         for word in (*range(_NUMBER, _NUMBER + MARK_WORDS), *range(_FURTHER_NUMBERS, end)):
             self._words[word] = 0
 
@@ -280,56 +280,56 @@ class Slot(RosterPart):
         self._words[HEADER.shortest_soft_ns] = limit_ns
         self._words[HEADER.shortest_soft_met_ns] = met_ns
 
-    # The running tasks, with one record per place
+    # The running tasks, with one record per task index
 
-    def record(self, place: int) -> TaskRecord:
-        """Return the record of a place, from 0. It is always the same object."""
-        found = self._records.get(place)
+    def record(self, task_index: int) -> TaskRecord:
+        """Return the record of a task index, from 0. It is always the same object."""
+        found = self._records.get(task_index)
         if found is None:
-            found = self._records[place] = TaskRecord(place, self._bytes, self._words, self._roster)
+            found = self._records[task_index] = TaskRecord(task_index, self._bytes, self._words, self._roster)
         return found
 
     def numbers(self) -> list[int]:
-        """Return the number of the task in each place, odd while it runs; [] if the slot was overwritten."""
+        """Return the number of the task with each index, odd while it runs; [] if the slot was overwritten."""
         if not self.is_intact:
             return []
-        words, places = self._words, self._roster[_PLACES]
-        if places <= 1:
+        words, concurrency = self._words, self._roster[_CONCURRENCY]
+        if concurrency <= 1:
             return [words[_NUMBER]]
-        further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (places - 1) * MARK_WORDS : MARK_WORDS]
+        further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (concurrency - 1) * MARK_WORDS : MARK_WORDS]
         return [words[_NUMBER], *further.tolist()]
 
     def running(self) -> list[TaskInSlot]:
-        """Return the tasks that run, or that ran when the process died, by place."""
+        """Return the tasks that run, or that ran when the process died, by index."""
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
         """Return the times of the running tasks. They exclude the texts, as the master reads all slots many times a
         second."""
-        if self._roster[_PLACES] <= 1:
+        if self._roster[_CONCURRENCY] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
     def busy_records(self) -> list[TaskRecord]:
         """Return the records in which a task runs."""
-        return [self.record(place) for place, number in enumerate(self.numbers()) if number & 1]
+        return [self.record(task_index) for task_index, number in enumerate(self.numbers()) if number & 1]
 
     @property
     def has_worked(self) -> bool:
         """Whether this process has ended a task."""
-        if self._roster[_PLACES] <= 1:
+        if self._roster[_CONCURRENCY] <= 1:
             return self._first.number > 1
         return any(number > 1 for number in self.numbers())
 
     @property
     def stepping(self) -> int | None:
-        """The place whose coroutine takes a step now, in a concurrent worker; None if none does."""
-        places = self._roster[_PLACES]
-        if places <= 1:
+        """The index of the task whose coroutine takes a step now, in a concurrent worker; None if none does."""
+        concurrency = self._roster[_CONCURRENCY]
+        if concurrency <= 1:
             return None
-        place = self._words[HEADER.stepping] - 1
-        return place if 0 <= place < places else None
+        task_index = self._words[HEADER.stepping] - 1
+        return task_index if 0 <= task_index < concurrency else None
 
     # Outcomes that no turn's reply has confirmed yet. If the process dies, the master settles them. They form a ring.
 
@@ -393,7 +393,7 @@ class Slot(RosterPart):
 
     @property
     def far_spare(self) -> memoryview:
-        """The area of a concurrent worker's further places. Other roles have none; the master stores its notice
+        """The area of a concurrent worker's further tasks. Other roles have none; the master stores its notice
         there."""
         return self._bytes[METRICS_END:]
 
@@ -426,7 +426,7 @@ class Slot(RosterPart):
         0 for a concurrent worker, in which nothing waits. Reading it is cheap; it may be outdated by a moment."""
         record = self.record(0)
         number = record.number
-        waits = number % 2 == 1 and self.places <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)
+        waits = number % 2 == 1 and self.concurrency <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:

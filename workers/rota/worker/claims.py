@@ -178,27 +178,27 @@ class InFlight(Unanswered):
 
 @dataclass(slots=True)
 class Ledger(Unanswered):
-    """The tasks and outcomes of a worker that runs up to `places` tasks at once."""
+    """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
-    places: int  # maximum number of tasks
+    concurrency: int  # maximum number of tasks
     alone: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
-    _held: dict[int, str] = field(default_factory=dict)  # task ids by place
-    _free: list[int] = field(init=False)  # free places
+    _held: dict[int, str] = field(default_factory=dict)  # task ids by task index
+    _free: list[int] = field(init=False)  # free task indexes
     _sent_tokens: int = 0  # number of tokens in the turn under way
     _named_ns: int | None = None  # when a turn last listed the held tasks
     _forgot: bool = False  # whether a task was forgotten since the last turn was made
 
     def __post_init__(self) -> None:
-        self._free = list(reversed(range(self.places)))  # Low places are taken first: unused ones take no memory.
+        self._free = list(reversed(range(self.concurrency)))  # Low indexes are taken first: unused ones take no memory.
 
     @property
     def running(self) -> int:
-        """The number of places that are taken."""
+        """The number of tasks that it holds."""
         return len(self._held)
 
     @property
     def free(self) -> int:
-        """The number of places that are free."""
+        """The number of further tasks that it may claim."""
         return len(self._free)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
@@ -228,19 +228,19 @@ class Ledger(Unanswered):
         self.named()
 
     def seat(self, task_id: str) -> int:
-        """Give a claimed task a place, and return the place."""
-        place = self._free.pop()
-        self._held[place] = task_id
-        return place
+        """Give a claimed task an index, and return it."""
+        task_index = self._free.pop()
+        self._held[task_index] = task_id
+        return task_index
 
-    def leave(self, place: int) -> None:
-        """Free the place of a task that has ended, or that was not started and belongs to another worker now."""
-        del self._held[place]
-        self._free.append(place)
+    def leave(self, task_index: int) -> None:
+        """Free the index of a task that has ended, or that was not started and belongs to another worker now."""
+        del self._held[task_index]
+        self._free.append(task_index)
 
-    def forget(self, place: int) -> None:
-        """Free the place of a task that was not started but is still held. A later reply will bring it again."""
-        self.leave(place)
+    def forget(self, task_index: int) -> None:
+        """Free the index of a task that was not started but is still held. A later reply will bring it again."""
+        self.leave(task_index)
         self.asked = self._forgot = True
 
     def _names_held(self, at_ns: int) -> bool:

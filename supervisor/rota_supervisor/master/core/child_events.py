@@ -44,11 +44,13 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
         return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.ASKED)
     child.asked_at, child.asked_of = now, zygote.nonce
-    child.places = settings.settings.concurrency
+    child.concurrency = settings.settings.concurrency
     child.lease_seconds = settings.settings.lease_seconds
     quiet = state.quiet.is_asked
     return [
-        do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.places)
+        do.ForkWorker(
+            zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.concurrency
+        )
     ]
 
 
@@ -177,7 +179,7 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
     beat_at = reading.beat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
-    spoke_at = read_before if child.busy and child.places == 1 else 0.0
+    spoke_at = read_before if child.busy and child.concurrency == 1 else 0.0
     # A heartbeat more than one tick in the future cannot be right, so it is ignored.
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
     child.runs(reading.tasks)
@@ -199,7 +201,7 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
     A worker that runs one task at a time cannot begin in the task during which it received the request.
     """
     child.has_begun_drain = reading.phase is Phase.DRAINING
-    holds_up = reading.tasks[0] if reading.tasks and child.places == 1 else None
+    holds_up = reading.tasks[0] if reading.tasks and child.concurrency == 1 else None
     is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_asked_at
     if child.has_begun_drain or is_in_same_task:
         child.drain_awaited_since = math.inf
@@ -226,14 +228,14 @@ def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: 
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:
         return []
-    told = child.cancels.get(event.place)
+    told = child.cancels.get(event.task_index)
     is_told = told is not None and told.number == event.number
     if event.kill_after is not None:
-        child.cancels[event.place] = SentCancel(event.number, event.kill_after, now + event.kill_after)
+        child.cancels[event.task_index] = SentCancel(event.number, event.kill_after, now + event.kill_after)
     elif not is_told:
-        child.cancels[event.place] = SentCancel(event.number)
+        child.cancels[event.task_index] = SentCancel(event.number)
     if is_told:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
     line = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
-    return [line, do.NotifyCancelled(child.ref, event.place, event.number)]
+    return [line, do.NotifyCancelled(child.ref, event.task_index, event.number)]

@@ -140,7 +140,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     if event.slot_is_intact:
         names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
     else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
-        held = FIRST_HELD if death.child.places == 1 else ALL_HELD
+        held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
     crash_limit = own_limit or reap.blame.crash_limit

@@ -70,7 +70,7 @@ class ChildRef:
 
 
 class SentCancel(NamedTuple):
-    """The cancellation that a worker was last notified of in one of its places."""
+    """The cancellation that a worker was last notified of for one task index."""
 
     number: int  # the number of the cancelled task
     kill_after: float | None = None  # seconds that the task was given to end, or None for no limit
@@ -94,14 +94,14 @@ class Child:
     has_stack: bool = False  # whether it has a file to write its stack to
     pid: int = 0
     ready_at: float | None = None
-    places: int = 1  # the number of tasks that it runs at once, at most
+    concurrency: int = 1  # the number of tasks that it runs at once, at most
 
     # The last reading of its slot
     beat_at: float = 0.0  # its last sign of life
     tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
     task_until: float = math.inf  # the earliest hard limit of those tasks
     soft_limits: tuple[float, ...] = ()  # the soft limits of those tasks
-    stepping: int | None = None  # the place whose coroutine is taking a step
+    stepping: int | None = None  # the index of the task whose coroutine is taking a step
     in_hand: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
     shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
@@ -111,7 +111,7 @@ class Child:
 
     # The actions of the master
     interrupted_at: float = -math.inf  # when it was last notified of expired soft limits; it checks all of its tasks
-    cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by place
+    cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by task index
     dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
     drain_asked_at: float = math.inf  # when it was asked to drain
@@ -156,8 +156,8 @@ class Child:
         """When the first of its cancelled tasks has used up the time that it was given to end."""
         if not self.cancels:
             return math.inf
-        running = {(task.place, task.number) for task in self.tasks}
-        times = (told.kill_at for place, told in self.cancels.items() if (place, told.number) in running)
+        running = {(task.task_index, task.number) for task in self.tasks}
+        times = (told.kill_at for task_index, told in self.cancels.items() if (task_index, told.number) in running)
         return min(times, default=math.inf)
 
     @property

@@ -102,9 +102,9 @@ class Death:
     def guilty(self) -> tuple[TaskInSlot, ...]:
         """The tasks that may have caused the death: all that ran, unless the child was killed because of some."""
         tasks, child = self.event.tasks, self.child
-        if child.places > 1 and self.reason is Reason.TIMEOUT:
+        if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
             return tuple(task for task in tasks if 0 < task.deadline_ns / NANOSECONDS < self.died_at)
-        if child.places > 1 and self.reason is Reason.CANCELLED:
+        if child.concurrency > 1 and self.reason is Reason.CANCELLED:
             return tuple(task for task in tasks if self._told(task).kill_at < self.died_at)
         return tasks
 
@@ -114,7 +114,7 @@ class Death:
         return self.guilty[0] if len(self.guilty) == 1 else None
 
     def _told(self, task: TaskInSlot) -> SentCancel:
-        told = self.child.cancels.get(task.place)
+        told = self.child.cancels.get(task.task_index)
         return told if told is not None and told.number == task.number else SentCancel(task.number)
 
     @property

@@ -40,7 +40,7 @@ class ForkWorker(NamedTuple):
     settings: str  # the settings of its pool, as text
     renewed_ns: int  # the start of its lease
     quiet: bool  # whether it starts without claiming tasks
-    places: int = 1  # the number of tasks that it runs at once
+    concurrency: int = 1  # the number of tasks that it runs at once
 
 
 class Order(Enum):
@@ -69,11 +69,11 @@ class SetQuiet(NamedTuple):
 class NotifyCancelled(NamedTuple):
     """Notify a worker that one of its tasks was cancelled.
 
-    If another task runs in that place by then, the notification has no effect on it.
+    If another task runs with that index by then, the notification has no effect on it.
     """
 
     child: ChildRef
-    place: int
+    task_index: int
     number: int  # the number of the cancelled task
 
 

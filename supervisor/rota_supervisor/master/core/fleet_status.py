@@ -98,7 +98,7 @@ def notice_of(state: MasterState) -> Notice:
 def report_of(state: MasterState) -> NodeReport:
     """Return the node's report for a heartbeat, from what the master knows."""
     workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
-    loads = [WorkerLoad(len(child.tasks), child.places, child.is_quiet) for child in workers]
+    loads = [WorkerLoad(len(child.tasks), child.concurrency, child.is_quiet) for child in workers]
     return node_report(notice_of(state), FLEET_STATES[state.phase], loads)
 
 

@@ -73,7 +73,7 @@ class SlotReading(NamedTuple):
     shortest_soft_met_ns: int = 0  # when a task last had that limit
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None  # the place whose coroutine is taking a step, if several tasks run
+    stepping: int | None = None  # the index of the task whose coroutine is taking a step, if several tasks run
 
 
 class SlotsRead(NamedTuple):
@@ -207,8 +207,8 @@ class CancelOrdered(NamedTuple):
 
     slot: int
     nonce: int
-    place: int  # the place of the worker in which the task runs
-    number: int  # the number of the task in that place
+    task_index: int  # the index of the task among those that its worker runs at once
+    number: int  # the number of the task among those that the worker has run with this index
     task_id: str
     kill_after: float | None = None  # seconds from now until its process is killed, or None for no kill
 

@@ -141,7 +141,7 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
     hung = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
     if child.tasks:
         found = min((child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT), (child.kill_at, Reason.CANCELLED))
-        if child.places > 1:
+        if child.concurrency > 1:
             found = min(found, hung)
     elif state in STARTING:
         found = max(child.asked_at, awake_since) + desired.boot_seconds, Reason.BOOT

@@ -201,8 +201,8 @@ class StackReport:
     def blocked(self, effect: do.ReportBlocked) -> None:
         """Log the stack of a worker whose event loop is blocked."""
         slot = self._memory.slot(effect.child.slot)
-        place = slot.stepping
-        task = None if place is None else slot.record(place).current()
+        task_index = slot.stepping
+        task = None if task_index is None else slot.record(task_index).current()
         if task is not None and slot.nonce == effect.child.nonce and self._stacks.ask(effect.child):
             self._background.start(self._write_blocked(effect, task))
 

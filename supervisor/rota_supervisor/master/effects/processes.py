@@ -194,7 +194,7 @@ class Processes:
         """Prepare a slot for a worker, and request the worker from its zygote."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.begin(child.nonce, effect.places)
+        slot.begin(child.nonce, effect.concurrency)
         slot.renewed_ns = effect.renewed_ns
         slot.quiet_asked = effect.quiet
         line = self._line_to(effect.zygote)
@@ -249,7 +249,7 @@ class Processes:
         """Write the number of the cancelled task into the slot, then send the signal."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
-            slot.record(effect.place).cancelled = effect.number
+            slot.record(effect.task_index).cancelled = effect.number
             self.tell(do.SignalChild(effect.child, do.Order.INTERRUPT))
 
     # Messages
@@ -386,7 +386,7 @@ class Stacks:
     def ask_for_tasks(self, child: ChildRef) -> None:
         """Have a worker of several tasks log the stack of each task, once its event loop runs."""
         slot = self._memory.slot(child.slot)
-        if slot.places > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
+        if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
             slot.stacks_asked += 1
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(child.pid, WAKE_SIGNAL)

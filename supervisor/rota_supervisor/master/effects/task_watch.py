@@ -113,7 +113,9 @@ def cancelled_in(
 ) -> list[CancelOrdered]:
     """Return the orders for the running tasks of a worker for which `is_meant` returns true."""
     meant = [task for task in slot.running() if is_meant(task)] if slot.nonce == worker.nonce else []
-    return [CancelOrdered(worker.slot, worker.nonce, task.place, task.number, task.id, kill_after) for task in meant]
+    return [
+        CancelOrdered(worker.slot, worker.nonce, task.task_index, task.number, task.id, kill_after) for task in meant
+    ]
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,9 +1,9 @@
 """The loop of a worker that runs many tasks at once, with asyncio in the main thread. All of the worker's I/O is here,
 except that of tasks.
 
-The loop claims as many tasks as it has free places, and starts all of them at once. No claimed task waits for another,
-so there is nothing to recall. Only one turn is under way at a time; tasks that end during a turn are settled by the
-next.
+The loop claims as many tasks as its concurrency has room for, and starts all of them at once. No claimed task waits for
+another, so there is nothing to recall. Only one turn is under way at a time; tasks that end during a turn are settled
+by the next.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class ConcurrentLoop(WorkerLoop):
     maker: AttemptMaker
     starts: StartSteps  # the steps that permit a start
     recorder: Recorder
-    _ledger: Ledger = field(init=False)  # the places, and the outcomes that are not confirmed
+    _ledger: Ledger = field(init=False)  # the held tasks, and the outcomes that are not confirmed
     _steps: Steps = field(init=False)  # watches the steps of coroutines
     _stacks: StackTeller = field(init=False)  # logs stacks on request
     _outages: Outages = field(init=False)
@@ -68,7 +68,7 @@ class ConcurrentLoop(WorkerLoop):
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
-    _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by place
+    _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by index
     _fault: BaseException | None = None  # ends the worker
     _is_told: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
     _beat_timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.set_task_factory(self._steps.make_task)
-        loop.set_default_executor(ThreadPoolExecutor(self._ledger.places, "rota-task"))
+        loop.set_default_executor(ThreadPoolExecutor(self._ledger.concurrency, "rota-task"))
         loop.add_reader(self.signals.fileno(), self._signalled)
         loop.add_reader(self.life.death_fd, self._orphaned)
         soft_limit.install(SOFT_LIMIT_SIGNAL, self._steps.is_cancelled)
@@ -191,7 +191,7 @@ class ConcurrentLoop(WorkerLoop):
                 hand.look()
 
     async def _park(self) -> None:
-        """Wait at the doorbells, if a place is free, until something wakes the loop."""
+        """Wait at the doorbells, if another task may be claimed, until something wakes the loop."""
         if self._ledger.free and not self._ledger.alone:
             self._doorbells.listen()
         most = _ALONE_SECONDS if self._ledger.alone else REST_SECONDS
@@ -248,7 +248,7 @@ class ConcurrentLoop(WorkerLoop):
         """Start the claimed tasks.
 
         They are given back instead if this worker may no longer claim, or if a task overwrote the slot meanwhile. A
-        server that has lost writes may bring more tasks than there are free places; the excess is given back too.
+        server that has lost writes may bring more tasks than the worker may run; the excess is given back too.
         """
         may_start = self._slot.is_intact and self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
@@ -262,12 +262,12 @@ class ConcurrentLoop(WorkerLoop):
     # Tasks
 
     def _start(self, claim: Claim, anchor: Anchor) -> None:
-        place = self._ledger.seat(claim.entry.id)
+        task_index = self._ledger.seat(claim.entry.id)
         if not self._in_hand and self._beat_timer is not None:
             self._beat_timer.cancel()
             self._beat()
         self._attempts += 1
-        hand = self._in_hand[place] = InHand(claim.entry, self._slot.record(place))
+        hand = self._in_hand[task_index] = InHand(claim.entry, self._slot.record(task_index))
         claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)
         hand.driver = self._steps.drive(self._run(hand, claimed), hand)
 
@@ -286,12 +286,12 @@ class ConcurrentLoop(WorkerLoop):
         else:
             self._attempts -= 1  # It was counted at its claim, so that no more are claimed than the worker may run.
         hand.record.end()
-        place = hand.record.place
-        del self._in_hand[place]
+        task_index = hand.record.task_index
+        del self._in_hand[task_index]
         if attempt is None:
-            self._ledger.forget(place)
+            self._ledger.forget(task_index)
         else:
-            self._ledger.leave(place)
+            self._ledger.leave(task_index)
         self._idle = False
         self.recycling.worked(self._attempts, boottime_ns())
 

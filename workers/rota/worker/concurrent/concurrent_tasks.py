@@ -1,7 +1,7 @@
-"""The tasks that a concurrent worker runs: the place of each, the steps of its coroutines, and its stack.
+"""The tasks that a concurrent worker runs: the index of each, the steps of its coroutines, and its stack.
 
 Each coroutine of a task, and each coroutine that the task starts, is driven by `_Stepped`. While a step runs, the slot
-shows the task's place. If the loop is blocked, the master then knows which task's stack to request.
+shows the task's index. If the loop is blocked, the master then knows which task's stack to request.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _MOST_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 
 
 
 class InHand:
-    """One task in its place. `attempt` is None until the slot shows it. `ending` ends its coroutine from outside."""
+    """One task with its index. `attempt` is None until the slot shows it. `ending` ends its coroutine from outside."""
 
     __slots__ = ("_is_awaited", "_told_ns", "attempt", "driver", "ending", "entry", "record")
 
@@ -252,8 +252,10 @@ def _tell(hand: InHand) -> None:
     attempt, driver = hand.attempt, hand.driver
     if attempt is None or driver is None:
         return
-    place, stack = hand.record.place, stack_of(driver.get_coro())
-    log.logger().info(log_events.WORKER_STACK, task=attempt.name, task_id=hand.entry.id, place=place, stack=stack)
+    task_index, stack = hand.record.task_index, stack_of(driver.get_coro())
+    log.logger().info(
+        log_events.WORKER_STACK, task=attempt.name, task_id=hand.entry.id, task_index=task_index, stack=stack
+    )
 
 
 def stack_of(awaitable: Any) -> str:
