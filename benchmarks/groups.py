@@ -16,7 +16,7 @@ from rota.protocol.outcome import DONE, Settlement, plain_lines
 from rota.protocol.store import BATCH
 from rota.protocol.tiers import pack_limits
 from rota.protocol.turns import Claim, Turn
-from support.protocol import ACCOUNT, Fleet, one_tier
+from support.protocol import RUN_RECORD, Fleet, one_tier
 from support.servers import Server, server_binaries
 
 TASKS: Final = 100_000
@@ -51,7 +51,7 @@ def drain(fleet: Fleet) -> int:
 
 
 def turn(fleet: Fleet, owner: str, ended: Sequence[Claim]) -> Sequence[Claim]:
-    plain = [plain_lines(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended]
+    plain = [plain_lines(Settlement(claim.entry, DONE, RUN_RECORD)) for claim in ended]
     return fleet.run(fleet.store.turn(owner, TIER, Turn(1, limits=pack_limits({"q": TURN}), plain=plain))).claims
 
 

@@ -30,7 +30,7 @@ from support.servers import Server, server_binaries
 QUEUE = "default"
 LIMITS = {"turns of 128": 128, "turns of 1": 1}
 TURNS = 200
-ACCOUNT = b" 1795357044555160 12 17128 nothing"
+RUN_RECORD = b" 1795357044555160 12 17128 nothing"
 LEASE_MS = 3_600_000
 _PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind is fifty times slower
 
@@ -57,7 +57,7 @@ class Bench:
             claims = self._turn(owner, limit, claims)
 
     def _turn(self, owner: str, limit: int, ended: Sequence[Claim]) -> Sequence[Claim]:
-        plain = [plain_lines(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended]
+        plain = [plain_lines(Settlement(claim.entry, DONE, RUN_RECORD)) for claim in ended]
         turn = Turn(1, limits=pack_limits({QUEUE: limit}), plain=plain)
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 

@@ -73,7 +73,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "cancel",
         "TaskStatus",
         "protocol.task_states.State",
-        "AttemptAccount",
+        "AttemptRecord",
         "Progress",
         "QueuedTask",
         "Explanation",

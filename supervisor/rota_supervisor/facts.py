@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from rota.client.status import AttemptAccount, TaskStatus
+from rota.client.status import AttemptRecord, TaskStatus
 from rota.display_text import printable
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CRASHED, FAILED, LOST
@@ -35,10 +35,10 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     facts.pop("attempts", None)  # they are in the timeline
     facts.pop("progress", None)
     progress = progress_summary(progress_row(found.progress))
-    epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
+    death, crash = facts.pop("death", {}), facts.pop("last_crash", {})
     told = {"progress": progress} if progress else {}
     lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content
-    return {**facts, **told, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
+    return {**facts, **told, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
         yield TimelineRow(found.ready_at, "ready", attempt)
 
 
-def _of_attempt(attempt: AttemptAccount) -> Iterator[TimelineRow]:
+def _of_attempt(attempt: AttemptRecord) -> Iterator[TimelineRow]:
     name = f"attempt {attempt.attempt}" if attempt.attempt else "it"
     if attempt.at and attempt.run_seconds:
         began = attempt.at - timedelta(seconds=attempt.run_seconds)
@@ -86,7 +86,7 @@ def _end(found: TaskStatus) -> Iterator[TimelineRow]:
     if found.started_at:
         yield TimelineRow(found.started_at, f"attempt {found.attempt} started", _where(found.node, found.pid))
     if found.ended_at:
-        reason = str((found.epitaph or {}).get("reason", "")) or found.why
+        reason = str((found.death or {}).get("reason", "")) or found.why
         yield TimelineRow(found.ended_at, found.state.value, reason)
 
 

@@ -108,9 +108,9 @@ def a_program_with_redis_py_alone_enqueues_and_takes(fleet: RunningFleet, slim: 
     assert "converting it takes msgspec, which is not installed: pip install msgspec" in told["typed"]
     status = fleet.client.wait(told["wrong"], DEADLINE_SECONDS)
     assert (status.state, status.attempt) == ("dead", 1)
-    assert status.epitaph is not None
-    assert status.epitaph["reason"] == "arguments"
-    assert status.epitaph["error"] == (
+    assert status.death is not None
+    assert status.death["reason"] == "arguments"
+    assert status.death["error"] == (
         "send_back: parcel.lines[0].count is refused: expected int, got str (parcel is annotated as Parcel, got dict)"
     )
 

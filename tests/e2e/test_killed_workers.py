@@ -59,8 +59,8 @@ def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_signal_as_rea
     assert len(fleet.journal("start", id=task_id)) == 3
     [dead] = fleet.asked("dead", "ls")
     assert (dead["id"], dead["task"]) == (task_id, "kill_worker")
-    assert dead["epitaph"]["reason"] == "crashed"
-    assert "SIGKILL" in dead["epitaph"]["error"]
+    assert dead["death"]["reason"] == "crashed"
+    assert "SIGKILL" in dead["death"]["error"]
     assert "SIGKILL" in fleet.rota("dead", "ls").stdout
     fleet.until_workers(2)
     fleet.client.enqueue("note", args=["after"], queue="default")

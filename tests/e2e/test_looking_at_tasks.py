@@ -98,12 +98,12 @@ def test_a_dead_task_tells_of_each_of_its_attempts_and_is_forgiven_all_of_them(f
     until(lambda: handle.status().state == "dead", "its death")
     status = handle.status()
     assert [each.reason for each in status.attempts] == ["failed", "failed", "failed", "retries"]
-    assert status.epitaph is not None
-    assert "ValueError: fourth" in status.epitaph["error"]
+    assert status.death is not None
+    assert "ValueError: fourth" in status.death["error"]
     timeline = fleet.asked("task", "show", handle.id)["timeline"]
     assert [moment["what"] for moment in timeline][-2:] == ["attempt 4 started", "dead"]
     [listed] = [each for each in fleet.asked("dead", "ls") if each["id"] == handle.id]
-    assert listed["epitaph"] == status.epitaph
+    assert listed["death"] == status.death
     fleet.rota("queue", "pause", "default")
     assert fleet.client.revive(handle.id)
     assert handle.status().attempts == ()

@@ -64,7 +64,7 @@ STATUS: dict[str, Any] = {
 }  # fmt: skip
 DEAD = {
     "id": "id-2", "state": "dead", "queue": "mail", "name": "send", "age_seconds": 4.0, "attempt": 11,
-    "epitaph": {"reason": "retries", "error": "it failed"},
+    "death": {"reason": "retries", "error": "it failed"},
 }  # fmt: skip
 ONE_TASK = {
     **DEAD, "kind": "immediate", "failures": 1, "crashes": 0, "losses": 0, "node": "n", "why": "so", "owner": "n:8:1",

@@ -118,7 +118,7 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
     watched(fleet, (60, 15), act)
 
 
-def test_a_queue_leads_to_its_tasks_and_a_dead_one_to_its_account(fleet: RunningFleet) -> None:
+def test_a_queue_leads_to_its_tasks_and_a_dead_one_to_its_record(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await pilot.press("enter")  # mail, the first
         await shown(pilot, "queue mail", "judge", "dead")

@@ -42,7 +42,7 @@ def a_result_comes_back_as_it_was_returned(fleet: RunningFleet) -> None:
     assert fleet.client.enqueue("judge", args=[4], queue="default").result(SECONDS) == 12
     with pytest.raises(rota.TaskDead, match="ArithmeticError: 5 is odd") as raised:
         fleet.client.enqueue("judge", args=[5], queue="default").result(SECONDS)
-    assert "ArithmeticError" in raised.value.epitaph["traceback"]
+    assert "ArithmeticError" in raised.value.death["traceback"]
     with pytest.raises(rota.ResultNotStored, match="the task keeps none"):
         fleet.client.enqueue("note", queue="default").result(SECONDS)
 

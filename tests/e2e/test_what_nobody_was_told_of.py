@@ -139,7 +139,7 @@ def test_what_cannot_be_meant_is_dead_with_the_reason(fleet: RunningFleet, redis
     redis_client.rpush(keys.ready_lane("default"), item("odd", "odd", options={"retires": 3}))
     redis_client.rpush(keys.ready_lane("default"), item("own", "own", options={"retries": 3}, trace="mine"))
     until(lambda: {each["id"] for each in fleet.asked("dead", "ls")} == {"far", "odd"}, "both dead")
-    dead = {each["id"]: each["epitaph"] for each in fleet.asked("dead", "ls")}
+    dead = {each["id"]: each["death"] for each in fleet.asked("dead", "ls")}
     assert dead["far"]["reason"] == "too_far_ahead"
     assert "milliseconds?" in dead["far"]["error"]
     assert dead["odd"]["reason"] == "options"

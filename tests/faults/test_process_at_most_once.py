@@ -33,8 +33,8 @@ def _ids(fleet: RunningFleet, event: str) -> list[str]:
 
 
 def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
-    """The epitaphs of all dead tasks, by id."""
-    return {dead["id"]: dead["epitaph"] for dead in fleet.asked("dead", "ls", "--limit", "100000")}
+    """The death records of all dead tasks, by id."""
+    return {dead["id"]: dead["death"] for dead in fleet.asked("dead", "ls", "--limit", "100000")}
 
 
 def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:
@@ -50,16 +50,16 @@ def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable
 
 
 def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[str]) -> dict[str, dict[str, Any]]:
-    """Returns the epitaphs of the dead."""
+    """Returns the death records of the dead."""
     starts, ended, dead = Counter(_ids(fleet, "start")), set(_ids(fleet, "end")), _dead(fleet)
     assert max(starts.values()) == 1
     assert ended | dead.keys() == accepted
-    assert {epitaph["reason"] for epitaph in dead.values()} <= {"at_most_once"}
+    assert {record["reason"] for record in dead.values()} <= {"at_most_once"}
     assert fleet.books_balance()
     return dead
 
 
-def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_is_dead_with_its_account(
+def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_is_dead_with_its_record(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
@@ -83,8 +83,8 @@ def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_
     measured("kills a second", KILLS / (time.monotonic() - began))
     until(_nothing_waits(redis_client, fleet), "the end of every task", BUSY_SECONDS)
     dead = _each_started_once_and_ended_or_is_dead(fleet, accepted)
-    assert {epitaph["cause"] for epitaph in dead.values()} == {"signal"}
-    assert {epitaph["signal"] for epitaph in dead.values()} == {"SIGKILL"}
+    assert {record["cause"] for record in dead.values()} == {"signal"}
+    assert {record["signal"] for record in dead.values()} == {"SIGKILL"}
     measured("of so many tasks", len(accepted))
     measured("dead in the hands of a killed worker", len(dead))
     measured(

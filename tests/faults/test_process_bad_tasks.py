@@ -20,11 +20,11 @@ LIMIT_MB = 400
 
 
 def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
-    """Run a task to its death; returns its epitaph."""
+    """Run a task to its death; returns its death record."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     [dead] = fleet.asked("dead", "ls", "--task", name)
-    found: dict[str, object] = dead["epitaph"]
+    found: dict[str, object] = dead["death"]
     return found
 
 
@@ -33,12 +33,12 @@ def test_a_task_that_crashes_native_code_runs_three_times_and_its_neighbours_onc
     neighbour = fleet.hold("neighbour")
     for number in range(20):
         fleet.client.enqueue("note", args=[f"{number}"], queue="default")
-    epitaph = dies(fleet, "segfault")
+    record = dies(fleet, "segfault")
     for number in range(20, 40):
         fleet.client.enqueue("note", args=[f"{number}"], queue="default")
     fleet.release("neighbour")
     fleet.wait_for("end", 41)
-    assert (epitaph["signal"], epitaph["cause"]) == ("SIGSEGV", "signal")
+    assert (record["signal"], record["cause"]) == ("SIGSEGV", "signal")
     runs = fleet.journal("start", name="segfault")
     assert [line.crashes for line in runs] == [0, 1, 2]
     told = [line for line in fleet.log("worker.exited") if line["reason"] == "signal"]
@@ -69,9 +69,9 @@ def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(
 
 def test_the_hard_limit_spends_a_retry_and_with_none_left_the_task_is_dead_of_it_at_once(fleets: Fleets) -> None:
     fleet = fleets.start()
-    epitaph = dies(fleet, "oversleep")
-    assert (epitaph["reason"], epitaph["cause"], epitaph["limit"]) == ("time_limit", "timeout", "time_limit_seconds")
-    assert (epitaph["limit_value"], "oversleep" in str(epitaph["stack"])) == (2, True)
+    record = dies(fleet, "oversleep")
+    assert (record["reason"], record["cause"], record["limit"]) == ("time_limit", "timeout", "time_limit_seconds")
+    assert (record["limit_value"], "oversleep" in str(record["stack"])) == (2, True)
     assert len(fleet.journal("start", name="oversleep")) == 1
     [told] = fleet.log("task.dead")
     assert (told["task"], told["reason"], told["role"]) == ("oversleep", "time_limit", "master")
@@ -137,16 +137,16 @@ def little_memory() -> Iterator[Group]:
         yield made
 
 
-def test_a_kill_for_want_of_memory_is_explained_in_log_and_epitaph_and_takes_no_other(
+def test_a_kill_for_want_of_memory_is_explained_in_log_and_death_record_and_takes_no_other(
     fleets: Fleets, little_memory: Group
 ) -> None:
     fleet = fleets.make(workers=2)
     fleet.prefix = ["sh", "-c", f'echo $$ > {little_memory.folder}/cgroup.procs && exec "$0" "$@"']
     fleet.start()
     neighbour = fleet.hold("neighbour")
-    epitaph = dies(fleet, "grow", HOG_MB)
-    assert (epitaph["signal"], epitaph["cause"]) == ("SIGKILL", "oom")
-    assert "out of memory" in str(epitaph["error"])
+    record = dies(fleet, "grow", HOG_MB)
+    assert (record["signal"], record["cause"]) == ("SIGKILL", "oom")
+    assert "out of memory" in str(record["error"])
     exits = fleet.log("worker.exited")
     assert [(line["reason"], line["task"], line["oom_killed"]) for line in exits] == [("oom", "grow", True)] * 3
     assert all(line["max_rss_mb_with_shared"] > LIMIT_MB / 2 for line in exits)

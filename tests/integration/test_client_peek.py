@@ -15,7 +15,7 @@ from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier
 
 SERVING = one_tier("q", "r")
-EPITAPH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
+DEATH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
 
 
 def push(fleet: Fleet, count: int, name: str, queue: str = "q") -> None:
@@ -31,7 +31,7 @@ def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client,
         client.enqueue("work", queue="q", id=task_id)
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
-    fleet.turn(owner, SERVING, (claim, DeadOutcome(EPITAPH)), limit=0)
+    fleet.turn(owner, SERVING, (claim, DeadOutcome(DEATH)), limit=0)
     [claim] = fleet.turn(owner, SERVING).claims
     fleet.run(fleet.store.carry_progress([(owner, claim.entry.text, b"1 4 1 rows")]))
 
@@ -47,8 +47,8 @@ def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client,
     assert runs.progress is not None
     assert (runs.owner, runs.progress.done, runs.progress.note) == (owner, 1, "rows")
     [dies] = client.peek(state="dead")
-    assert dies.epitaph is not None
-    assert (dies.attempt, dies.epitaph.error, dies.epitaph.node) == (1, "ValueError: bad", "node")
+    assert dies.death is not None
+    assert (dies.attempt, dies.death.error, dies.death.node) == (1, "ValueError: bad", "node")
     assert isinstance(dies, rota.QueuedTask)
 
 

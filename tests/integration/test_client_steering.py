@@ -7,7 +7,7 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.durations import utc_datetime
-from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome, account_of, ran_by
+from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome, ran_by, run_record_of
 from rota.protocol.replies import CancelStatus
 from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier
@@ -50,8 +50,8 @@ def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
     started_us = claim.entry.due_us + 1_500_000
-    account = account_of(started_us, 2_500_000, ran_by(77, "work"))
-    fleet.turn(owner, SERVING, (claim, Done()), limit=0, account=account)
+    run = run_record_of(started_us, 2_500_000, ran_by(77, "work"))
+    fleet.turn(owner, SERVING, (claim, Done()), limit=0, run=run)
     status = client.status("a", args=True)
     assert (status.state, status.name, status.queue, status.attempt) == (State.DONE, "work", "q", 1)
     assert (status.node, status.pid, status.run_seconds, status.lag_seconds) == ("node", 77, 2.5, 1.5)
@@ -66,8 +66,8 @@ def test_a_start_is_told_no_later_than_the_end_allows(client: Client, fleet: Fle
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
-    account = account_of(fleet.now_us() + 60_000_000, 1_000_000, ran_by(77, "work"))
-    fleet.turn(owner, SERVING, (claim, Done()), limit=0, account=account)
+    run = run_record_of(fleet.now_us() + 60_000_000, 1_000_000, ran_by(77, "work"))
+    fleet.turn(owner, SERVING, (claim, Done()), limit=0, run=run)
     status = client.status("a")
     assert status.ended_at is not None
     assert status.started_at == status.ended_at - timedelta(seconds=1)
@@ -116,15 +116,15 @@ def test_a_foreign_text_in_the_memory_of_ends_is_no_status(client: Client, fleet
     assert status.error or status.why
 
 
-def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet: Fleet) -> None:
+def test_a_dead_task_shows_its_death_and_can_be_revived(client: Client, fleet: Fleet) -> None:
     handle = client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
     fleet.turn(owner, SERVING, (claim, DeadOutcome(b'{"why":"no such address"}')), limit=0)
     status = handle.status()
     assert (status.state, status.name) == (State.DEAD, "work")
-    assert status.epitaph is not None
-    assert status.epitaph["why"] == status.error == "no such address"
+    assert status.death is not None
+    assert status.death["why"] == status.error == "no such address"
     assert handle.cancel() is CancelStatus.DEAD
     assert client.revive("a")
     assert handle.status().state is State.READY

@@ -142,7 +142,7 @@ class TestEnds:
         owner, claim = fleet.claimed("a")
         asked = ask(client.wait, "a", SECONDS)
         until_noted(fleet)
-        fleet.turn(owner, SERVING, (claim, DONE), limit=0, account=b"")
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0, run=b"")
         assert asked.result(SECONDS).state is State.DONE
         assert client.wait("a", SECONDS).state is State.UNKNOWN
 
@@ -189,11 +189,11 @@ class TestResults:
         self.ended(fleet, Done(b"null", 60_000))
         assert client.result("a", SECONDS) is None
 
-    def test_a_dead_task_raises_its_epitaph(self, client: Client, fleet: Fleet) -> None:
+    def test_a_dead_task_raises_its_death_record(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, DeadOutcome(b'{"reason":"failed","error":"no such address"}'))
         with pytest.raises(TaskDead, match="task a is dead: no such address") as raised:
             client.result("a", SECONDS)
-        assert (raised.value.id, raised.value.epitaph["reason"]) == ("a", "failed")
+        assert (raised.value.id, raised.value.death["reason"]) == ("a", "failed")
 
     def test_a_cancelled_and_an_expired_task_raise_what_they_are(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, CancelledOutcome())

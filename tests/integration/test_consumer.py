@@ -40,7 +40,7 @@ def push(client: Client, *ids: str, **options: float) -> None:
 def lose_lease(fleet: Fleet, owner: str) -> None:
     """Have a poller retire it, as after a lease in which nobody renewed."""
     fleet.expire_lease(owner)
-    blame = Blame(loss_epitaph=b'{"reason":"lost","error":"its lease ran out"}')
+    blame = Blame(loss_record=b'{"reason":"lost","error":"its lease ran out"}')
     assert not fleet.run(fleet.store.retire_expired(owner, blame)).alive
 
 
@@ -106,9 +106,9 @@ def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) ->
         "dead": "dead",
         "release": "ready",
     }
-    epitaph = found["dead"].epitaph
-    assert epitaph is not None
-    assert (epitaph["reason"], epitaph["error"]) == ("asked", "no such image")
+    death = found["dead"].death
+    assert death is not None
+    assert (death["reason"], death["error"]) == ("asked", "no such image")
     assert found["release"].failures == 0
     for verb in ("done", "dead"):
         assert consumer.owner.startswith(found[verb].node)
@@ -141,7 +141,7 @@ def test_a_typed_task_is_handed_out_and_its_result_kept_by_its_annotations(
     assert (task.args, dict(task.kwargs)) == ((at, {1}), {})
     task.done((at,))
     assert handle.result() == (at,)
-    assert "at is refused: invalid RFC3339 encoded datetime" in (client.status("wrong").epitaph or {})["error"]
+    assert "at is refused: invalid RFC3339 encoded datetime" in (client.status("wrong").death or {})["error"]
 
 
 def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
@@ -155,9 +155,9 @@ def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
     for task in (next(consumer), next(consumer)):
         with task:
             raise KeyError if task.id == "declared" else ValueError
-    epitaphs = [client.status(task_id).epitaph or {} for task_id in ("declared", "enqueued")]
-    assert [epitaph["reason"] for epitaph in epitaphs] == ["dead_on", "retries"]
-    assert "traceback" in epitaphs[0]
+    deaths = [client.status(task_id).death or {} for task_id in ("declared", "enqueued")]
+    assert [death["reason"] for death in deaths] == ["dead_on", "retries"]
+    assert "traceback" in deaths[0]
 
 
 def test_what_was_settled_in_its_block_is_not_settled_again(client: Client, consumer: rota.Consumer) -> None:
@@ -187,7 +187,7 @@ def test_what_nobody_can_run_ends_and_the_next_task_comes(
     assert next(consumer).id == "good"
     until(lambda: fleet.run(fleet.store.audit()).expired == 1)
     [dead] = fleet.run(fleet.store.dead_page(0, 10)).tasks
-    assert b'"reason":"garbage"' in dead.epitaph
+    assert b'"reason":"garbage"' in dead.death_record
 
 
 def test_a_task_that_was_cancelled_says_so_and_can_end_as_cancelled(client: Client, fleet: Fleet) -> None:
@@ -485,7 +485,7 @@ def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
         "given-back": "ready",
         "lost": "dead",
     }
-    assert (found["lost"].epitaph or {})["reason"] == "at_most_once"
+    assert (found["lost"].death or {})["reason"] == "at_most_once"
 
 
 # The server away

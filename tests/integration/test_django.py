@@ -31,7 +31,7 @@ def _project(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) ->
         yield
 
 
-EPITAPH = b'{"reason":"failed","error":"ValueError: bad","attempt":1}'
+DEATH = b'{"reason":"failed","error":"ValueError: bad","attempt":1}'
 
 
 def send() -> rota.Handle[None]:
@@ -151,7 +151,7 @@ def _dead(fleet: Fleet) -> list[str]:
     owner, serving = fleet.register(), one_tier("q")
     for _ in range(2):
         [claim] = fleet.turn(owner, serving).claims
-        fleet.turn(owner, serving, (claim, DeadOutcome(EPITAPH)), limit=0)
+        fleet.turn(owner, serving, (claim, DeadOutcome(DEATH)), limit=0)
     return ["first", "second"]
 
 

@@ -13,7 +13,7 @@ from support.protocol import Fleet, one_tier
 from support.servers import Server
 from support.waiting import until
 
-EPITAPH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
+DEATH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def kill(client: Client, fleet: Fleet, queue: str, count: int) -> None:
     for number in range(count):
         client.enqueue("work", args=["secret"], queue=queue, id=f"{queue}-{number}")
         [claim] = fleet.turn(owner, serving).claims
-        fleet.turn(owner, serving, (claim, DeadOutcome(EPITAPH)), limit=0)
+        fleet.turn(owner, serving, (claim, DeadOutcome(DEATH)), limit=0)
 
 
 def test_dead_tasks_are_shown_page_by_page_with_why_and_without_arguments(
@@ -44,7 +44,7 @@ def test_dead_tasks_are_shown_page_by_page_with_why_and_without_arguments(
     assert rest["cursor"] is None
     [bulk] = exporter.get("/dead.json?queue=bulk").json()["tasks"]
     assert (bulk["name"], bulk["queue"], bulk["attempt"]) == ("work", "bulk", 1)
-    assert (bulk["epitaph"]["reason"], bulk["epitaph"]["error"]) == ("retries", "ValueError: bad")
+    assert (bulk["death"]["reason"], bulk["death"]["error"]) == ("retries", "ValueError: bad")
     assert "secret" not in exporter.get("/dead.json").body
     assert exporter.get("/dead.json?queue=nobody").json() == {"queue": "nobody", "tasks": [], "cursor": None}
 
@@ -55,7 +55,7 @@ def test_a_task_is_shown_with_its_time_line_and_without_arguments(
     kill(client, fleet, "mail", 1)
     answer = exporter.get("/task.json?id=mail-0")
     task = answer.json()
-    assert (task["state"], task["queue"], task["epitaph"]["error"]) == ("dead", "mail", "ValueError: bad")
+    assert (task["state"], task["queue"], task["death"]["error"]) == ("dead", "mail", "ValueError: bad")
     assert [moment["what"] for moment in task["timeline"]][-1] == "dead"
     assert "secret" not in answer.body
     client.enqueue("work", queue="mail", id="waits")

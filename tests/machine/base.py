@@ -23,7 +23,7 @@ from rota.protocol.turns import Claim, RateAsked
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from support.clock import TimedFleet
-from support.protocol import ACCOUNT, LEASE_MS
+from support.protocol import LEASE_MS, RUN_RECORD
 from support.servers import Server
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = GroupModel(LEASE_US, ACCOUNT.decode(), SERVINGS.values())
+        self.model = GroupModel(LEASE_US, RUN_RECORD.decode(), SERVINGS.values())
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []

@@ -12,7 +12,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Renewed, Retired
 from rota.protocol.store import Blame
-from support.protocol import ACCOUNT, LEASE_MS, pack_settlements
+from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
 
 class Dying(Working):
@@ -56,9 +56,9 @@ class Dying(Working):
     def send_retire_exited(
         self, worker: Worker, guilty: list[str], delivery: str, innocent: Sequence[str] = ()
     ) -> None:
-        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
+        settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending)
         ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}') | dict.fromkeys(innocent, "")
-        blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), crash=CrashKind.OOM)
+        blame = Blame(ran=tuple((task_id, record.encode()) for task_id, record in ran.items()), crash=CrashKind.OOM)
         reported = modelled(worker.pending)
 
         def check(reply: Retired) -> None:

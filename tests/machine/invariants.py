@@ -31,7 +31,7 @@ class Invariants(Machine):
         self.i7_nothing_is_ready_before_it_is_due(picture)
         self.each_occurrence_goes_on_once()
         self.i12_a_unique_key_is_held_by_one_live_task(picture)
-        self.an_account_is_kept_exactly_as_long_as_its_task(picture)
+        self.attempt_records_are_kept_exactly_as_long_as_its_task(picture)
         self.what_has_begun_waits_for_no_second_start(picture)
         self.caps_and_rates_are_kept(picture)
         self.nothing_waits_unheard(picture)
@@ -130,10 +130,10 @@ class Invariants(Machine):
             assert holder in picture.tasks
             assert picture.keys[holder] == key
 
-    def an_account_is_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """There is why the dead died, the accounts of attempts of the living, and nothing else."""
+    def attempt_records_are_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
+        """Check that records exist of the attempts of live tasks and of the deaths of dead ones, and no others."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
-        assert living == self.model.places.accounts
+        assert living == self.model.places.attempt_records
         assert picture.epitaphs.keys() == {*living, *picture.dead}
         marked = {task.id for task in self.model.places.tasks.values() if any(map(str.isupper, task.flag))}
         assert marked == living.keys()

@@ -183,7 +183,7 @@ class People(Working):
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)
         if found.state != "dead" and not self.is_cancelled(task_id) and not self.is_out_of_sight(task_id):
-            assert found.accounts.decode() == places.accounts.get(task_id, "")
+            assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
         """Of what was cancelled while it waits nothing is told but that."""

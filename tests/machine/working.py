@@ -39,7 +39,7 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.tiers import pack_limits
 from rota.protocol.turns import Claim, TurnReply, TurnStatus
-from support.protocol import ACCOUNT, LEASE_MS, SECOND_US, pack_settlements, turn_of
+from support.protocol import LEASE_MS, RUN_RECORD, SECOND_US, pack_settlements, turn_of
 
 OUTCOMES: dict[str, Outcome] = {
     "done": DONE,
@@ -47,7 +47,7 @@ OUTCOMES: dict[str, Outcome] = {
     "retry at once": RetryOutcome(0),
     "retry soon": RetryOutcome(2_000_000),
     "retry late": RetryOutcome(3_600_000_000),
-    "retry with an account": RetryOutcome(0, b'{"reason":"failed"}'),
+    "retry with a record": RetryOutcome(0, b'{"reason":"failed"}'),
     "dead": DeadOutcome(b'{"reason":"raised"}'),
     "release": Release(),
     "cancelled": CancelledOutcome(),
@@ -69,10 +69,10 @@ def in_model(outcome: Outcome) -> ModelOutcome:
     match outcome:
         case Done(result):
             kept = result
-        case RetryOutcome(delay, account):
-            kept = account
-        case DeadOutcome(epitaph):
-            kept = epitaph
+        case RetryOutcome(delay, record):
+            kept = record
+        case DeadOutcome(record):
+            kept = record
     return type(outcome).__name__.removesuffix("Outcome").lower(), delay, kept.decode()
 
 
@@ -134,7 +134,7 @@ class Working(Polling):
         """What the worker has no answer for it tells again in its next turn. `claim_by`: None for one that names what
         it holds."""
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
-        settled = [Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending]
+        settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
         alone = worker.alone.decode()
@@ -218,7 +218,7 @@ class Working(Polling):
         def check(recalled: int) -> None:
             assert recalled == self.model.recall(self.now, worker.owner, running.decode(), reported, worker.serving)
 
-        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
+        settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending)
         command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)
         self.call(command, check, delivery, worker.owner)
 

@@ -9,7 +9,7 @@ from itertools import chain
 from model.items import UNKNOWN_QUEUE, Task
 
 NO_RUN = " 0 0 0 -"
-"""The account of a run that was not begun, or of which nobody told."""
+"""The record of a run that was not started, or not reported."""
 
 
 _LONG = 32768
@@ -18,10 +18,10 @@ _SHORTEST = 16
 
 @dataclass(frozen=True)
 class End:
-    """One end: the last entry, and the account of the run with those of earlier attempts."""
+    """The end of a task: its last entry, and the record of the run with those of earlier attempts."""
 
     entry: str
-    account: str
+    run_record: str
 
     @property
     def id(self) -> str:
@@ -29,8 +29,8 @@ class End:
 
     @property
     def text(self) -> str:
-        account = self.account.replace("\n", "\r")
-        return f"\n{self.entry}\n{account}"
+        lines = self.run_record.replace("\n", "\r")
+        return f"\n{self.entry}\n{lines}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def named_in(body: str) -> tuple[str, str]:
 
 
 def unstarted(body: str) -> str:
-    """The account of a task that waited."""
+    """Return the run record of a task that waited."""
     return f" 0 0 0 {named_in(body)[1]}"
 
 

@@ -24,11 +24,11 @@ CRASH_LIMIT = 3
 LOSS_LIMIT = 5
 GARBAGE = '{"reason":"garbage"}'
 LOSS = "{}"
-"""The account of a lost node, as a poller that says nothing tells it."""
+"""The record of a lost node, from a poller that gives none."""
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the account of a retry or the
-epitaph of a dead one."""
+"""A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the record of a retry or the
+death record of a dead one."""
 
 
 class Model(Schedules, Sweeping, Throttling):
@@ -191,17 +191,17 @@ class Model(Schedules, Sweeping, Throttling):
 
     def _done(self, task: Task, outcome: Outcome, owner: str) -> End:
         _, _, result = outcome
-        self.places.news.tell_end("done", task, owner, self.account)
+        self.places.news.tell_end("done", task, owner, self.run_record)
         if result:
             self.places.results[task.id] = result
-        return End(task.text, self.account + self.places.end(task, "done"))
+        return End(task.text, self.run_record + self.places.end(task, "done"))
 
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
         verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
         elif verb in {"expired", "cancelled"}:
-            self.places.end_alone(task, verb, owner, self.account)
+            self.places.end_alone(task, verb, owner, self.run_record)
         elif task.cancelled:
             self.places.end_alone(task, "cancelled", owner, NO_RUN)
         elif verb == "dead":
@@ -211,7 +211,7 @@ class Model(Schedules, Sweeping, Throttling):
             task.failures += 1
             task.kind = "r"
             if kept:
-                self.places.keep_account(task, FAILURE, kept)
+                self.places.keep_attempt_record(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
             self.places.news.tell("retried", task, owner, due_us=self.places.now + delay)
         else:
@@ -302,7 +302,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _retire(
         self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
     ) -> Retired:
-        """`ran`: what was in hand, with the account of its crash, "" for what is not to blame; None when the node was
+        """`ran`: what was in hand, with the record of its crash, "" for what is not to blame; None when the node was
         lost: then everything is charged."""
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
@@ -311,23 +311,23 @@ class Model(Schedules, Sweeping, Throttling):
             if task.is_shell:
                 self.places.shell_is_gone(task)
                 continue
-            account, last = self._charge(task, ran, serving)
+            record, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
             elif task.has_begun:
                 retired.dead.insert(0, task.text)
                 self.places.bury(task, AT_MOST_ONCE, owner)
             elif last:
-                assert account
+                assert record
                 retired.dead.insert(0, task.text)
-                self.places.bury(task, account[1], owner)
+                self.places.bury(task, record[1], owner)
             else:
-                if account:
-                    self.places.keep_account(task, *account)
-                if account or task.id in (ran or {}):
+                if record:
+                    self.places.keep_attempt_record(task, *record)
+                if record or task.id in (ran or {}):
                     task.kind, task.due, task.ready = "c", now, now
                 self.places.give_back(task)
-                self.places.news.tell("recovered", task, owner, reason=reason_in(account[1] if account else "{}"))
+                self.places.news.tell("recovered", task, owner, reason=reason_in(record[1] if record else "{}"))
                 retired.requeued.insert(0, task.text)
         for queue in {task.queue for task in held} | {share.queue for tier in serving for share in tier}:
             self.places.look_if_any(queue)
@@ -338,7 +338,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """The mark and the account of what it is charged with, and whether that was its last life."""
+        """The mark and the record of what it is charged with, and whether that was its last life."""
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT

@@ -25,9 +25,9 @@ class News:
         rest = {key: str(value) for key, value in more.items()}
         self.told.append(said | {"attempt": str(attempt), "owner": owner} | rest)
 
-    def tell_end(self, how: str, task: Task, owner: str, account: str) -> None:
-        """By the account of its last run."""
-        run = _RUN.match(account)
+    def tell_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
+        """Report an end, with the record of the last run."""
+        run = _RUN.match(run_record)
         assert run
         start, run_us, name = run.groups()
         ran = {} if start == "0" else {"run_us": run_us}
@@ -46,6 +46,6 @@ def name_in(body: str) -> str:
     return ""
 
 
-def reason_in(account: str) -> str:
-    """Why it died, by its epitaph or the account of a crash."""
-    return str(json.loads(account).get("reason", ""))
+def reason_in(record: str) -> str:
+    """Return the reason in a death record or in the record of a crash."""
+    return str(json.loads(record).get("reason", ""))

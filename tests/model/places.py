@@ -11,10 +11,10 @@ from model.turns import Turns
 
 Item = Task | Bare
 FAILURE = "E"
-"""The mark of a task that keeps accounts and had no crash and no loss."""
+"""The mark of a task that keeps records and had no crash and no loss."""
 AT_MOST_ONCE = '{"reason":"at_most_once"}'
 UNPLACED = '{"reason":"unplaced"}'
-MOST_ACCOUNTS = 10
+MOST_RECORDS = 10
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Places:
     marked: set[str] = field(default_factory=set)
     former: dict[str, tuple[int, int]] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
-    accounts: dict[str, str] = field(default_factory=dict)
+    attempt_records: dict[str, str] = field(default_factory=dict)
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -113,7 +113,7 @@ class Places:
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
-        self.accounts.pop(task.id, None)
+        self.attempt_records.pop(task.id, None)
         self.ended["cancelled"] += 1
 
     def shell_is_gone(self, task: Task) -> None:
@@ -188,14 +188,14 @@ class Places:
             self.counts[f"running:{task.queue}"] -= 1
         return task
 
-    def keep_account(self, task: Task, mark: str, account: str) -> None:
+    def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
         """Of its last ten attempts, while it lives: its flag says how the last crash or loss came about, or that there
         was none."""
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
             task.flag = bare + mark
-        before = self.accounts[task.id].split("\n") if task.id in self.accounts else []
-        self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
+        before = self.attempt_records[task.id].split("\n") if task.id in self.attempt_records else []
+        self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
         """To the head of its lane; False when it is dead instead. Whoever does it has claims look there."""
@@ -222,7 +222,7 @@ class Places:
         life, shells = self.former.get(task.id, (0, 0))
         self.former[task.id] = (life + 1, shells)
         self._order += 1
-        flag = f"{'u' if task.id in self.keys else ''}{life + 1}{'X' if task.id in self.accounts else ''}"
+        flag = f"{'u' if task.id in self.keys else ''}{life + 1}{'X' if task.id in self.attempt_records else ''}"
         queue, _ = named_in(task.body)
         restored = Task(task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, life=life + 1)
         self.tasks[task.id] = restored
@@ -237,15 +237,15 @@ class Places:
 
     # Ending
 
-    def bury(self, task: Task, epitaph: str, owner: str = "") -> None:
+    def bury(self, task: Task, record: str, owner: str = "") -> None:
         self.free_key(task)
         task.flag = str(task.life or "-")
-        self.accounts.pop(task.id, None)
+        self.attempt_records.pop(task.id, None)
         self.results.pop(task.id, None)
         self.memory.forget(task.id, self.now)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
-        self.news.tell("dead", task, owner, reason=reason_in(epitaph))
+        self.news.tell("dead", task, owner, reason=reason_in(record))
         self.dependents.ended(self, "dead", [task.id])
 
     def forget(self, task_id: str) -> None:
@@ -257,20 +257,20 @@ class Places:
     def end(self, task: Task, how: str) -> str:
         """Take it off the books; returns what is told of its attempts before."""
         del self.tasks[task.id]
-        account = self.accounts.pop(task.id, None)
+        records = self.attempt_records.pop(task.id, None)
         self.free_key(task)
         if task.life and not self.former[task.id][1]:
             del self.former[task.id]
         self.ended[how] += 1
-        return "" if account is None else f"\n{account}"
+        return "" if records is None else f"\n{records}"
 
-    def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
+    def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
         """Its end is noted by itself."""
-        self.news.tell_end(how, task, owner, account)
+        self.news.tell_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)
         self.dependents.ended(self, how, [task.id], [task.id])
-        self.memory.note(Block(how, self.now, owner, [End(task.text, account + past)]))
+        self.memory.note(Block(how, self.now, owner, [End(task.text, run_record + past)]))
 
     def free_key(self, task: Task) -> None:
         key = self.keys.pop(task.id, "")

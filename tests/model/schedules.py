@@ -53,8 +53,8 @@ class Schedules(Steering):
     """What clients, nodes and pollers do to schedules. `alive`: of those that may not overlap, what went on last.
     `went_on`: how often each occurrence did."""
 
-    def __init__(self, lease_us: int, account: str, servings: Iterable[Serving] = ()) -> None:
-        super().__init__(lease_us, account, servings)
+    def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
+        super().__init__(lease_us, run_record, servings)
         self.schedules: dict[str, Known] = {}
         self.declared: dict[str, int] = {}
         self.alive: dict[str, str] = {}

@@ -16,9 +16,9 @@ NONCE_US = 60_000_000
 class Steering:
     """All there is, and what comes from outside the fleet."""
 
-    def __init__(self, lease_us: int, account: str, servings: Iterable[Serving] = ()) -> None:
-        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns."""
-        self.account = account
+    def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
+        """`run_record`: the record that workers send of each run. `servings`: whose tiers may have patterns."""
+        self.run_record = run_record
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
         self.places = Places(turns=[Turns(tier) for tier in tiers])
         self.leases = Leases(lease_us)
@@ -85,8 +85,8 @@ class Steering:
             return "running"
         self.places.free_key(task)
         if not was_cancelled:
-            account = self.places.accounts.get(task_id)
-            self._note_waiting(task, f"\n{account}" if account else "")
+            records = self.places.attempt_records.get(task_id)
+            self._note_waiting(task, f"\n{records}" if records else "")
             self.places.dependents.ended(self.places, "cancelled", [task_id])
         return "cancelled"
 

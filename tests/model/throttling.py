@@ -47,8 +47,8 @@ class Rate:
 class Throttling(Steering):
     """What is asked before such a task is started."""
 
-    def __init__(self, lease_us: int, account: str, servings: Iterable[Serving] = ()) -> None:
-        super().__init__(lease_us, account, servings)
+    def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
+        super().__init__(lease_us, run_record, servings)
         self.rates_of_tasks: defaultdict[str, Rate] = defaultdict(Rate)
         self.starts_by_rate: defaultdict[str, list[int]] = defaultdict(list)
 

@@ -116,9 +116,9 @@ def no_verdicts(_: Callable[..., Any], __: "Death") -> tuple[()]:
 
 def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes], ...]:
     """Whatever a worker was killed for, all that it ran are charged."""
-    from rota_supervisor.master.core.death import epitaph_of  # noqa: PLC0415 - workers import this module too
+    from rota_supervisor.master.core.death import death_record_of  # noqa: PLC0415 - workers import this module too
 
-    return tuple((task.id, epitaph_of(death, task)) for task in death.event.tasks)
+    return tuple((task.id, death_record_of(death, task)) for task in death.event.tasks)
 
 
 def adopt_in_two_steps(

@@ -67,7 +67,7 @@ MUTATIONS: Final = (
         Soak(20, ("term_node a 5 3", "term_node b 10 3", "term_node a 15 3"), _wrong(Wrong.DUPLICATED, Wrong.LEASE)),
     ),
     Mutation(
-        "an ended task leaves the account of its last crash behind",
+        "an ended task leaves the record of its last crash behind",
         LuaFunction("shared/ending", "clear_up", "id, flag", "free_unique_key(id, flag) return ''"),
         _MODEL,
     ),
@@ -176,7 +176,7 @@ MUTATIONS: Final = (
             "retire",
             "charge_entry",
             "e",
-            "local account, is_last = original(e) return account, is_last or account and e.crashes >= crash_limit",
+            "local record, is_last = original(e) return record, is_last or record and e.crashes >= crash_limit",
         ),
         Tests("tests/integration/protocol/test_owners.py", "valkey and of_several_that_ran", r"assert .*"),
     ),

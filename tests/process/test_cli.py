@@ -599,8 +599,8 @@ def dead_task(server: Server, namespace: str) -> str:
     [owner] = connection.run(store.register(60_000, ["test:8"]))
     connection.execute("RPUSH", Keys(namespace).ready_lane("default"), '["d1","default","send",[1]]')
     [claim] = connection.run(store.turn(owner, queue, Turn(1))).claims
-    epitaph = json.dumps({"reason": "error", "error": "SMTPError: \x1b[2J refused"}).encode()
-    settled = join_settlements([pack_settlement(Settlement(claim.entry, DeadOutcome(epitaph)))])
+    record = json.dumps({"reason": "error", "error": "SMTPError: \x1b[2J refused"}).encode()
+    settled = join_settlements([pack_settlement(Settlement(claim.entry, DeadOutcome(record)))])
     connection.run(store.turn(owner, queue, Turn(0, settlements=settled)))
     connection.close()
     return claim.entry.id
@@ -612,7 +612,7 @@ def test_the_dead_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> No
     assert "\x1b" not in listed.out
     for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
         assert shown.count("SMTPError") == 1
-        assert "epitaph" not in shown  # its fields are shown one by one
+        assert "death" not in shown  # its fields are shown one by one
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

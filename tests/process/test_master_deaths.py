@@ -1,4 +1,4 @@
-"""Each death is told once, with all that is known of it, and its task keeps the account while it lives."""
+"""Each death is reported once, with all known facts, and its task keeps the record while it lives."""
 
 import contextlib
 import os
@@ -96,7 +96,7 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     until(lambda: fleet.starts("first")[1:])
     with Client(fleet.server.url, fleet.namespace) as client:
         status = client.status("first")
-    assert (status.state, status.crashes, status.epitaph) == ("running", 1, None)
+    assert (status.state, status.crashes, status.death) == ("running", 1, None)
     assert status.last_crash is not None
     assert (status.last_crash["cause"], status.last_crash["pid"]) == ("signal", worker)
     shown = fleet.rota("task", "show", "first").stdout

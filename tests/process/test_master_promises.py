@@ -34,10 +34,10 @@ def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_cause(
 ) -> None:
     fleet.start()
     fleet.push(task, "poison")
-    epitaph = until(lambda: fleet.epitaph("poison"))
+    record = until(lambda: fleet.death_record("poison"))
     assert fleet.ran() == [f"{task} poison"] * 3
-    assert (epitaph["reason"], epitaph["cause"]) == ("crashed", cause)
-    assert epitaph.get("signal") == ("SIGKILL" if cause == "signal" else None)
+    assert (record["reason"], record["cause"]) == ("crashed", cause)
+    assert record.get("signal") == ("SIGKILL" if cause == "signal" else None)
     fleet.push("note", "neighbour")
     until(lambda: "neighbour" in fleet.ran())
 

@@ -85,7 +85,7 @@ def test_a_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) ->
     assert _claim(harness, owner)
     harness.start_poller(lease_seconds=0.5, loss_limit=1)
     until(lambda: harness.state(task_id) == "dead")
-    assert harness.epitaph(task_id)["reason"] == "lost"
+    assert harness.death_record(task_id)["reason"] == "lost"
 
 
 def test_an_in_flight_list_nobody_registered_is_found_and_given_back(harness: ChildHarness) -> None:

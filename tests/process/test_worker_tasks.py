@@ -1,4 +1,4 @@
-"""What a worker process makes of tasks: outcomes, epitaphs, hooks, lines in the log."""
+"""What a worker process makes of tasks: outcomes, death records, hooks, lines in the log."""
 
 import dataclasses
 import signal
@@ -62,10 +62,10 @@ def test_what_can_never_run_is_dead_with_the_reason(
     task_id = harness.enqueue(name, *args)
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "dead")
-    epitaph = harness.epitaph(task_id)
-    assert epitaph["reason"] == reason
-    assert said in epitaph["error"]
-    assert epitaph["attempt"] == 1
+    record = harness.death_record(task_id)
+    assert record["reason"] == reason
+    assert said in record["error"]
+    assert record["attempt"] == 1
     assert until(lambda: harness.events("task.dead"))[0]["reason"] == reason
     assert any(line.startswith("buried") for line in harness.ran())
 
@@ -81,7 +81,7 @@ def test_garbage_is_dead_with_its_bytes_and_the_worker_goes_on(harness: ChildHar
     until(lambda: len(harness.run(harness.store.dead_page(0, 10)).tasks) == len(planted))
     page = harness.run(harness.store.dead_page(0, 10))
     assert {task.body for task in page.tasks} == planted
-    assert all(b'"garbage"' in task.epitaph for task in page.tasks)
+    assert all(b'"garbage"' in task.death_record for task in page.tasks)
 
 
 def test_a_failing_task_is_retried_and_then_dead_with_its_traceback(harness: ChildHarness) -> None:
@@ -90,9 +90,9 @@ def test_a_failing_task_is_retried_and_then_dead_with_its_traceback(harness: Chi
     until(lambda: harness.state(task_id) == "scheduled")
     until(lambda: harness.run(harness.store.promote()).moved)
     until(lambda: harness.state(task_id) == "dead")
-    epitaph = harness.epitaph(task_id)
-    assert (epitaph["reason"], epitaph["attempt"]) == ("retries", 2)
-    assert epitaph["traceback"].endswith("ValueError: no good")
+    record = harness.death_record(task_id)
+    assert (record["reason"], record["attempt"]) == ("retries", 2)
+    assert record["traceback"].endswith("ValueError: no good")
     assert harness.ran()[1:] == ["failing", "failing", "buried fail attempt 2 of 2"]
     (retried,) = until(lambda: harness.events("task.retried"))
     assert retried["error"] == "ValueError: no good"
@@ -232,7 +232,7 @@ def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(harnes
     blame = Blame(ran=((task_id, b"{}"),), crash_limit=1)
     retired = harness.run(harness.store.retire_exited(worker.owner, blame, Packed(*worker.slot.outcomes())))
     assert (retired.settled, retired.requeued, retired.dead) == (1, (), ())
-    assert harness.epitaph(task_id)["reason"] == "retries"
+    assert harness.death_record(task_id)["reason"] == "retries"
     assert harness.run(harness.store.status(task_id)).crashes == 0
     assert harness.events("task.dead")
 

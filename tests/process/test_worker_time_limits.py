@@ -41,8 +41,8 @@ def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: Chi
     _interrupt(harness, worker)
     until(lambda: harness.state(raising) == "dead")
     assert harness.ran()[:2] == ["staying", "told"]
-    epitaph = harness.epitaph(raising)
-    assert (epitaph["reason"], "TimeLimit: the soft time limit has passed" in epitaph["error"]) == ("retries", True)
+    record = harness.death_record(raising)
+    assert (record["reason"], "TimeLimit: the soft time limit has passed" in record["error"]) == ("retries", True)
     assert [line["outcome"] for line in harness.events("task.done")] == ["done"]
 
 

@@ -16,7 +16,7 @@ from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
-from rota.protocol.outcome import read_accounts
+from rota.protocol.outcome import read_attempt_records
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of
 from rota.server.address import parse_address
@@ -75,9 +75,9 @@ class ChildHarness:
         """Return the state of the task."""
         return self.run(self.store.status(task_id)).state
 
-    def epitaph(self, task_id: str) -> dict[str, Any]:
+    def death_record(self, task_id: str) -> dict[str, Any]:
         """Return the death record of a dead task."""
-        return read_accounts(self.run(self.store.status(task_id)).accounts, "why")[-1]
+        return read_attempt_records(self.run(self.store.status(task_id)).attempt_records, "why")[-1]
 
     def inflight(self, owner: str) -> int:
         """Return the number of entries that the owner holds."""

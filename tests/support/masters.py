@@ -155,7 +155,7 @@ class Mastered(FleetProcess):
         """Return the existing in-flight lists."""
         return [key.decode() for key in self.redis.scan_iter(self.keys.inflight("*"))]
 
-    def epitaph(self, task_id: str) -> dict[str, Any]:
+    def death_record(self, task_id: str) -> dict[str, Any]:
         """Return the death record of a task; {} if it is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
             return {}  # for a live task, the record of its last crash is stored there

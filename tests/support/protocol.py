@@ -11,13 +11,13 @@ from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.outcome import (
     DONE,
     Outcome,
-    RunAccount,
+    RunRecord,
     Settlement,
-    account_of,
     join_settlements,
     pack_settlement,
     plain_lines,
     ran_by,
+    run_record_of,
 )
 from rota.protocol.replies import Promoted, Retired
 from rota.protocol.store import Blame, Store
@@ -34,8 +34,8 @@ T = TypeVar("T")
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
 HELD_US = 5_000  # a worker holds the task and waits if its start is this near: IN_HAND of throttle.lua
-RUN = RunAccount(1_700_000_000_000_000, 2_500_000, 77, "work")
-ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
+RUN = RunRecord(1_700_000_000_000_000, 2_500_000, 77, "work")
+RUN_RECORD = run_record_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """What a worker tells of a run."""
 
 
@@ -121,9 +121,9 @@ class Fleet:
         limit: int = 1,
         held: Sequence[str] = (),
         tokens: Sequence[str] = (),
-        account: bytes = ACCOUNT,
+        run: bytes = RUN_RECORD,
     ) -> TurnReply:
-        settled = [Settlement(claim.entry, outcome, account) for claim, outcome in settlements]
+        settled = [Settlement(claim.entry, outcome, run) for claim, outcome in settlements]
         return self.run(self.store.turn(owner, serving, turn_of(settled, limit, held, tokens)))
 
     def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
@@ -165,7 +165,7 @@ class Fleet:
 
     def retire(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Retired:
         """Retire an owner whose process has ended and had left these outcomes in its slot."""
-        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in finished)
+        settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.retire_exited(owner, blame, settled))
 

@@ -121,7 +121,7 @@ def by_name(client: rota.Client) -> None:
     assert_type(client.status("id"), rota.TaskStatus)
     assert_type(client.wait("id", timeout=5), rota.TaskStatus)
     assert_type(client.result("id"), Any)
-    assert_type(client.status("id").attempts, tuple[rota.AttemptAccount, ...])
+    assert_type(client.status("id").attempts, tuple[rota.AttemptRecord, ...])
     assert_type(client.status("id").progress, rota.Progress | None)
     assert_type(client.peek("q", "scheduled", task="resize", limit=5), list[rota.QueuedTask])
     assert_type(client.explain(5, queue="mail"), rota.Explanation)

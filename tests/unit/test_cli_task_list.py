@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota.client.queues import QueuedTask, TasksFound
-from rota.client.status import AttemptAccount
+from rota.client.status import AttemptRecord
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
@@ -36,7 +36,7 @@ def task(state: State, **changes: Any) -> QueuedTask:
             ["2 h 3 m", 2, "node:8:1", "1/4 (25 %) rows"],
         ),
         (
-            task(State.DEAD, epitaph=AttemptAccount(2, "retries", "e" * 90)),
+            task(State.DEAD, death=AttemptRecord(2, "retries", "e" * 90)),
             "AGE",
             ["2 h 3 m", 2, f"retries: {'e' * 48}..."],
         ),
@@ -58,10 +58,10 @@ def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.Ca
 
 
 def test_json_has_the_same_without_what_is_not_known() -> None:
-    assert facts_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
+    assert facts_of(task(State.DEAD, since=None, death=AttemptRecord(2, "retries", "bad", AT))) == {
         "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
-        "epitaph": {
+        "death": {
             "attempt": 2, "reason": "retries", "error": "bad", "at": AT.isoformat(), "pid": 0, "run_seconds": 0.0,
         },
     }  # fmt: skip

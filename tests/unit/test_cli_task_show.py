@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from rota.client.status import AttemptAccount, TaskStatus
+from rota.client.status import AttemptRecord, TaskStatus
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
 from rota_supervisor.facts import fields_of, task_facts, timeline_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-FAILED = AttemptAccount(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
-CRASHED = AttemptAccount(2, "crashed", "killed by SIGKILL", AT + timedelta(seconds=13), "web-2", 8, 1.0)
+FAILED = AttemptRecord(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
+CRASHED = AttemptRecord(2, "crashed", "killed by SIGKILL", AT + timedelta(seconds=13), "web-2", 8, 1.0)
 
 
 def status(state: State, **fields: Any) -> TaskStatus:
@@ -59,9 +59,9 @@ def test_of_an_immediate_task_it_is_known_when_it_was_enqueued_and_of_a_retry_wh
 
 
 def test_a_dead_task_tells_its_last_words_once() -> None:
-    last = AttemptAccount(2, "retries", "attempt 2 of 2: ValueError: worse", AT + timedelta(seconds=9), "web-1", 7, 0.5)
-    epitaph = {"reason": "retries", "error": last.error}
-    dead = status(State.DEAD, attempts=(FAILED, last), epitaph=epitaph, ended_at=last.at)
+    last = AttemptRecord(2, "retries", "attempt 2 of 2: ValueError: worse", AT + timedelta(seconds=9), "web-1", 7, 0.5)
+    death = {"reason": "retries", "error": last.error}
+    dead = status(State.DEAD, attempts=(FAILED, last), death=death, ended_at=last.at)
     assert lines(dead)[-2:] == ["8.5 attempt 2 started: on web-1, pid 7", "9 dead: retries"]
     fields = fields_of(dead)
     assert fields["error"] == last.error
@@ -78,8 +78,8 @@ def test_progress_is_told_in_words_and_nothing_that_is_not_known() -> None:
 
 def test_text_of_tasks_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b[2J\n\u202e"
-    account = AttemptAccount(1, "failed", hostile, AT, hostile, 7, 1.0)
-    found = status(State.RUNNING, attempts=(account,), progress=Progress(1, None, hostile, AT), owner=hostile)
+    record = AttemptRecord(1, "failed", hostile, AT, hostile, 7, 1.0)
+    found = status(State.RUNNING, attempts=(record,), progress=Progress(1, None, hostile, AT), owner=hostile)
     for key, value in fields_of(found).items():
         output.put_field(key, value)
     output.put_json(task_facts(found))

@@ -13,7 +13,7 @@ from rota.child.slot_record import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import STOPPED_SECONDS, Child, ChildState
-from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
+from rota_supervisor.master.core.death import Death, death_record_of, fields_of, reason_of
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Stage, Stop
@@ -73,9 +73,9 @@ def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_wher
     }
 
 
-def test_the_epitaph_tells_the_same() -> None:
+def test_the_death_record_has_the_same_facts() -> None:
     death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
-    assert json.loads(epitaph_of(death, TASK)) == {
+    assert json.loads(death_record_of(death, TASK)) == {
         "reason": "crashed",
         "error": "killed by SIGKILL, by its master: the task was over its time limit",
         "cause": "timeout",

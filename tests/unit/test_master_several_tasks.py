@@ -79,7 +79,7 @@ class Several:
 
 
 def charged(reap: ReapOwner) -> list[str]:
-    return [task_id for task_id, epitaph in reap.blame.ran if epitaph]
+    return [task_id for task_id, record in reap.blame.ran if record]
 
 
 def ran(reap: ReapOwner) -> list[str]:
@@ -101,8 +101,8 @@ def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> 
 
 def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
     slow, quick = task(0)._replace(started_ns=SECOND_NS), task(2)._replace(started_ns=4 * SECOND_NS)
-    told = [json.loads(account) for _, account in Several(core, slow, quick).dies(5.0).blame.ran]
-    assert [account["elapsed_seconds"] for account in told] == [4.0, 1.0]
+    told = [json.loads(record) for _, record in Several(core, slow, quick).dies(5.0).blame.ran]
+    assert [record["elapsed_seconds"] for record in told] == [4.0, 1.0]
 
 
 def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
@@ -158,8 +158,8 @@ def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(cor
     several.read(10.0)
     several.cancel(0, kill_after=1.0)
     several.cancel(2, kill_after=1.5)
-    told = [json.loads(account) for _, account in several.dies(12.0, Reason.CANCELLED).blame.ran if account]
-    assert [(account["limit"], account["limit_value"]) for account in told] == [
+    told = [json.loads(record) for _, record in several.dies(12.0, Reason.CANCELLED).blame.ran if record]
+    assert [(record["limit"], record["limit_value"]) for record in told] == [
         ("kill_after", 1.0),
         ("kill_after", 1.5),
     ]

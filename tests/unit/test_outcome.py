@@ -17,27 +17,27 @@ from rota.protocol.outcome import (
     Release,
     RetryOutcome,
     Settlement,
-    account_of,
     plain_lines,
     ran_by,
+    run_record_of,
     settlement_args,
 )
 from rota.protocol.wire import Arg, command
 from support.protocol import pack_settlements
 
-_ACCOUNT = account_of(1, 2, ran_by(3, "work"))
+_RUN_RECORD = run_record_of(1, 2, ran_by(3, "work"))
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 
 _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
-    (DONE, ("done", _ACCOUNT, "")),
-    (Done(), ("done", _ACCOUNT, "")),
-    (Done(b'{"a":1}', 60_000), ("done", _ACCOUNT, b'60000 {"a":1}')),
+    (DONE, ("done", _RUN_RECORD, "")),
+    (Done(), ("done", _RUN_RECORD, "")),
+    (Done(b'{"a":1}', 60_000), ("done", _RUN_RECORD, b'60000 {"a":1}')),
     (RetryOutcome(1_500_000), ("retry", 1_500_000, b"")),
     (RetryOutcome(1, b'{"reason":"failed"}'), ("retry", 1, b'{"reason":"failed"}')),
     (DeadOutcome(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
     (Release(), ("release", "", "")),
-    (CancelledOutcome(), ("cancelled", _ACCOUNT, "")),
-    (Expired(), ("expired", _ACCOUNT, "")),
+    (CancelledOutcome(), ("cancelled", _RUN_RECORD, "")),
+    (Expired(), ("expired", _RUN_RECORD, "")),
 ]
 
 
@@ -45,27 +45,27 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
 def test_a_settlement_is_the_entry_unchanged_a_word_and_two_more(
     outcome: Outcome, expected: tuple[Arg, Arg, Arg]
 ) -> None:
-    assert settlement_args(Settlement(_ENTRY, outcome, _ACCOUNT)) == (_ENTRY.text, *expected)
+    assert settlement_args(Settlement(_ENTRY, outcome, _RUN_RECORD)) == (_ENTRY.text, *expected)
 
 
 def test_what_is_done_and_leaves_nothing_else_is_told_by_two_lines() -> None:
-    assert plain_lines(Settlement(_ENTRY, DONE, _ACCOUNT)) == b"\n" + _ENTRY.text + b"\n" + _ACCOUNT
+    assert plain_lines(Settlement(_ENTRY, DONE, _RUN_RECORD)) == b"\n" + _ENTRY.text + b"\n" + _RUN_RECORD
 
 
 @pytest.mark.parametrize(
-    ("flag", "outcome", "account"),
-    [("u", DONE, _ACCOUNT), ("-", DONE, b""), *(("-", outcome, _ACCOUNT) for outcome, _ in _OUTCOMES[2:])],
+    ("flag", "outcome", "run"),
+    [("u", DONE, _RUN_RECORD), ("-", DONE, b""), *(("-", outcome, _RUN_RECORD) for outcome, _ in _OUTCOMES[2:])],
 )
-def test_anything_more_is_told_by_four_arguments(flag: str, outcome: Outcome, account: bytes) -> None:
+def test_anything_more_is_sent_as_four_arguments(flag: str, outcome: Outcome, run: bytes) -> None:
     entry = parse_entry(f"id-1 mail i 1 2 0 0 0 0 {flag}".encode())
-    assert plain_lines(Settlement(entry, outcome, account)) == b""
+    assert plain_lines(Settlement(entry, outcome, run)) == b""
 
 
 @given(st.lists(st.sampled_from([outcome for outcome, _ in _OUTCOMES]), max_size=30))
 def test_settlements_pack_to_four_arguments_each_in_their_order(outcomes: list[Outcome]) -> None:
-    packed = pack_settlements(Settlement(_ENTRY, outcome, _ACCOUNT) for outcome in outcomes)
+    packed = pack_settlements(Settlement(_ENTRY, outcome, _RUN_RECORD) for outcome in outcomes)
     assert packed.count == ARGS_PER_SETTLEMENT * len(outcomes)
     reader = hiredis.Reader()
     reader.feed(command([packed]))
-    args = [arg for outcome in outcomes for arg in settlement_args(Settlement(_ENTRY, outcome, _ACCOUNT))]
+    args = [arg for outcome in outcomes for arg in settlement_args(Settlement(_ENTRY, outcome, _RUN_RECORD))]
     assert reader.gets() == [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]

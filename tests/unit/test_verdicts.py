@@ -115,8 +115,8 @@ def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Cor
     outcome = over_limit.outcome
     assert isinstance(outcome, RetryOutcome)
     assert (over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
-    account = json.loads(outcome.account)
-    assert (account["reason"], account["limit"], account["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
+    record = json.loads(outcome.record)
+    assert (record["reason"], record["limit"], record["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
     told = _told(core, retire)
     assert told[log_events.TASK_RETRIED]["retry_in_seconds"] == 1.5
     assert told[log_events.TASK_RETRIED]["attempt"] == 3
@@ -129,7 +129,7 @@ def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: 
     retire = _ends(core, worker, _task(Verdict(True, None)))
     (over_limit,) = retire.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
-    assert json.loads(over_limit.outcome.epitaph)["reason"] == "time_limit"
+    assert json.loads(over_limit.outcome.record)["reason"] == "time_limit"
     assert _told(core, retire)[log_events.TASK_DEAD]["reason"] == "time_limit"
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")

@@ -29,7 +29,7 @@ from rota.protocol.outcome import (
     Expired,
     Outcome,
     RetryOutcome,
-    read_accounts,
+    read_attempt_records,
 )
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleStatus
@@ -421,7 +421,7 @@ def test_a_task_that_says_what_is_no_number_fails() -> None:
     place.declare(wrong, retries=0)
     outcome = place.attempt(_body("wrong")).outcome
     assert isinstance(outcome, DeadOutcome)
-    assert b"a number from 0 to 9e15, not 'half'" in outcome.epitaph
+    assert b"a number from 0 to 9e15, not 'half'" in outcome.record
 
 
 def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
@@ -436,10 +436,10 @@ def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
     place.declare(fails, retries=1)
     outcome = place.attempt(_body("fails")).outcome
     assert isinstance(outcome, RetryOutcome)
-    [account] = attempts_of(read_accounts(outcome.account, "why"))
-    assert (account.attempt, account.reason, account.error) == (1, "failed", "ValueError: bad")
-    assert (account.node, account.pid) == ("node", os.getpid())
-    assert account.run_seconds > 0
+    [record] = attempts_of(read_attempt_records(outcome.record, "why"))
+    assert (record.attempt, record.reason, record.error) == (1, "failed", "ValueError: bad")
+    assert (record.node, record.pid) == ("node", os.getpid())
+    assert record.run_seconds > 0
 
 
 def test_what_a_task_returns_is_encoded_only_when_it_is_to_be_kept() -> None:
@@ -476,7 +476,7 @@ def test_a_result_is_refused_with_the_reason(value: object, said: str) -> None:
     place.declare(lambda: value, name="give", result_ttl=60.0)
     attempt = place.attempt(_body("give"))
     assert attempt.outcome == Done(refused=said)
-    assert attempt.settlement().account.endswith(f" give {said}".encode())
+    assert attempt.settlement().run.endswith(f" give {said}".encode())
 
 
 def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it() -> None:
@@ -485,11 +485,11 @@ def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it
     place.declare(lambda: None, name="forget", remember=False)
     attempt = place.attempt(_body("work"))
     start_us, run_us = attempt.times.start_us, int(attempt.runtime_seconds * 1e6)
-    assert attempt.settlement().account == f" {start_us} {run_us} {os.getpid()} work".encode()
-    assert place.attempt(_body("forget")).settlement().account == b""
+    assert attempt.settlement().run == f" {start_us} {run_us} {os.getpid()} work".encode()
+    assert place.attempt(_body("forget")).settlement().run == b""
     place.declare(lambda: None, name="late", expires=0.000001)
-    assert place.attempt(_body("late")).settlement().account == f" 0 0 {os.getpid()} late".encode()
-    assert place.attempt(b"").settlement().account == f" 0 0 {os.getpid()} -".encode()
+    assert place.attempt(_body("late")).settlement().run == f" 0 0 {os.getpid()} late".encode()
+    assert place.attempt(b"").settlement().run == f" 0 0 {os.getpid()} -".encode()
 
 
 # Cancelled while it ran

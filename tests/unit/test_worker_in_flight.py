@@ -6,7 +6,7 @@ from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.worker.claims import CLAIM_NS, UNRECALLED_NS, UNRECALLED_US, InFlight
 from rota.worker.redis_times import Anchor
-from support.protocol import ACCOUNT
+from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
@@ -25,7 +25,7 @@ def _reply(word: TurnStatus, *claims: Claim) -> TurnReply:
 def _with_outcomes() -> InFlight:
     """One is told by its lines, the other by four arguments."""
     in_flight = InFlight(tokens=["q"])
-    in_flight.finish(Settlement(_claim("a").entry, DONE, ACCOUNT))
+    in_flight.finish(Settlement(_claim("a").entry, DONE, RUN_RECORD))
     in_flight.finish(Settlement(_claim("b").entry, DONE))
     return in_flight
 
@@ -40,7 +40,7 @@ def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
     in_flight = _with_outcomes()
     assert in_flight.turn(1) == in_flight.turn(1)
     assert in_flight.turn(1).settlements.count == ARGS_PER_SETTLEMENT
-    assert in_flight.turn(1).plain == (b"\n" + _claim("a").entry.text + b"\n" + ACCOUNT,)
+    assert in_flight.turn(1).plain == (b"\n" + _claim("a").entry.text + b"\n" + RUN_RECORD,)
 
 
 def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
@@ -111,11 +111,11 @@ def _while_two_are_left() -> InFlight:
 
 
 def _end(in_flight: InFlight) -> None:
-    in_flight.finish(Settlement(in_flight.next().entry, DONE, ACCOUNT))
+    in_flight.finish(Settlement(in_flight.next().entry, DONE, RUN_RECORD))
 
 
 def _lines(task_id: str) -> bytes:
-    return b"\n" + _claim(task_id).entry.text + b"\n" + ACCOUNT
+    return b"\n" + _claim(task_id).entry.text + b"\n" + RUN_RECORD
 
 
 def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:

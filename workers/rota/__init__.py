@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rota.client.explanation import Explanation
     from rota.client.inquiries import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
     from rota.client.queues import QueueCounts, QueuedTask
-    from rota.client.status import AttemptAccount, GroupStatus, TaskStatus
+    from rota.client.status import AttemptRecord, GroupStatus, TaskStatus
     from rota.client.task import Task, task
     from rota.errors import (
         BlockingCall,
@@ -82,8 +82,8 @@ __all__ = [
     "AsyncHandle",
     "AsyncLeasedTask",
     "AsyncTaskEvents",
-    "AttemptAccount",
     "AttemptFailure",
+    "AttemptRecord",
     "BlockingCall",
     "Call",
     "Cancelled",
@@ -210,7 +210,7 @@ _HOMES = {
         "QueuedTask",
     ),
     "client.status": (
-        "AttemptAccount",
+        "AttemptRecord",
         "GroupStatus",
         "TaskStatus",
     ),

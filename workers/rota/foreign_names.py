@@ -98,7 +98,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write .status().state": "ready successful failed state get_status is_finished is_failed refresh",
         "write .id": "task_id job_id message_id get_id",
         "write .cancel()": "revoke abort delete kill",
-        "write .status(): its epitaph says why a task is dead": "traceback exc_info info",
+        "write .status(): its death says why a task is dead": "traceback exc_info info",
     },
     "flow": {  # attributes of a chain and of a group
         "write .enqueue()": "delay apply_async send run kiq submit defer",

@@ -11,7 +11,7 @@ import click
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import served_as
-from rota.protocol.outcome import read_epitaph
+from rota.protocol.outcome import read_attempt_record
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import DeadTask
 from rota.protocol.wire import shown
@@ -54,8 +54,8 @@ class Wanted:
 
 
 def _reason_of(dead: DeadTask) -> str:
-    epitaph = read_epitaph(dead.epitaph, "reason")
-    return ": ".join(str(epitaph[key]) for key in ("reason", "error") if epitaph.get(key))
+    death = read_attempt_record(dead.death_record, "reason")
+    return ": ".join(str(death[key]) for key in ("reason", "error") if death.get(key))
 
 
 def _name_of(dead: DeadTask) -> str:
@@ -75,7 +75,7 @@ def _values_of(dead: DeadTask) -> dict[str, Any]:
         "queue": dead.queue,
         "task": _name_of(dead),
         "died_at": _died_at(dead),
-        "epitaph": read_epitaph(dead.epitaph, "reason"),
+        "death": read_attempt_record(dead.death_record, "reason"),
         "body": dead.body.decode(errors="backslashreplace"),
     }
 
@@ -125,8 +125,8 @@ def show(task_id: str) -> None:
     if found is None:
         raise Failure(ExitCode.NO, f'no dead task has the id "{task_id}"')
     values = _values_of(found)
-    plain = {key: value for key, value in values.items() if key != "epitaph"}
-    state.fields(values, plain | values["epitaph"])
+    plain = {key: value for key, value in values.items() if key != "death"}
+    state.fields(values, plain | values["death"])
 
 
 @dead.command()

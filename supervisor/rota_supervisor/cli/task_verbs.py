@@ -309,8 +309,8 @@ def _more_of(task: QueuedTask) -> list[object]:
     if task.state is State.RUNNING:
         return [task.owner, progress_summary(progress_row(task.progress)) or _NONE]
     if task.state is State.DEAD:
-        epitaph = task.epitaph
-        why = ": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else ""
+        death = task.death
+        why = ": ".join(filter(None, (death.reason, death.error))) if death else ""
         return [output.cut(why, _SHOWN_REASON)]
     return []
 

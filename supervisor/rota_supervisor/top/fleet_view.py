@@ -272,8 +272,8 @@ def _age_of(row: Row) -> Cell:
 
 
 def _why(row: Row) -> Cell:
-    epitaph = row["task"].epitaph
-    return text_cell(": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else "", level="warn")
+    death = row["task"].death
+    return text_cell(": ".join(filter(None, (death.reason, death.error))) if death else "", level="warn")
 
 
 _TASKS: Final = (

@@ -127,9 +127,9 @@ def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_an
     assert fleet.lane() == ["good"]
     found = fleet.run(fleet.store.dead_page(0, 10)).tasks
     assert {task.body for task in found} == {b"\xff not json", b'["work",[]]', body_of("far")}
-    accounts = {json.loads(task.epitaph)["reason"]: json.loads(task.epitaph)["error"] for task in found}
-    assert "names a queue" in accounts["garbage"]
-    assert "milliseconds?" in accounts["too_far_ahead"]
+    reasons = {json.loads(task.death_record)["reason"]: json.loads(task.death_record)["error"] for task in found}
+    assert "names a queue" in reasons["garbage"]
+    assert "milliseconds?" in reasons["too_far_ahead"]
     assert adopt(fleet, jobs, delayed).sources == ((0, 0, ""), (0, 0, ""))
     assert balanced(fleet)
 

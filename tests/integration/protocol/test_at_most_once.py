@@ -11,7 +11,7 @@ from rota.protocol.turns import Claim
 from support.protocol import Fleet, body_of, one_tier, pack_settlements
 
 Q = one_tier("q")
-ACCOUNT = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal"}'
+CRASH_RECORD = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal"}'
 LOSS = b'{"reason":"lost","error":"its node was lost"}'
 
 
@@ -30,7 +30,7 @@ def begun(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
 
 def expire(fleet: Fleet, owner: str) -> Retired:
     fleet.expire_lease(owner)
-    return fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=LOSS)))
+    return fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=LOSS)))
 
 
 @pytest.mark.parametrize(
@@ -79,26 +79,26 @@ def test_nothing_begins_for_an_owner_that_nobody_registered(fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize("blamed", [True, False])
-def test_with_its_process_it_is_dead_with_the_account_and_its_neighbours_go_back(fleet: Fleet, blamed: bool) -> None:
+def test_with_its_process_it_is_dead_with_the_record_and_its_neighbours_go_back(fleet: Fleet, blamed: bool) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
     begin(fleet, owner, first)
     crash = CrashKind.SIGNAL if blamed else None  # none, as when it was killed since the fleet left
-    reply = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=crash))
+    reply = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=crash))
     [dead] = reply.dead
     assert (dead.id, dead.has_begun, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)
     assert [entry.id for entry in reply.requeued] == ["b"]
     found = fleet.run(fleet.store.status("a"))
     assert found.state == "dead"
-    assert found.accounts == ACCOUNT.replace(b"crashed", b"at_most_once")
+    assert found.attempt_records == CRASH_RECORD.replace(b"crashed", b"at_most_once")
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_with_its_node_it_is_dead_with_the_account_of_the_loss(fleet: Fleet) -> None:
+def test_with_its_node_it_is_dead_with_the_record_of_the_loss(fleet: Fleet) -> None:
     owner, _ = begun(fleet, "a")
     assert [(entry.id, entry.losses) for entry in expire(fleet, owner).dead] == [("a", 1)]
-    assert fleet.run(fleet.store.status("a")).accounts == LOSS.replace(b"lost", b"at_most_once", 1)
+    assert fleet.run(fleet.store.status("a")).attempt_records == LOSS.replace(b"lost", b"at_most_once", 1)
     assert not fleet.lane()
 
 
@@ -106,7 +106,7 @@ def test_of_a_loss_that_nobody_told_of_the_reason_is_known_all_the_same(fleet: F
     owner, _ = begun(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.retire_expired(owner, Blame()))
-    assert fleet.run(fleet.store.status("a")).accounts.startswith(b'{"reason":"at_most_once"')
+    assert fleet.run(fleet.store.status("a")).attempt_records.startswith(b'{"reason":"at_most_once"')
 
 
 def test_of_an_owner_that_was_forgotten_it_is_dead_after_one_lease(fleet: Fleet) -> None:
@@ -119,7 +119,7 @@ def test_of_an_owner_that_was_forgotten_it_is_dead_after_one_lease(fleet: Fleet)
 def test_what_has_begun_and_is_not_known_to_have_run_is_dead_all_the_same(fleet: Fleet) -> None:
     owner, _ = begun(fleet, "a")
     assert [entry.id for entry in fleet.exit(owner).dead] == ["a"]
-    assert b'"at_most_once"' in fleet.run(fleet.store.status("a")).accounts
+    assert b'"at_most_once"' in fleet.run(fleet.store.status("a")).attempt_records
 
 
 def test_an_outcome_that_its_worker_left_counts(fleet: Fleet) -> None:
@@ -191,6 +191,6 @@ def test_a_person_may_revive_it_for_another_start(fleet: Fleet) -> None:
 
 def test_an_outcome_of_the_time_limit_that_came_too_late_is_told_as_stale(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
-    late = pack_settlements([Settlement(claim.entry, Done()), Settlement(claim.entry, RetryOutcome(0, ACCOUNT))])
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("a", ACCOUNT),)), late))
+    late = pack_settlements([Settlement(claim.entry, Done()), Settlement(claim.entry, RetryOutcome(0, CRASH_RECORD))])
+    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("a", CRASH_RECORD),)), late))
     assert (reply.settled, reply.stale) == (1, (claim.entry.text,))

@@ -90,9 +90,9 @@ def test_what_is_due_in_more_than_ten_years_is_dead_and_asks_whether_these_are_m
     schedule(fleet, body_of("a", "mail"), seconds)
     assert adopt(fleet, body_of("a", "mail")) == (0, (("mail", "too_far_ahead"),))
     (dead,) = fleet.run(fleet.store.dead_page(0, 10)).tasks
-    epitaph = json.loads(dead.epitaph)
-    assert (dead.id, dead.queue, epitaph["reason"]) == ("a", "mail", "too_far_ahead")
-    assert "milliseconds?" in epitaph["error"]
+    record = json.loads(dead.death_record)
+    assert (dead.id, dead.queue, record["reason"]) == ("a", "mail", "too_far_ahead")
+    assert "milliseconds?" in record["error"]
     assert {row.queue: row.dead for row in fleet.run(fleet.store.overview(())).queues} == {"mail": 1}
     assert (fleet.redis.zcard(fleet.keys.delayed), untold(fleet)) == (0, 0)
     assert fleet.run(fleet.store.audit()).missing == 0

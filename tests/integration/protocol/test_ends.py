@@ -16,7 +16,7 @@ from rota.protocol.outcome import (
     Outcome,
     Release,
     RetryOutcome,
-    RunAccount,
+    RunRecord,
 )
 from rota.protocol.store import Blame
 from rota.protocol.views import TaskState
@@ -52,7 +52,7 @@ def end_all(fleet: Fleet, *ids: str) -> None:
 @pytest.mark.parametrize(
     ("outcome", "how"), [(Done(), "done"), (Expired(), "expired"), (CancelledOutcome(), "cancelled")]
 )
-def test_an_end_is_remembered_with_its_time_its_owner_and_the_account_of_its_run(
+def test_an_end_is_remembered_with_its_time_its_owner_and_the_record_of_its_run(
     fleet: Fleet, outcome: Outcome, how: str
 ) -> None:
     owner, claim = fleet.claimed("a")
@@ -65,11 +65,11 @@ def test_an_end_is_remembered_with_its_time_its_owner_and_the_account_of_its_run
     assert before <= ended.at_us <= fleet.now_us()
 
 
-def test_an_end_of_which_the_worker_gives_no_account_is_not_remembered(fleet: Fleet) -> None:
+def test_an_end_without_the_record_of_a_run_is_not_remembered(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
-    fleet.turn(owner, Q, (first, Done()), (second, Expired()), account=b"")
+    fleet.turn(owner, Q, (first, Done()), (second, Expired()), run=b"")
     assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
     assert not fleet.redis.exists(fleet.keys.ends)
 
@@ -95,7 +95,7 @@ def test_a_task_that_is_cancelled_while_it_waits_ends_then(fleet: Fleet, due: st
     fleet.run(fleet.store.cancel("a"))
     ended = end_of(fleet, "a")
     assert (status(fleet, "a").state, ended.how, ended.owner) == ("cancelled", "cancelled", "")
-    assert (ended.entry.queue, ended.run) == ("q", RunAccount(name="work"))
+    assert (ended.entry.queue, ended.run) == ("q", RunRecord(name="work"))
     fleet.turn(fleet.register(), Q)  # drops what stands in a lane: its end is not another
     assert end_of(fleet, "a") == ended
 
@@ -121,7 +121,7 @@ def test_a_purge_is_remembered_but_not_of_what_had_been_cancelled(fleet: Fleet) 
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.purge("q"))
     assert [end_of(fleet, task_id).how for task_id in ("a", "b")] == ["cancelled", "purged"]
-    assert end_of(fleet, "b").run == RunAccount(name="work")
+    assert end_of(fleet, "b").run == RunRecord(name="work")
 
 
 def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
@@ -307,7 +307,7 @@ def test_an_earlier_life_of_an_id_is_not_told_for_one_that_is_not_remembered(fle
     fleet.push("a", "b")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
-    fleet.turn(owner, Q, (first, Done()), (second, DeadOutcome(b"{}")), account=b"")
+    fleet.turn(owner, Q, (first, Done()), (second, DeadOutcome(b"{}")), run=b"")
     fleet.run(fleet.store.purge_dead(["b"]))
     assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
 
@@ -329,16 +329,16 @@ def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_fro
 
 
 @pytest.mark.parametrize("verb", ["done", "expired"])
-@pytest.mark.parametrize("account", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
-def test_no_account_of_one_end_tells_of_another(fleet: Fleet, verb: str, account: str) -> None:
+@pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
+def test_no_record_of_one_run_changes_another(fleet: Fleet, verb: str, run: str) -> None:
     """As above: what a task wrote there is no line of the memory."""
     fleet.push("a", "c")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
-    told = pack((first.entry.text, verb, account, "", second.entry.text, "done", " 1 2 3 work", ""))
-    fleet.run(fleet.store.retire_exited(owner, Blame(), told))
+    settled = pack((first.entry.text, verb, run, "", second.entry.text, "done", " 1 2 3 work", ""))
+    fleet.run(fleet.store.retire_exited(owner, Blame(), settled))
     assert [status(fleet, task_id).state for task_id in "abc"] == [verb, "unknown", "done"]
-    assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (RunAccount(), RunAccount(1, 2, 3, "work"))
+    assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (RunRecord(), RunRecord(1, 2, 3, "work"))
 
 
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:

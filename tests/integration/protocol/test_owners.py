@@ -89,7 +89,7 @@ def test_what_ran_is_due_anew_and_what_was_not_started_is_late_as_it_is(timed: T
     owner = hold(timed, "ran", "innocent", "unstarted")
     enqueued_us = parse_entry(timed.inflight_entries(owner)[2]).due_us
     timed.clock_us += 5_000_000
-    requeued = timed.exit(owner, blame=Blame(ran=(("ran", ACCOUNT), ("innocent", b"")))).requeued
+    requeued = timed.exit(owner, blame=Blame(ran=(("ran", CRASH_RECORD), ("innocent", b"")))).requeued
     anew = (Kind.RECOVERED, timed.clock_us, timed.clock_us)
     told = [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued]
     assert told == [anew, anew, (Kind.IMMEDIATE, enqueued_us, enqueued_us)]
@@ -131,20 +131,24 @@ def test_nobody_is_charged_when_nothing_ran(fleet: Fleet) -> None:
     assert fleet.exit(owner).requeued[0].crashes == 0
 
 
-def test_the_third_crash_is_the_last_and_leaves_its_epitaph(fleet: Fleet) -> None:
+def test_the_third_crash_is_the_last_and_leaves_its_death_record(fleet: Fleet) -> None:
     fleet.push("a")
     for number in range(3):
         owner = fleet.register()
         assert fleet.claim(owner, Q) == ["a"]
-        epitaph = b'{"reason":"crash %d"}' % number
-        reply = fleet.exit(owner, blame=Blame(ran=(("a", epitaph),)))
+        record = b'{"reason":"crash %d"}' % number
+        reply = fleet.exit(owner, blame=Blame(ran=(("a", record),)))
         assert len(reply.dead) == (1 if number == 2 else 0)
     page = fleet.run(fleet.store.dead_page(0, 1))
-    assert (page.tasks[0].id, page.tasks[0].epitaph) == ("a", b'{"reason":"crash 2"}')
+    assert (page.tasks[0].id, page.tasks[0].death_record) == ("a", b'{"reason":"crash 2"}')
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-ACCOUNT = b'{"reason":"crashed","cause":"oom"}'
+CRASH_RECORD = b'{"reason":"crashed","cause":"oom"}'
+
+
+def records_of(fleet: Fleet, task_id: str) -> bytes:
+    return fleet.run(fleet.store.status(task_id)).attempt_records
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
@@ -154,7 +158,7 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
     for task_id in ids:
         owner = fleet.register()
         [claim] = fleet.turn(owner, Q).claims
-        fleet.exit(owner, blame=Blame(ran=((task_id, ACCOUNT),), crash=CrashKind.OOM))
+        fleet.exit(owner, blame=Blame(ran=((task_id, CRASH_RECORD),), crash=CrashKind.OOM))
         owner = fleet.register()
         claims += fleet.turn(owner, Q).claims
         assert claim.entry.id == claims[-1].entry.id == task_id
@@ -163,88 +167,94 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
 
 def test_of_several_that_ran_none_is_dead_of_it_and_alone_the_next_crash_is_the_last(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
-    together = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT), ("b", ACCOUNT)), crash_limit=1))
+    together = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD), ("b", CRASH_RECORD)), crash_limit=1))
     assert ([entry.crashes for entry in together.requeued], together.dead) == ([1, 1], ())
     owner = fleet.register()
     assert fleet.claim(owner, Q) == ["a"]
-    alone = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash_limit=2))
+    alone = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash_limit=2))
     assert ([entry.crashes for entry in alone.dead], alone.requeued) == ([2], ())
 
 
-def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_stands(fleet: Fleet) -> None:
+def test_a_task_that_goes_on_after_a_crash_keeps_its_record_wherever_it_is(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     assert (claim.entry.last_crash, claim.entry.flag) == (CrashKind.OOM, "O")
-    assert fleet.run(fleet.store.status("a")).accounts == ACCOUNT
+    assert records_of(fleet, "a") == CRASH_RECORD
     fleet.turn(owner, Q, (claim, RetryOutcome(9_000_000)), limit=0)
     scheduled = fleet.run(fleet.store.status("a"))
-    assert (scheduled.state, scheduled.accounts) == ("scheduled", ACCOUNT)
+    assert (scheduled.state, scheduled.attempt_records) == ("scheduled", CRASH_RECORD)
     fleet.run(fleet.store.cancel("a"))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 
 
 @pytest.mark.parametrize("outcome", [Done(), CancelledOutcome(), Expired()])
-def test_the_end_of_a_task_takes_the_account_of_its_crash_with_it(fleet: Fleet, outcome: Outcome) -> None:
+def test_the_end_of_a_task_deletes_the_record_of_its_crash(fleet: Fleet, outcome: Outcome) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, outcome))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_epitaph_follows_the_accounts_and_a_revival_forgets_them(fleet: Fleet) -> None:
+def test_a_death_record_follows_the_attempt_records_and_a_revival_deletes_them(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')))
-    assert fleet.run(fleet.store.status("a")).accounts == ACCOUNT + b'\n{"reason":"retries"}'
-    assert fleet.run(fleet.store.dead_page(0, 1)).tasks[0].epitaph == b'{"reason":"retries"}'
+    assert records_of(fleet, "a") == CRASH_RECORD + b'\n{"reason":"retries"}'
+    assert fleet.run(fleet.store.dead_page(0, 1)).tasks[0].death_record == b'{"reason":"retries"}'
     fleet.run(fleet.store.revive(["a"]))
     found = fleet.run(fleet.store.status("a"))
-    assert (found.state, found.crashes, found.accounts) == ("ready", 0, b"")
+    assert (found.state, found.crashes, found.attempt_records) == ("ready", 0, b"")
 
 
-def test_a_lost_node_leaves_an_account_and_a_later_crash_another(fleet: Fleet) -> None:
+def test_a_lost_node_leaves_a_record_and_a_later_crash_another(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
-    [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}'))).requeued
-    assert (lost.last_crash, fleet.run(fleet.store.status("a")).accounts) == (CrashKind.LOST, b'{"reason":"lost"}')
+    [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=b'{"reason":"lost"}'))).requeued
+    assert (lost.last_crash, records_of(fleet, "a")) == (
+        CrashKind.LOST,
+        b'{"reason":"lost"}',
+    )
     owner = fleet.register()
     fleet.turn(owner, Q)
-    [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.SIGNAL)).requeued
-    assert (crashed.flag, fleet.run(fleet.store.status("a")).accounts) == ("S", b'{"reason":"lost"}\n' + ACCOUNT)
+    [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=CrashKind.SIGNAL)).requeued
+    assert (crashed.flag, records_of(fleet, "a")) == (
+        "S",
+        b'{"reason":"lost"}\n' + CRASH_RECORD,
+    )
 
 
-def fail(fleet: Fleet, account: bytes) -> Claim:
+def fail(fleet: Fleet, record: bytes) -> Claim:
     """Have the only task fail once more; returns its next claim."""
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
-    fleet.turn(owner, Q, (claim, RetryOutcome(0, account)), limit=0)
+    fleet.turn(owner, Q, (claim, RetryOutcome(0, record)), limit=0)
     fleet.promote()
     [claim] = fleet.turn(fleet.register(), Q).claims
     fleet.exit(fleet.run(fleet.store.status(claim.entry.id)).owner)
     return claim
 
 
-def test_failures_leave_accounts_and_do_not_hide_how_the_last_crash_came_about(fleet: Fleet) -> None:
+def test_failures_leave_records_and_do_not_hide_how_the_last_crash_came_about(fleet: Fleet) -> None:
     fleet.push("a")
     assert (fail(fleet, b"1").entry.flag, fail(fleet, b"2\n3").entry.last_crash) == ("E", None)
     owner = fleet.register()
     fleet.turn(owner, Q)
-    fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.HUNG))
+    fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=CrashKind.HUNG))
     assert fail(fleet, b"4").entry.flag == "H"
-    assert fleet.run(fleet.store.status("a")).accounts == b"1\n2 3\n" + ACCOUNT + b"\n4"
+    assert records_of(fleet, "a") == b"1\n2 3\n" + CRASH_RECORD + b"\n4"
 
 
-def test_the_accounts_of_the_last_ten_attempts_are_kept(fleet: Fleet) -> None:
+def test_the_records_of_the_last_ten_attempts_are_kept(fleet: Fleet) -> None:
     fleet.push("a")
     for number in range(13):
         fail(fleet, b"%d" % number)
-    assert fleet.run(fleet.store.status("a")).accounts.split(b"\n") == [b"%d" % number for number in range(3, 13)]
+    assert records_of(fleet, "a").split(b"\n") == [b"%d" % number for number in range(3, 13)]
 
 
 def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     fleet.turn(owner, Q)
-    [entry] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.HUNG)).requeued
+    [entry] = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=CrashKind.HUNG)).requeued
     assert (entry.flag, entry.last_crash) == ("uH", CrashKind.HUNG)
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
@@ -252,7 +262,7 @@ def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None
     assert not fleet.redis.exists(fleet.keys.epitaphs, fleet.keys.unique("k"), fleet.keys.unique_keys)
 
 
-def test_epitaphs_of_another_type_keep_no_task_from_its_end(fleet: Fleet) -> None:
+def test_attempt_records_of_another_type_keep_no_task_from_its_end(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     fleet.redis.delete(fleet.keys.epitaphs)
@@ -267,7 +277,7 @@ def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
         owner = fleet.register()
         assert fleet.claim(owner, Q) == ["a"]
         fleet.expire_lease(owner)
-        reply = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}')))
+        reply = fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=b'{"reason":"lost"}')))
         assert len(reply.dead) == (1 if number == 4 else 0)
 
 
@@ -411,7 +421,7 @@ def test_an_unusable_lane_keeps_no_other_queue_from_being_promoted(fleet: Fleet)
     fleet.redis.set(fleet.keys.delayed_lane("bad"), "text")
     assert fleet.promote().moved == {"q": 1}
     dead = fleet.run(fleet.store.dead_page(0, 1)).tasks[0]
-    assert (dead.id, b"unusable_lane" in dead.epitaph) == ("a", True)
+    assert (dead.id, b"unusable_lane" in dead.death_record) == ("a", True)
 
 
 def test_garbage_among_what_a_worker_holds_is_set_aside_and_doubles_nothing(fleet: Fleet) -> None:

@@ -68,7 +68,7 @@ def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> Non
     assert [page.next_offset for page in pages] == [1, None]
 
 
-def test_what_is_dead_is_shown_latest_first_with_the_last_of_its_accounts(fleet: Fleet) -> None:
+def test_what_is_dead_is_shown_latest_first_with_the_last_of_its_records(fleet: Fleet) -> None:
     owner = fleet.register()
     for task_id in ("a", "b"):
         fleet.push(task_id)

@@ -119,7 +119,7 @@ def test_status_tells_of_ready_and_dead_tasks(fleet: Fleet) -> None:
     fleet.push("ready")
     ready, gone = fleet.run(fleet.store.status("ready")), fleet.run(fleet.store.status("gone"))
     assert (ready.state, ready.queue, ready.body) == ("ready", "q", body_of("ready"))
-    assert (gone.state, gone.failures, gone.accounts) == ("dead", 1, b'{"reason":"raised"}')
+    assert (gone.state, gone.failures, gone.attempt_records) == ("dead", 1, b'{"reason":"raised"}')
 
 
 def test_a_purge_ends_what_is_ready_and_leaves_what_is_scheduled(fleet: Fleet) -> None:
@@ -287,7 +287,7 @@ def test_a_cancelled_task_that_runs_keeps_its_id_until_it_has_ended(fleet: Fleet
     assert is_new(fleet, NewTask("a", "q", b"second"))
 
 
-def test_the_shell_of_a_former_life_frees_neither_key_nor_account_of_the_task_that_lives(fleet: Fleet) -> None:
+def test_a_tombstone_frees_neither_key_nor_records_of_the_task_that_lives(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", b"first", unique_key="k"))
     owner = fleet.register()
     fleet.claim(owner, Q)

@@ -75,7 +75,7 @@ def test_garbage_in_the_delayed_set_goes_to_dead_with_its_bytes_and_stops_nothin
     assert (reply.buried, reply.moved) == (1, {"q": 1})
     dead = fleet.run(fleet.store.dead_page(0, 10)).tasks[0]
     assert dead.body == b"\x00garbage"
-    assert json.loads(dead.epitaph)["reason"] == "garbage"
+    assert json.loads(dead.death_record)["reason"] == "garbage"
     assert {row.queue: row.dead for row in fleet.run(fleet.store.overview(())).queues} == {"q": 0, "unknown": 1}
     assert fleet.run(fleet.store.audit()).missing == 0
 
@@ -116,7 +116,7 @@ def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) ->
     assert fleet.run(fleet.store.revive(["a"])) == 1
 
 
-def test_the_account_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted(fleet: Fleet) -> None:
+def test_the_record_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     fleet.turn(owner, Q)

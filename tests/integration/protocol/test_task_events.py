@@ -84,7 +84,7 @@ def test_an_event_says_what_is_known(fleet_with_events: Fleet) -> None:
 
 def test_a_task_that_is_not_remembered_is_told_by_its_name_all_the_same(fleet_with_events: Fleet) -> None:
     owner, claim = fleet_with_events.claimed("a")
-    fleet_with_events.turn(owner, Q, (claim, Done()), account=b"", limit=0)
+    fleet_with_events.turn(owner, Q, (claim, Done()), run=b"", limit=0)
     assert [event.task for event in page(fleet_with_events).events] == ["work"] * 3
 
 

@@ -124,11 +124,11 @@ def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet:
     assert (entry.kind, entry.failures, entry.attempt, entry.due_us) == (Kind.RETRY, 1, 2, 5 * SECOND_US)
 
 
-def test_a_dead_task_is_set_aside_with_its_epitaph(fleet: Fleet) -> None:
+def test_a_dead_task_is_set_aside_with_its_death_record(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b'{"reason":"raised"}')))
     page = fleet.run(fleet.store.dead_page(0, 10))
-    assert (page.total, page.tasks[0].id, page.tasks[0].epitaph) == (1, "a", b'{"reason":"raised"}')
+    assert (page.total, page.tasks[0].id, page.tasks[0].death_record) == (1, "a", b'{"reason":"raised"}')
     assert page.tasks[0].body == body_of("a")
 
 

@@ -133,7 +133,7 @@ def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: F
     assert walk(fleet) == [task_id]
     assert restore(fleet, task_id) == [RestoreStatus.DEAD]
     (dead,) = fleet.run(fleet.store.dead_page(0, 1)).tasks
-    assert (dead.id, json.loads(dead.epitaph)["reason"]) == (task_id, "unplaced")
+    assert (dead.id, json.loads(dead.death_record)["reason"]) == (task_id, "unplaced")
     assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
 
 

@@ -38,9 +38,9 @@ class TaskDead(_NoResult, RuntimeError):
     """The task whose result was requested is dead. `status` has all that is known of it."""
 
     @property
-    def epitaph(self) -> dict[str, Any]:
+    def death(self) -> dict[str, Any]:
         """The record of the task's death, for example its `reason` and `error`. Empty if nothing is known."""
-        return (self.status.epitaph if self.status is not None else None) or {}
+        return (self.status.death if self.status is not None else None) or {}
 
 
 class TaskCancelled(_NoResult, RuntimeError):

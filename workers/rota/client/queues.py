@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from rota.client.status import AttemptAccount, attempts_of
+from rota.client.status import AttemptRecord, attempts_of
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.command import Steps, ask
-from rota.protocol.outcome import read_epitaph
+from rota.protocol.outcome import read_attempt_record
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import LISTED, State
@@ -78,7 +78,7 @@ class QueuedTask:
     losses: int
     owner: str = ""  # The worker or consumer that has claimed the task.
     progress: Progress | None = None  # The last progress that a running task reported.
-    epitaph: AttemptAccount | None = None  # Why a dead task died.
+    death: AttemptRecord | None = None  # Why a dead task died.
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
     """Return a task of a page that was read at `now_us`, with its state."""
     is_dead = state is State.DEAD
-    epitaph = attempts_of([read_epitaph(found.told, "error")]) if is_dead and found.told else (None,)
+    death = attempts_of([read_attempt_record(found.told, "error")]) if is_dead and found.told else (None,)
     return QueuedTask(
         id=found.id,
         state=state,
@@ -168,5 +168,5 @@ def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
         losses=found.losses,
         owner=found.owner,
         progress=None if is_dead else read_progress(found.told),
-        epitaph=epitaph[0],
+        death=death[0],
     )

@@ -13,7 +13,7 @@ from rota.durations import utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import GroupPhase, GroupState
-from rota.protocol.outcome import AT_MOST_ONCE, CRASHED, LOST, PURGED, TIME_LIMIT, Ended, read_accounts
+from rota.protocol.outcome import AT_MOST_ONCE, CRASHED, LOST, PURGED, TIME_LIMIT, Ended, read_attempt_records
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import STATES, State
 from rota.protocol.views import TaskState
@@ -23,7 +23,7 @@ _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptAccount:
+class AttemptRecord:
     """The record of an attempt that failed. Values that are not known are "", 0 or None."""
 
     attempt: int  # The number of the attempt, from 1.
@@ -37,34 +37,34 @@ class AttemptAccount:
     lag_seconds: float | None = None
 
 
-def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, ...]:
+def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
     The record of a worker that died has no attempt number: it gets the number after that of the record before.
     """
-    attempts: list[AttemptAccount] = []
-    for told in accounts:
+    attempts: list[AttemptRecord] = []
+    for record in records:
         before = attempts[-1].attempt if attempts else 0
-        number = _whole(told.get("attempt")) or (before + 1 if told.get("reason") in _CUT_SHORT else 0)
-        attempts.append(_attempt_of(number, told))
+        number = _whole(record.get("attempt")) or (before + 1 if record.get("reason") in _CUT_SHORT else 0)
+        attempts.append(_attempt_of(number, record))
     return tuple(attempts)
 
 
-def last_crash_in(accounts: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def last_crash_in(records: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the last record of a crash or a loss, or None."""
-    return next((told for told in reversed(list(accounts)) if told.get("reason") in _CUT_SHORT), None)
+    return next((record for record in reversed(list(records)) if record.get("reason") in _CUT_SHORT), None)
 
 
-def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
-    return AttemptAccount(
+def _attempt_of(number: int, record: Mapping[str, Any]) -> AttemptRecord:
+    return AttemptRecord(
         attempt=number,
-        reason=_text(told.get("reason")),
-        error=_text(told.get("error")),
-        at=_moment(told.get("at")),
-        node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # An owner is `node:slot:life`.
-        pid=_whole(told.get("pid")),
-        run_seconds=_seconds(told.get("elapsed_seconds")) or 0.0,
-        lag_seconds=_seconds(told.get("lag_seconds")),
+        reason=_text(record.get("reason")),
+        error=_text(record.get("error")),
+        at=_moment(record.get("at")),
+        node=_text(record.get("owner")).rpartition(":")[0].rpartition(":")[0],  # An owner is `node:slot:life`.
+        pid=_whole(record.get("pid")),
+        run_seconds=_seconds(record.get("elapsed_seconds")) or 0.0,
+        lag_seconds=_seconds(record.get("lag_seconds")),
     )
 
 
@@ -95,7 +95,7 @@ UNKNOWN_WHY: Final = (
     "remembered (remember=False), or was dead and is purged, or was to follow a task that was not done"
 )
 _PURGED_WHY: Final = "its queue was purged"
-_NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
+_NOTHING_KNOWN: Final = AttemptRecord(0, "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ class TaskStatus:
     crashes: int = 0  # Attempts that ended with the crash of their process.
     losses: int = 0  # Attempts that ended with the loss of their node.
     owner: str = ""  # The worker or consumer that holds the task, or held it last.
-    epitaph: dict[str, Any] | None = None  # The record of a dead task's death.
+    death: dict[str, Any] | None = None  # The record of a dead task's death.
     # The last error of a dead task, in one line. If the state is `unknown`, why the server did not reply, or "".
     error: str = ""
     last_crash: dict[str, Any] | None = None  # The record of the last crash or loss, if the task is not dead.
-    attempts: tuple[AttemptAccount, ...] = ()  # The attempts that failed, at most ten, oldest first.
+    attempts: tuple[AttemptRecord, ...] = ()  # The attempts that failed, at most ten, oldest first.
     progress: Progress | None = None  # The last progress that the running attempt reported.
     # The reason for a state, for example how the task was cancelled, what a pending task follows, or why it is unknown.
     why: str = ""
@@ -151,8 +151,8 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
-    accounts = read_accounts(found.accounts, "why")
-    attempts = attempts_of(accounts)
+    records = read_attempt_records(found.attempt_records, "why")
+    attempts = attempts_of(records)
     last = attempts[-1] if is_dead and attempts else _NOTHING_KNOWN
     body = _body_of(found.body)
     return TaskStatus(
@@ -168,9 +168,9 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
-        epitaph=accounts[-1] if is_dead and accounts else None,
-        error=_error_of(accounts[-1] if accounts else {}) if is_dead else "",
-        last_crash=None if is_dead else last_crash_in(accounts),
+        death=records[-1] if is_dead and records else None,
+        error=_error_of(records[-1] if records else {}) if is_dead else "",
+        last_crash=None if is_dead else last_crash_in(records),
         attempts=attempts,
         progress=read_progress(found.progress),
         why=_why(state, found.follows),
@@ -197,7 +197,7 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     # Both are upper bounds of the time of the start: the worker's, and the end minus the run time.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
-    accounts = read_accounts(b"\n".join(ended.earlier), "why")
+    records = read_attempt_records(b"\n".join(ended.earlier), "why")
     return TaskStatus(
         id=task_id,
         state=_state_of(ended.how),
@@ -211,8 +211,8 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         crashes=entry.crashes,
         losses=entry.losses,
         owner=ended.owner,
-        last_crash=last_crash_in(accounts),
-        attempts=attempts_of(accounts),
+        last_crash=last_crash_in(records),
+        attempts=attempts_of(records),
         why=_PURGED_WHY if ended.how == PURGED else "",
         started_at=_time(start_us) if started else None,
         ended_at=_time(ended.at_us),
@@ -225,8 +225,8 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     )
 
 
-def _error_of(epitaph: dict[str, Any]) -> str:
-    return str(epitaph.get("error") or epitaph.get("why") or epitaph.get("reason") or "nothing is known of its end")
+def _error_of(death: dict[str, Any]) -> str:
+    return str(death.get("error") or death.get("why") or death.get("reason") or "nothing is known of its end")
 
 
 def _state_of(word: str) -> State:

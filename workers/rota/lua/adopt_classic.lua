@@ -16,7 +16,7 @@
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
-local EPITAPHS = {
+local DEATH_RECORDS = {
   garbage = '{"reason":"garbage","error":"not a task: neither this item nor its source names a queue"}',
   too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
     .. 'A score is Unix time in seconds"}',
@@ -97,7 +97,7 @@ local function become_task(source, item)
   local key = lane_of(e.queue, kind)
   lanes[key] = lanes[key] or { queue = e.queue, usable = is_list(key), texts = {} }
   if reason or not lanes[key].usable then
-    bury(e, EPITAPHS[reason] or UNUSABLE, now)
+    bury(e, DEATH_RECORDS[reason] or UNUSABLE, now)
     dead[#dead + 1] = e.queue
     dead[#dead + 1] = reason or 'unusable_lane'
     return

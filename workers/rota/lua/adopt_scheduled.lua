@@ -11,7 +11,7 @@
 -- returns  the number of adopted tasks, then (queue, reason) for each item that went straight to the dead set
 -- Invariant: a member that is still there becomes a task with the same score, or goes to the dead set with its bytes.
 local UNKNOWN_QUEUE, LONGEST_WAIT = 'unknown', 3653 * 86400 * 1000000 -- ten years
-local EPITAPHS = {
+local DEATH_RECORDS = {
   garbage = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}',
   too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
     .. 'A score is Unix time in seconds"}',
@@ -34,7 +34,7 @@ local function take(member, score)
   local e = adopt(member, id, queue or UNKNOWN_QUEUE, 'd', due, now)
   redis.call('SADD', PREFIX .. 'queues', e.queue)
   if reason then
-    bury(e, EPITAPHS[reason], now)
+    bury(e, DEATH_RECORDS[reason], now)
     dead[#dead + 1] = e.queue
     dead[#dead + 1] = reason
   else

@@ -22,7 +22,7 @@ if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
 
 -- Describe the waiting task. If its entry is in a lane, which is not searched, only its body is known.
 local _, queue, name = bare_names(body)
-local account = NO_RUN .. (name or '-')
+local run_record = NO_RUN .. (name or '-')
 local e = ticket or new_entry(id, queue or 'unknown', 'i', 0, 0)
 if not ticket then e.flag = 'u' end
 local due = redis.call('ZSCORE', PREFIX .. 'delayed', id)
@@ -32,7 +32,7 @@ e.text = entry_text(e)
 if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   redis.call('HDEL', PREFIX .. 'tickets', id)
   if ticket then count('delayed:' .. e.queue, -1) end
-  end_task(e, 'cancelled', now, '-', account)
+  end_task(e, 'cancelled', now, '-', run_record)
   return 'cancelled'
 end
 
@@ -58,6 +58,6 @@ free_unique_key(id, 'u')
 if body ~= '' then
   -- Only the flag of the entry says whether there are attempt records, and the entry is in the lane.
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
-  note_end('cancelled', now, '-', id, e.text, account .. (past and behind_account(past) or ''))
+  note_end('cancelled', now, '-', id, e.text, run_record .. (past and after_run_record(past) or ''))
 end
 return 'cancelled'

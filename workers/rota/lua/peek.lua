@@ -12,7 +12,7 @@
 --          progress queue:* served tasks tickets times:* turns:* waiters
 -- returns  now in microseconds, the number of entries read, the offset of the next page ('' after the last), then a row
 --          each: id, queue, name, due time and time since when it is there (in microseconds), failures, crashes,
---          losses, owner, its epitaph (death record) or progress
+--          losses, owner, its death record or progress
 --   ready      its lanes, the delayed lane first, because it is served first
 --   scheduled  the delayed set, earliest due time first
 --   running    the in-flight lists; the offset counts owners
@@ -102,8 +102,8 @@ local function show_dead()
   local key = PREFIX .. 'dead'
   local latest = redis.call('ZREVRANGE', key, offset, offset + count - 1, 'WITHSCORES')
   return show_scored(key, latest, function(e, body, died)
-    local accounts = redis.call('HGET', PREFIX .. 'epitaphs', e.id) or ''
-    show(e, name_in(body), { since = died, told = string.match(accounts, '[^\n]*$') })
+    local records = redis.call('HGET', PREFIX .. 'epitaphs', e.id) or ''
+    show(e, name_in(body), { since = died, told = string.match(records, '[^\n]*$') })
   end)
 end
 

@@ -9,10 +9,10 @@
 --   reason                      exit | expired, see below
 --   crash_limit                 number of crashes after which a task is dead
 --   loss_limit                  number of losses after which a task is dead
---   loss_epitaph                attempt record for the tasks it held, if its lease expired
+--   loss_record                 attempt record for the tasks it held, if its lease expired
 --   mark_of_crash               letter of the kind of crash, or '' if no task is to blame
 --   count_ran                   number of running tasks that follow
---   id, epitaph                 running task and its attempt record; `count_ran` x
+--   id, record                  running task and its attempt record; `count_ran` x
 --   settlements                 number of outcomes that follow
 --   entry, verb, first, second  outcome of a finished task, see rota/protocol/outcome.py; `settlements` x
 --   domains                     the tiers, see shared/tiers.lua
@@ -22,11 +22,11 @@
 --          turns:* unique:* waiters
 -- returns  ok | alive, the number of outcomes that were settled, the entries given back, the entries that are now dead,
 --          the outcomes that were stale
---   exit     the process is known to be gone. Only the tasks that ran are charged with a crash, and only if `epitaph`
+--   exit     the process is known to be gone. Only the tasks that ran are charged with a crash, and only if `record`
 --            and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list after the
 --            outcomes are settled; `all held` means all of them. If several tasks are charged, none becomes dead,
 --            because it is not known which of them caused the crash. Entries with a crash on record run alone, so the
---            next crash identifies the task. A charged task that goes on keeps `epitaph` as its last attempt record,
+--            next crash identifies the task. A charged task that goes on keeps `record` as its last attempt record,
 --            and the mark in its flag
 --   expired  the lease ran out. Every task held is charged with a loss. The script checks the lease again: it returns
 --            `alive` and changes nothing if the lease has not expired, or during the grace period after an outage
@@ -38,14 +38,14 @@
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
-local crash_limit, loss_limit, loss_epitaph, mark_of_crash = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local crash_limit, loss_limit, loss_record, mark_of_crash = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
 local at, ran, guilty = 8, {}, 0
 local count_ran = tonumber(ARGV[7])
 for _ = 1, count_ran do
-  local id, epitaph = ARGV[at], ARGV[at + 1]
-  ran[id] = epitaph
-  if epitaph ~= '' then guilty = guilty + 1 end
+  local id, record = ARGV[at], ARGV[at + 1]
+  ran[id] = record
+  if record ~= '' then guilty = guilty + 1 end
   at = at + 2
 end
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1
@@ -84,7 +84,7 @@ local is_due_anew = (next(ran) or reason == 'expired') and is_known_to_all()
 local function charge_entry(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
-    return loss_epitaph, e.losses >= loss_limit
+    return loss_record, e.losses >= loss_limit
   elseif (ran[e.id] or '') ~= '' and mark_of_crash ~= '' then
     e.crashes = e.crashes + 1
     return ran[e.id], guilty == 1 and e.crashes >= crash_limit
@@ -94,18 +94,18 @@ local function charge_entry(e)
   return nil, false
 end
 
--- Return the epitaph (death record) of a task that must not be started again: what happened, with the reason
+-- Return the death record of a task that must not be started again: what happened, with the reason
 -- `at_most_once`.
 local function end_of_begun(e)
-  local happened = reason == 'expired' and loss_epitaph or ran[e.id] or BEGUN
-  local epitaph, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')
-  return found == 1 and epitaph or BEGUN
+  local happened = reason == 'expired' and loss_record or ran[e.id] or BEGUN
+  local record, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')
+  return found == 1 and record or BEGUN
 end
 
 local requeued, dead = {}, {}
-local function set_aside(e, epitaph)
+local function set_aside(e, record)
   table.insert(dead, 1, entry_text(e))
-  bury(e, epitaph, now, owner)
+  bury(e, record, now, owner)
 end
 
 local function let_go(e)
@@ -113,18 +113,18 @@ local function let_go(e)
   touched[e.queue] = true
   if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
   if is_shell(e.id, e.flag, true) then return end
-  local account, is_last = charge_entry(e)
+  local record, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     e.text = entry_text(e) -- with the new counters
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
-  if is_last then return set_aside(e, account) end
-  if account then keep_account(e, mark_of_crash, account) end
-  if is_due_anew and (account or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end
+  if is_last then return set_aside(e, record) end
+  if record then keep_attempt_record(e, mark_of_crash, record) end
+  if is_due_anew and (record or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end
   local is_back = give_back(e, now)
   table.insert(is_back and requeued or dead, 1, entry_text(e))
-  if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(account)) end
+  if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(record)) end
 end
 
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}

@@ -50,7 +50,7 @@ for i = 2, #ARGV, 2 do
   local goal, id = ARGV[i], ARGV[i + 1]
   local found = look(goal, id)
   if found then
-    bytes = bytes + #found[8] + #found[9] + #(found[10] or '') + #found[13] -- body, accounts, result, record
+    bytes = bytes + #found[8] + #found[9] + #(found[10] or '') + #found[13] -- body, attempt records, result, record
   else
     note(goal, id)
   end

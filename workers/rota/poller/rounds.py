@@ -26,7 +26,7 @@ from rota.child.child_settings import PollerSettings
 from rota.poller.poller_bell import BellState, KeyTracking
 from rota.poller.poller_report import PollerReport
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.outcome import LOST, Account
+from rota.protocol.outcome import LOST, FailureRecord
 from rota.protocol.replies import AdoptedClassic, Swept
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveStatus, ScheduleStore, read_record
 from rota.protocol.store import Blame, Store
@@ -229,9 +229,9 @@ class SweepRound(Round):
         return swept
 
     def _retire(self, connection: Connection, owner: str) -> None:
-        epitaph = Account(LOST, _LOSS).to_json(datetime.now(UTC))
+        loss_record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
         call = self._store.retire_expired(
-            owner, Blame((), epitaph, self._settings.crash_limit, self._settings.loss_limit)
+            owner, Blame((), loss_record, self._settings.crash_limit, self._settings.loss_limit)
         )
         retired = self._unless_refused("retire", lambda: connection.run(call), owner)
         if retired is not None:

@@ -17,7 +17,7 @@ MAX_DEPTH = 64
 
 
 class BodyError(ValueError):
-    """Raised for a body that cannot be read. The message is the reason and can be stored as an epitaph."""
+    """Raised for a body that cannot be read. The message is the reason and can be stored as a death record."""
 
 
 @dataclass(slots=True)  # not frozen: freezing alone would take a third of the time of reading a small body

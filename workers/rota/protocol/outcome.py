@@ -1,15 +1,15 @@
-"""The outcome of one attempt: the values, their form in Redis, and the accounts that are kept for people. No I/O.
+"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. No I/O.
 
 A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
 `turn` and `retire` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
 with if the worker is killed before the reply arrives.
 
-An account is kept of each attempt that failed: a JSON object on one line, with the fields of `Account`, and `at`, the
-time by the wall clock. The last account of a dead task is its epitaph.
+A record is kept of each attempt that failed: a JSON object on one line, with the fields of `FailureRecord`, and `at`,
+the time by the wall clock. The last one of a dead task is its death record.
 
-The record of an ended task is `HOW AT OWNER ENTRY ACCOUNT`, followed by the accounts of the earlier attempts, one on
-each line. Here ACCOUNT is ` START RUN PID NAME`; if the result was not kept although it should have been, the reason
-follows after a space. Times are whole microseconds. START and AT are Redis time.
+The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one on each
+line. Here RUN is ` START RUN PID NAME`; if the result was not kept although it should have been, the reason follows
+after a space. Times are whole microseconds. START and AT are Redis time.
 """
 
 import json
@@ -41,15 +41,14 @@ class RetryOutcome:
     """The outcome of a failed attempt that another one will follow."""
 
     delay_us: int  # microseconds from the settlement to the next attempt
-    account: bytes = b""  # the account of this attempt, a JSON object on one line
+    record: bytes = b""  # the record of this attempt, a JSON object on one line
 
 
 @dataclass(frozen=True, slots=True)
 class DeadOutcome:
-    """The outcome of the last attempt, which failed. The task is set aside with `epitaph`, a JSON object, for people to
-    read."""
+    """The outcome of the last attempt, which failed. The task is set aside for people to inspect."""
 
-    epitaph: bytes
+    record: bytes  # the death record, a JSON object on one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,45 +78,46 @@ class Settlement(NamedTuple):
 
     entry: Entry
     outcome: Outcome
-    account: bytes = b""  # the run that ended the task (see `Ended`); empty if the end is not to be remembered
+    run: bytes = b""  # written by `run_record_of`; empty if the end of the task is not to be remembered
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     """Return the four arguments that a script takes for a settlement."""
-    text, account = settlement.entry.text, settlement.account
+    text = settlement.entry.text
+    run = settlement.run
     match settlement.outcome:
         case Done(result, ttl_ms, refused):
-            return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 or refused else ""
-        case RetryOutcome(delay_us, of_attempt):
-            return text, "retry", delay_us, of_attempt
-        case DeadOutcome(epitaph):
-            return text, "dead", epitaph, ""
+            return text, "done", run, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 or refused else ""
+        case RetryOutcome(delay_us, record):
+            return text, "retry", delay_us, record
+        case DeadOutcome(record):
+            return text, "dead", record, ""
         case Release():
             return text, "release", "", ""
         case CancelledOutcome():
-            return text, "cancelled", account, ""
+            return text, "cancelled", run, ""
         case Expired():
-            return text, "expired", account, ""
+            return text, "expired", run, ""
         case _:
             assert_never(settlement.outcome)
 
 
 def pack_settlement(settlement: Settlement) -> bytes:
     """Return a settlement in wire form, for `turn`, `retire` and the slot."""
-    entry, outcome, account = settlement
+    entry, outcome, run = settlement
     if outcome is DONE:
         text = entry.text
-        return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
+        return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(run), run)
     return pack(settlement_args(settlement)).data
 
 
 def plain_lines(settlement: Settlement) -> bytes:
-    """Return the short form of a settlement, if a turn may send that: the entry and the account, as the memory of ends
+    """Return the short form of a settlement, if a turn may send that: the entry and the run, as the memory of ends
     stores them (lua/shared/ends.lua). It covers tasks that are done and have neither a result nor a flag. Return b"" if
     the settlement needs four arguments."""
-    entry, outcome, account = settlement
-    is_plain = outcome is DONE and account and entry.text.endswith(_NO_FLAG)
-    return b"\n%b\n%b" % (entry.text, account) if is_plain else b""
+    entry, outcome, run = settlement
+    is_plain = outcome is DONE and run and entry.text.endswith(_NO_FLAG)
+    return b"\n%b\n%b" % (entry.text, run) if is_plain else b""
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
@@ -141,7 +141,7 @@ _OURS: Final = (  # code that called the task's function: its lines do not help 
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # once: half the time of an account
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # once: half the time of a record
 
 
 class NotRunnable(StrEnum):
@@ -154,10 +154,10 @@ class NotRunnable(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """An account of a failed attempt."""
+class FailureRecord:
+    """The record of a failed attempt."""
 
-    reason: str  # `failed`, `crashed` or `lost`; in an epitaph, the label of `rota_tasks_dead_total`
+    reason: str  # `failed`, `crashed` or `lost`; in a death record, the label of `rota_tasks_dead_total`
     error: str  # a sentence
     attempt: int = 0  # number of the start, 0 if not known
     traceback: str = ""  # its end
@@ -167,7 +167,7 @@ class Account:
     lag_seconds: float = 0.0  # how late the attempt started
 
     def to_json(self, at: datetime) -> bytes:
-        """Write the account on one line. A long error is cut at its end, a long traceback at its beginning."""
+        """Write the record on one line. A long error is cut at its end, a long traceback at its beginning."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
@@ -180,13 +180,13 @@ class Account:
         return _ENCODER.encode(fields).encode(errors="replace")
 
 
-def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
-    """Return all accounts, the latest last, each as `read_epitaph` returns it."""
-    return [read_epitaph(line, otherwise) for line in raw.split(b"\n") if line]
+def read_attempt_records(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
+    """Return all records, the latest last, each as `read_attempt_record` returns it."""
+    return [read_attempt_record(line, otherwise) for line in raw.split(b"\n") if line]
 
 
-def read_epitaph(raw: bytes, otherwise: str) -> dict[str, Any]:
-    """Return an account. If it is not a JSON object, or cannot be encoded again, return its whole text under the key
+def read_attempt_record(raw: bytes, otherwise: str) -> dict[str, Any]:
+    """Return a record. If it is not a JSON object, or cannot be encoded again, return its whole text under the key
     `otherwise`."""
     try:
         parsed = json.loads(raw.decode())
@@ -223,7 +223,7 @@ _NOBODY: Final = "-"
 _LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.lua
 
 
-class RunAccount(NamedTuple):
+class RunRecord(NamedTuple):
     """One run of a task."""
 
     start_us: int = 0  # 0 if it did not start, or the start was not reported
@@ -234,15 +234,14 @@ class RunAccount(NamedTuple):
 
 
 def ran_by(pid: int, name: str) -> bytes:
-    """Return the part of an account that is the same for all runs of a task in a process."""
+    """Return the part of a run's record that is the same for all runs of a task in a process."""
     return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
 
 
-def account_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """Return the account of a run for a settlement; `who` is the value of `ran_by`. Each task that ends has an
-    account."""
-    account = b" %d %d%b" % (start_us, run_us, who)
-    return account if not refused else b"%b %b" % (account, " ".join(refused.split()).encode(errors="replace"))
+def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
+    """Return the record of a run for a settlement; `who` is the value of `ran_by`. Each task that ends has one."""
+    run = b" %d %d%b" % (start_us, run_us, who)
+    return run if not refused else b"%b %b" % (run, " ".join(refused.split()).encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +252,8 @@ class Ended:
     at_us: int  # when it ended, by Redis time
     owner: str  # "" if the task was not claimed
     entry: Entry
-    run: RunAccount  # the last run
-    earlier: tuple[bytes, ...] = ()  # accounts of the attempts before the last, each a JSON object
+    run: RunRecord  # the last run
+    earlier: tuple[bytes, ...] = ()  # records of the attempts before the last, each a JSON object
 
 
 def parse_ended(record: bytes) -> Ended:
@@ -263,7 +262,7 @@ def parse_ended(record: bytes) -> Ended:
     how, at_us, owner, *fields = first.split(b" ", 3 + FIELDS)
     entry = parse_entry(b" ".join(fields[:FIELDS]))
     start_us, run_us, pid, name, *refused = text_of(fields[FIELDS]).split(" ", 4)
-    run = RunAccount(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
+    run = RunRecord(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
     ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
     if ended.how not in _HOW or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
         raise ValueError(f"not the record of an end: {first!r}")

@@ -84,10 +84,10 @@ ALL_HELD = "all held"
 class Blame:
     """The cause of the death of a retired owner."""
 
-    # Each id that ran, with the epitaph that it gets; the epitaph is empty if the task is not to blame. Empty if
+    # Each id that ran, with the record that it gets; the record is empty if the task is not to blame. Empty if
     # nothing ran. FIRST_HELD is the first entry in the owner's list, ALL_HELD are all entries in it.
     ran: tuple[tuple[str, bytes], ...] = ()
-    loss_epitaph: bytes = b"{}"  # for all entries that it held when a lease ran out
+    loss_record: bytes = b"{}"  # for all entries that it held when a lease ran out
     crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
     loss_limit: int = DEFAULT_LOSS_LIMIT  # number of losses after which a task is dead
     crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
@@ -215,9 +215,9 @@ class Store(Looks, Operations, Dependents):
 
     def _retire(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Retired]:
         limits = blame.crash_limit, blame.loss_limit
-        args: list[Arg] = [owner, reason, *limits, blame.loss_epitaph, crash or "", len(blame.ran)]
-        for task_id, epitaph in blame.ran:
-            args += (task_id, epitaph)
+        args: list[Arg] = [owner, reason, *limits, blame.loss_record, crash or "", len(blame.ran)]
+        for task_id, record in blame.ran:
+            args += (task_id, record)
         return self._command("retire", pack(args) + rest, parse_retired)
 
     def sweep(self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS) -> Command[Swept]:

@@ -86,7 +86,7 @@ class TaskState:
     losses: int = 0
     owner: str = ""  # the worker or consumer that holds it
     body: bytes = b""  # the body as it was enqueued, while it is kept
-    accounts: bytes = b""  # the accounts of its attempts, one on each line, the latest last
+    attempt_records: bytes = b""  # the records of its failed attempts, one on each line, the latest last
     result: bytes | None = None  # while it is kept; None if none is
     progress: bytes = b""  # the text that `progress_text` wrote
     ended_us: int = 0  # when a dead task died
@@ -221,12 +221,12 @@ _parse_consumer = reply(ConsumerState, _shown_name, int, int, _shown_name)
 
 @dataclass(frozen=True, slots=True)
 class DeadTask:
-    """One task of the dead set. `died_us` is Redis time in microseconds, `epitaph` a JSON object."""
+    """One task of the dead set. `died_us` is Redis time in microseconds, `death_record` a JSON object."""
 
     id: str
     died_us: int
     queue: str
-    epitaph: bytes
+    death_record: bytes
     body: bytes
 
 
@@ -261,7 +261,7 @@ class PeekedTask:
     crashes: int
     losses: int
     owner: str  # the worker or consumer that holds it
-    told: bytes  # the epitaph of a dead task, or the progress of a running one
+    told: bytes  # the death record of a dead task, or the progress of a running one
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class CallTerms:
     options: TaskOptions  # the options in force
     limit_ns: int  # time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
-    ran_by: bytes  # part of the account of the run; empty if the end of the task is not to be remembered
+    ran_by: bytes  # part of the record of the run; empty if the end of the task is not to be remembered
     verdicts: dict[int, int]  # decisions made for the master about this task, by number of failures
     asks_first: bool  # whether Redis must be queried before the start
     are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit

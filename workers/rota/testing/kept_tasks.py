@@ -47,7 +47,7 @@ class KeptTask:
     entry: Entry
     is_front: bool  # whether it was enqueued at the front
     state: State
-    accounts: list[bytes] = field(default_factory=list)  # of its failed attempts
+    attempt_records: list[bytes] = field(default_factory=list)  # of its failed attempts
     ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown
     record: TaskRecord | None = None  # set once the task was run; the worker's code shows it there
 
@@ -68,7 +68,7 @@ class KeptTask:
             entry.due_us,
             entry.failures,
             body=self.body,
-            accounts=b"\n".join(self.accounts),
+            attempt_records=b"\n".join(self.attempt_records),
             kind=entry.kind.label,
             ready_us=entry.ready_us,
         )
@@ -139,27 +139,28 @@ class Books:
 
     def settle(self, kept: KeptTask, attempt: "Attempt") -> None:
         """Apply the outcome of an attempt, as `lua/shared/settle.lua` does."""
-        account, outcome = attempt.settlement().account, attempt.outcome
+        run = attempt.settlement().run
+        outcome = attempt.outcome
         match outcome:
             case Done():
-                self._end(kept, State.DONE, account, result=outcome.result if outcome.result_ttl_ms else None)
+                self._end(kept, State.DONE, run, result=outcome.result if outcome.result_ttl_ms else None)
             case CancelledOutcome():
-                self._end(kept, State.CANCELLED, account)
+                self._end(kept, State.CANCELLED, run)
             case Expired():
-                self._end(kept, State.EXPIRED, account)
+                self._end(kept, State.EXPIRED, run)
             case RetryOutcome(delay_us, failed):
                 self._fail(kept, failed, State.SCHEDULED)
                 self._become(kept, kind=Kind.RETRY, due_us=self.now_us() + delay_us, ready_us=0)
-            case DeadOutcome(epitaph):
-                self._fail(kept, epitaph, State.DEAD)
+            case DeadOutcome(record):
+                self._fail(kept, record, State.DEAD)
                 self._end_dead(kept)
             case Release():
                 kept.state = State.READY
             case _:
                 assert_never(outcome)
 
-    def _fail(self, kept: KeptTask, account: bytes, state: State) -> None:
-        kept.accounts.append(account)
+    def _fail(self, kept: KeptTask, record: bytes, state: State) -> None:
+        kept.attempt_records.append(record)
         kept.state = state
         self._become(kept, failures=kept.entry.failures + 1)
 
@@ -175,21 +176,21 @@ class Books:
             entry.due_us,
             entry.failures,
             body=kept.body,
-            accounts=b"\n".join(kept.accounts),
+            attempt_records=b"\n".join(kept.attempt_records),
             ended_us=self.now_us(),
             kind=entry.kind.label,
             ready_us=entry.ready_us,
         )
         self.on_end(kept, State.DEAD)
 
-    def _end(self, kept: KeptTask, how: State, account: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
-        # Without an account, the end of a task is not stored.
-        kept.state = how if account else State.UNKNOWN
+    def _end(self, kept: KeptTask, how: State, run: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
+        # Without the record of a run, the end of a task is not stored.
+        kept.state = how if run else State.UNKNOWN
         self._free_keys(kept)
         kept.ended = TaskState(kept.state, result=result)
-        if account:
+        if run:
             head = f"{how} {self.now_us()} {owner} ".encode()
-            record = b"\n".join([head + kept.entry.text + account, *kept.accounts])
+            record = b"\n".join([head + kept.entry.text + run, *kept.attempt_records])
             kept.ended = TaskState(how, result=result, ended=parse_ended(record))
         self.on_end(kept, how)
 

@@ -22,17 +22,17 @@ from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import (
     DONE,
     FAILED,
-    Account,
     CancelledOutcome,
     DeadOutcome,
     Done,
     Expired,
+    FailureRecord,
     Outcome,
     RetryOutcome,
     Settlement,
-    account_of,
     error_line,
     ran_by,
+    run_record_of,
     traceback_text,
 )
 from rota.protocol.progress import progress_text
@@ -133,19 +133,19 @@ class Attempt:
         if not ran_by:
             return Settlement(self.entry, outcome)
         refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
-        account = account_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
-        return _settlement((self.entry, outcome, account))
+        run = run_record_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
+        return _settlement((self.entry, outcome, run))
 
     def die(self, reason: str, why: str, owner: str) -> None:
         """Make the task dead: there is no further attempt."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason, self.error = str(reason), why
-        self.outcome = DeadOutcome(self._account(self.reason, trace, owner))
+        self.outcome = DeadOutcome(self._failure_record(self.reason, trace, owner))
 
     def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
         """Schedule a further attempt in `delay_us`."""
         self.error = error_line(exception)
-        self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
+        self.outcome = RetryOutcome(delay_us, self._failure_record(FAILED, "", owner))
 
     def failure(self) -> AttemptFailure | None:
         """Return how the attempt failed, or None if it did not fail or requested its retry itself."""
@@ -159,10 +159,10 @@ class Attempt:
             case _:
                 return None
 
-    def _account(self, reason: str, trace: str, owner: str) -> bytes:
+    def _failure_record(self, reason: str, trace: str, owner: str) -> bytes:
         seconds, lag = self.runtime_seconds, self.times.lag_seconds
-        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), seconds, lag)
-        return told.to_json(datetime.now(UTC))
+        record = FailureRecord(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), seconds, lag)
+        return record.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:
         if self.record.number != self.number:

@@ -43,7 +43,7 @@ export function deadPage(view, queue) {
     this.tasks = [...this.tasks, ...answer.tasks].slice(0, KEPT);
     this.cursor = answer.cursor;
   } }, view.redraw);
-  const rows = page.tasks.filter((task) => isWanted(view.filter, task.id, task.name, task.queue, task.epitaph?.error));
+  const rows = page.tasks.filter((task) => isWanted(view.filter, task.id, task.name, task.queue, task.death?.error));
   const more = () => fetchInto(`dead.json?${asked}&cursor=${page.cursor}`, page, view.redraw);
   return [
     queue ? h("p", {}, link("dead", "of all queues"), " · ", link(`queues/${queue}`, `queue ${queue}`)) : null,
@@ -57,7 +57,7 @@ export function deadPage(view, queue) {
 const deadColumns = (view) => [
   ["task", (task) => [h("span", { class: "name" }, link(`task/${task.id}`, task.name || "?")), " ", id(task.id)]],
   ["queue", (task) => link(`queues/${task.queue}`, task.queue)],
-  ["why", (task) => [mark("bad", task.epitaph?.reason ?? "unknown"), " ", h("span", { class: "error" }, task.epitaph?.error ?? "")]],
+  ["why", (task) => [mark("bad", task.death?.reason ?? "unknown"), " ", h("span", { class: "error" }, task.death?.error ?? "")]],
   ["attempts", (task) => count(task.attempt), "number"],
   ["died", (task) => `${words(task.age_seconds, 1)} ago`, "number"],
   ...(view.status.actions ? [["action", (task) => button("Revive", () => ask.revive(task.id), `Revive ${task.id}`)]] : []),
@@ -76,7 +76,7 @@ export function taskPage(view, taskId) {
     h("p", { class: "buttons" }, button("Look again", look),
       view.status.actions && task.state === "dead" ? button("Revive", () => ask.revive(taskId)) : null,
       view.status.actions && ["ready", "scheduled", "running"].includes(task.state) ? button("Cancel", () => ask.cancel(taskId)) : null),
-    task.epitaph ? h("p", { class: "headline bad" }, `${task.epitaph.reason ?? "dead"}: ${task.epitaph.error ?? "no account was left"}`) : null,
+    task.death ? h("p", { class: "headline bad" }, `${task.death.reason ?? "dead"}: ${task.death.error ?? "no record was left"}`) : null,
     facts([
       ["Queue", task.queue ? link(`queues/${task.queue}`, task.queue) : null],
       ["Kind", task.kind],

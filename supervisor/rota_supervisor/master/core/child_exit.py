@@ -26,7 +26,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import master_events, reload_steps
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
+from rota_supervisor.master.core.death import Death, death_record_of, fields_of, reason_of
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import End
 from rota_supervisor.master.core.state import MasterState
@@ -141,7 +141,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
         names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
     else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
-        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
+        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, death_record_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
     crash_limit = own_limit or reap.blame.crash_limit
     over_limit = settlements_of(death)
@@ -155,9 +155,9 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the ids of the tasks that ran, each with an epitaph if it may have caused the death, else with `b""`."""
+    """Return the ids of the tasks that ran, each with a death record, or `b""` if it cannot have caused the death."""
     guilty = {task.id for task in death.guilty}
-    return tuple((task.id, epitaph_of(death, task) if task.id in guilty else b"") for task in death.event.tasks)
+    return tuple((task.id, death_record_of(death, task) if task.id in guilty else b"") for task in death.event.tasks)
 
 
 def _freed(state: MasterState, child: Child) -> list[do.Effect]:
@@ -204,10 +204,10 @@ def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
 
 def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
     fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": request.owner}
-    epitaph = dict(request.blame.ran).get(entry.id)
-    if epitaph is not None:
+    record = dict(request.blame.ran).get(entry.id)
+    if record is not None:
         fields["task"] = request.name_of(entry.id)
-        if epitaph and request.blame.crash is not None:
+        if record and request.blame.crash is not None:
             fields["cause"] = request.blame.crash.label
     return {**fields, "crashes": entry.crashes}
 
@@ -231,8 +231,8 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
         entry = parse_entry(task.entry)
     except (ValueError, KeyError):  # The task has overwritten the entry in the slot.
         return None
-    account = epitaph_of(death, task, TIME_LIMIT)
-    outcome = DeadOutcome(account) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, account)
+    record = death_record_of(death, task, TIME_LIMIT)
+    outcome = DeadOutcome(record) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, record)
     return Settlement(entry, outcome)
 
 

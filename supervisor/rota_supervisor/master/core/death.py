@@ -29,7 +29,7 @@ from rota_supervisor.master.core.reasons import (
 from rota_supervisor.master.core.targets import Stage, Stop
 
 STACK_CHARACTERS_OF_A_LINE: Final = 1500  # out of 4,096 bytes; the names take up to 1,000, the rest 600
-STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000
+STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 _AT_ONCE: Final = ", by its master: the fleet leaves at once"
@@ -222,8 +222,8 @@ def fields_of(death: Death) -> dict[str, Any]:
     )
 
 
-def epitaph_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
-    """Return the death record (epitaph) that is stored with a task that ran, and with its dead letter if it dies now.
+def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
+    """Return the death record that is stored with a task that ran, and with its dead letter if it dies now.
 
     It is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
     """
@@ -234,7 +234,7 @@ def epitaph_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> 
         **_facts(death, task),
         "owner": death.child.owner,
         "pid": death.child.pid,
-        "stack": death.stack(STACK_CHARACTERS_OF_AN_EPITAPH) or None,
+        "stack": death.stack(STACK_CHARACTERS_OF_A_RECORD) or None,
         "at": datetime.fromtimestamp(death.event.wall, UTC).isoformat(timespec="milliseconds"),
     }
     return json.dumps(_without_none(said), separators=(",", ":")).encode()
@@ -259,7 +259,7 @@ def _without_none(said: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-# Formatting the output of faulthandler for a log line and for an epitaph
+# Formatting the output of faulthandler for a log line and for a death record
 
 _FATAL_ERROR: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")

@@ -369,7 +369,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         takes.
 
         Raises:
-            TaskDead: If the task is dead. Its `epitaph` describes how it died.
+            TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
             ResultNotStored: If the task is done without a stored result, or nothing is known of it. The message has the

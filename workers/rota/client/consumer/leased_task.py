@@ -18,18 +18,18 @@ from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.outcome import (
     DONE,
     FAILED,
-    Account,
     CancelledOutcome,
     DeadOutcome,
     Done,
     Expired,
+    FailureRecord,
     Outcome,
     Release,
     RetryOutcome,
     Settlement,
-    account_of,
     error_line,
     ran_by,
+    run_record_of,
     traceback_text,
 )
 from rota.protocol.turns import Claim
@@ -91,10 +91,10 @@ class ClaimedTask:
         decided = decide(self._terms.options, self._entry.failures + 1, error, random)
         match decided:
             case RetryOutcome(delay_us):
-                return RetryOutcome(delay_us, self._account(FAILED, error_line(error)))
+                return RetryOutcome(delay_us, self._failure_record(FAILED, error_line(error)))
             case GiveUp(reason, why):
                 trace = "" if error.__traceback__ is None else traceback_text(error)
-                return DeadOutcome(self._account(reason, why, trace))
+                return DeadOutcome(self._failure_record(reason, why, trace))
             case _:
                 assert_never(decided)
 
@@ -115,15 +115,15 @@ class ClaimedTask:
                 return Release()
 
     def _settlement(self, outcome: Outcome) -> Settlement:
-        account = b""
+        run = b""
         if self._terms.ran_by:
             refused = outcome.refused if isinstance(outcome, Done) else ""
-            account = account_of(self._claimed_us, self._run_seconds * MICROSECONDS, self._terms.ran_by, refused)
-        return Settlement(self._entry, outcome, account)
+            run = run_record_of(self._claimed_us, self._run_seconds * MICROSECONDS, self._terms.ran_by, refused)
+        return Settlement(self._entry, outcome, run)
 
-    def _account(self, reason: str, error: str, trace: str = "") -> bytes:
+    def _failure_record(self, reason: str, error: str, trace: str = "") -> bytes:
         who = self._hold.owner, os.getpid(), self._run_seconds
-        return Account(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
+        return FailureRecord(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
 
     @property
     def _run_seconds(self) -> float:
@@ -256,8 +256,8 @@ def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int
     if prepared is None:  # The task was cancelled after the claim.
         return _unrun(claim.entry, CancelledOutcome())
     if isinstance(prepared, Unfit):
-        account = Account(prepared.fault, prepared.error, claim.entry.attempt)
-        return _unrun(claim.entry, DeadOutcome(account.to_json(datetime.now(UTC))), prepared.name)
+        record = FailureRecord(prepared.fault, prepared.error, claim.entry.attempt)
+        return _unrun(claim.entry, DeadOutcome(record.to_json(datetime.now(UTC))), prepared.name)
     expires = prepared.terms.options.expires
     is_late = expires is not None and _lag_seconds(claim.entry, now_us) > expires
     return expired(claim.entry, prepared) if is_late else prepared
@@ -273,4 +273,4 @@ def _lag_seconds(entry: Entry, now_us: int) -> float:
 
 
 def _unrun(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
-    return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))
+    return Settlement(entry, outcome, run_record_of(0, 0, ran_by(os.getpid(), name)))

@@ -118,13 +118,13 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
 
 
 def _last_worker(status: TaskStatus) -> list[str]:
-    # The worker of an attempt that did not fail. Attempts that failed are among the accounts.
+    # The worker of an attempt that did not fail. Attempts that failed are in `attempts`.
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
 def _errors_of(status: TaskStatus) -> list[TaskError]:
     errors = [_error_of(each.error, "") for each in status.attempts]
-    last = str((status.epitaph or {}).get("traceback", ""))
+    last = str((status.death or {}).get("traceback", ""))
     if errors and last:  # of earlier attempts only one line is kept
         errors[-1] = _error_of(status.attempts[-1].error, last)
     return errors

@@ -24,9 +24,9 @@ end
 -- The counters are lost. The flag is rebuilt from what the other keys hold.
 local function entry_anew(id, queue, kind, due, life, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
-  local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
+  local has_record = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
   local number = life and string.format('%.0f', life) or ''
-  local flag = (has_key and 'u' or '') .. number .. (has_account and 'X' or '')
+  local flag = (has_key and 'u' or '') .. number .. (has_record and 'X' or '')
   local e = new_entry(id, queue, kind, due, now)
   if flag ~= '' then e.flag = flag end
   return e

@@ -16,12 +16,12 @@ end
 -- Return the record of a run as a line for the memory of ends. It comes from a worker's slot, which a task may have
 -- overwritten; a text that is not such a line counts as an unknown run.
 local NO_RUN = ' 0 0 0 ' -- then the task's name or '-'; for a task that was not started, or whose run is unknown
-local function account_line(account)
-  local is_line = string.sub(account, 1, 1) == ' ' and not string.find(account, '\n', 1, true)
-  return is_line and account or NO_RUN .. '-'
+local function run_record_line(run_record)
+  local is_line = string.sub(run_record, 1, 1) == ' ' and not string.find(run_record, '\n', 1, true)
+  return is_line and run_record or NO_RUN .. '-'
 end
 
-local function behind_account(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
+local function after_run_record(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
 -- Remove what a task that ends may have left elsewhere: its unique key, attempt records, and the record of earlier
 -- tasks of its id. The flag says which of these exist, so a task without any costs one comparison. Return the attempt
@@ -35,7 +35,7 @@ local function clear_up(id, flag)
     redis.pcall('HDEL', PREFIX .. 'epitaphs', id)
   end
   if string.find(flag, '%d') then numbered_life_ended(id) end
-  return type(past) == 'string' and behind_account(past) or ''
+  return type(past) == 'string' and after_run_record(past) or ''
 end
 
 local note_ends

@@ -3,7 +3,7 @@
 -- Tasks that end together are a block of `ends`, in which each line is preceded by a line feed:
 --   !COUNT HOW AT OWNER    of COUNT tasks, each with two lines:
 --   ENTRY                  its last entry, which begins with its id
---    ACCOUNT               the record of its run, then a carriage return before each record of an earlier attempt
+--    RUN                   the record of its run, then a carriage return before each record of an earlier attempt
 -- A text that has become long is sealed: it is renamed to `ends:NUMBER`, where NUMBER counts all ends so far, and
 -- NUMBER is pushed to the list `ends-sealed`. `ends-untold` has a line `ID AT` for each task that is not remembered;
 -- records of that id before AT are not returned either.

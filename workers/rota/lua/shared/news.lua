@@ -32,13 +32,13 @@ if any_events then
 
   -- Write the event for a task that has ended but is not dead, from the record of its run. Call it before the body is
   -- deleted.
-  tell_end = function(how, text, owner, account)
-    local start, run, name = string.match(account, '^ (%d+) (%d+) %d+ (%S+)')
+  tell_end = function(how, text, owner, run_record)
+    local start, run, name = string.match(run_record, '^ (%d+) (%d+) %d+ (%S+)')
     local ran = how == 'done' or start and start ~= '0'
     local runtime = start and start ~= '0' and { 'run_us', run } or {}
     tell(how, text, owner ~= '-' and owner, name ~= '-' and name or nil, ran and 1, unpack(runtime))
   end
 
-  -- Return the reason in an epitaph or in the record of a crash. It is the first field there.
-  reason_in = function(account) return string.match(account or '', '"reason": ?"([%w_]+)"') or '' end
+  -- Return the reason in a death record or in the record of a crash. It is the first field there.
+  reason_in = function(record) return string.match(record or '', '"reason": ?"([%w_]+)"') or '' end
 end

@@ -3,13 +3,13 @@
 -- keys     dead epitaphs queue:* ready tasks tickets
 
 -- Attempt records of a task: one per line, latest last, at most ten.
-local MOST_ACCOUNTS = 10
-local function add_account(e, account)
-  local line = string.gsub(account, '\n', ' ') -- it comes from a slot that the task may have overwritten
+local MOST_RECORDS = 10
+local function add_attempt_record(e, record)
+  local line = string.gsub(record, '\n', ' ') -- it comes from a slot that the task may have overwritten
   local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
   if before then
     local _, breaks = string.gsub(before, '\n', '\n')
-    if breaks + 1 >= MOST_ACCOUNTS then before = string.gsub(before, '^[^\n]*\n', '') end
+    if breaks + 1 >= MOST_RECORDS then before = string.gsub(before, '^[^\n]*\n', '') end
     line = before .. '\n' .. line
   end
   redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
@@ -17,37 +17,37 @@ end
 
 -- Keep the record of an attempt that failed or was cut short, for a task that goes on. `mark` is a capital letter for
 -- the kind of the last crash or loss, `E` if there was only an exception.
-local function keep_account(e, mark, account)
-  add_account(e, account)
+local function keep_attempt_record(e, mark, record)
+  add_attempt_record(e, record)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
--- Record the end of one task. `text` is its entry, or the id and ticket of a dead task. `account` has the records of
+-- Record the end of one task. `text` is its entry, or the id and ticket of a dead task. `run_record` has the records of
 -- its last run and of earlier attempts, '' if the task is not to be remembered.
-local function note_end(how, now, owner, id, text, account)
-  if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
-  local is_told = account ~= ''
-  local lines, untold = is_told and { '', text, account } or { '' }, is_told and {} or { id }
+local function note_end(how, now, owner, id, text, run_record)
+  if tell and how ~= 'dead' then tell_end(how, text, owner, run_record) end
+  local is_told = run_record ~= ''
+  local lines, untold = is_told and { '', text, run_record } or { '' }, is_told and {} or { id }
   note_ends(how, now, owner, { ids = { id }, lines = lines, count = 0, untold = untold })
 end
 
-local function end_task(e, how, now, owner, account)
+local function end_task(e, how, now, owner, run_record)
   local past = clear_up(e.id, e.flag)
-  note_end(how, now, owner, e.id, e.text, account == '' and '' or account_line(account) .. past)
+  note_end(how, now, owner, e.id, e.text, run_record == '' and '' or run_record_line(run_record) .. past)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
 -- Set a task aside as dead, for people to inspect. It frees its unique key, so that the next enqueue does not have to
 -- wait for a person. `dead` and `epitaphs` remember it.
-local function bury(e, epitaph, now, owner)
+local function bury(e, record, now, owner)
   free_unique_key(e.id, e.flag)
-  add_account(e, epitaph)
+  add_attempt_record(e, record)
   e.flag = string.match(e.flag, '%d+') or '-'
   local ticket = ticket_text(e)
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
   count('dead:' .. e.queue, 1)
-  if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(epitaph)) end
+  if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(record)) end
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 

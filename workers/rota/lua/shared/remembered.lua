@@ -47,8 +47,8 @@ end
 -- Return a record, as in rota/protocol/outcome.py.
 local function record_at(text, place, since)
   local about, at = block_of(text, place)
-  local entry, account = string.match(text, '^([^\n]+)\n( [^\n]*)', place)
-  return about and entry and at > since and about .. ' ' .. entry .. string.gsub(account, '\r', '\n') or nil
+  local entry, run_record = string.match(text, '^([^\n]+)\n( [^\n]*)', place)
+  return about and entry and at > since and about .. ' ' .. entry .. string.gsub(run_record, '\r', '\n') or nil
 end
 
 -- Return the record of an id's last end, if it is remembered and not in the `from` newest texts. Else return nil, and

@@ -24,7 +24,7 @@ do
         e.failures = e.failures + 1
         e.kind = 'r'
         local due = now + math.max(0, tonumber(first) or 0)
-        if second ~= '' then keep_account(e, 'E', second) end
+        if second ~= '' then keep_attempt_record(e, 'E', second) end
         delay(e, due)
         if tell then tell('retried', entry_text(e), owner, nil, 0, 'due_us', string.format('%.0f', due)) end
       else
@@ -48,15 +48,15 @@ do
     end
 
     -- End one task that is done.
-    local function end_done(id, text, flag, account, kept)
+    local function end_done(id, text, flag, run_record, kept)
       local past = clear_up(id, flag)
       table.insert(done.ids, id)
-      if tell then tell_end('done', text, owner, account) end
-      if account == '' then
+      if tell then tell_end('done', text, owner, run_record) end
+      if run_record == '' then
         table.insert(done.untold, id)
       else
         table.insert(done.lines, text)
-        table.insert(done.lines, account_line(account) .. past)
+        table.insert(done.lines, run_record_line(run_record) .. past)
       end
       if kept ~= '' then keep_result(id, kept) end
     end
@@ -115,8 +115,8 @@ do
   -- Return the plain lines and the other outcomes as one list of outcomes, its first index, and their number.
   local function settlements_of(plain, at, n)
     local all = {}
-    for text, account in string.gmatch(plain, '\n([^\n]+)\n( [^\n]*)') do
-      for _, arg in ipairs({ text, 'done', account, '' }) do all[#all + 1] = arg end
+    for text, run_record in string.gmatch(plain, '\n([^\n]+)\n( [^\n]*)') do
+      for _, arg in ipairs({ text, 'done', run_record, '' }) do all[#all + 1] = arg end
     end
     for i = at, at + n * 4 - 1 do all[#all + 1] = ARGV[i] end
     return all, 1, #all / 4

@@ -1,9 +1,9 @@
-"""An epitaph is JSON of bounded size, whatever an exception says of itself."""
+"""A death record is JSON of bounded size, whatever an exception says of itself."""
 
 import json
 from datetime import UTC, datetime
 
-from rota.protocol.outcome import Account, error_line, traceback_text
+from rota.protocol.outcome import FailureRecord, error_line, traceback_text
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -19,16 +19,16 @@ class _UntraceableError(Exception):
 
 
 def test_it_keeps_the_beginning_of_the_error_and_the_end_of_the_traceback() -> None:
-    written = Account("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
-    epitaph = json.loads(written)
+    written = FailureRecord("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
+    record = json.loads(written)
     assert len(written) < 6000
-    assert epitaph["traceback"].endswith("last")
-    assert "first" not in epitaph["traceback"]
-    assert (epitaph["reason"], epitaph["attempt"], epitaph["at"]) == ("retries", 11, "2026-01-02T03:04:05.000+00:00")
+    assert record["traceback"].endswith("last")
+    assert "first" not in record["traceback"]
+    assert (record["reason"], record["attempt"], record["at"]) == ("retries", 11, "2026-01-02T03:04:05.000+00:00")
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    assert set(json.loads(Account("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
+    assert set(json.loads(FailureRecord("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
 
 
 def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
@@ -41,4 +41,4 @@ def test_an_exception_whose_traceback_cannot_be_made_is_named_all_the_same() -> 
 
 
 def test_text_that_is_not_unicode_is_written_all_the_same() -> None:
-    assert json.loads(Account("retries", "bad \udc80 text").to_json(AT))["error"] == "bad ? text"
+    assert json.loads(FailureRecord("retries", "bad \udc80 text").to_json(AT))["error"] == "bad ? text"
