@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 
 from rota.child.child_life import EXIT_ORPHANED, EXIT_OTHER_VERSION, STACK_SIGNAL, Life
 from rota.child.child_settings import poller_settings_from_json
-from rota.child.slot_memory import move_in
+from rota.child.slot_memory import enter_slot
 from rota.child.slots import Slot
 from rota.server.logins import SharedLogins, fleet_login
 from rota_supervisor import messages
@@ -63,7 +63,7 @@ class Entrance:
     first: messages.First
     descriptors: messages.Descriptors  # arrived with the first message
     slot: Slot
-    roster: memoryview  # of all slots, read-only
+    process_table: memoryview  # of all slots, read-only
 
 
 def enter(pid: int) -> Entrance:
@@ -85,12 +85,12 @@ def enter(pid: int) -> Entrance:
         sys.exit(EXIT_ORPHANED)
     hear_nothing_at_the_end()
     leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never rest
-    place = move_in(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
+    place = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if place is None:
         sys.exit(EXIT_ORPHANED)
     if first.role != Role.EXPORTER:  # The exporter reads the slots of the others.
         os.close(descriptors.slots)
-    return Entrance(channel, first, descriptors, place.slot, place.roster)
+    return Entrance(channel, first, descriptors, place.slot, place.process_table)
 
 
 # Stack files

@@ -79,7 +79,7 @@ class Member:
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
     """Return what a slot shows of its process at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
-    beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
+    beat_age = max(0, now_ns - slot.heartbeat_ns) / NANOSECONDS
     return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.concurrency)
 
 

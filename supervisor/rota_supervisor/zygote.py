@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from rota.child.child_life import EXIT_ORPHANED, Life, StartFailed, ring
 from rota.child.child_settings import LogSettings, WorkerSettings, worker_settings_from_json
-from rota.child.slot_memory import move_in
-from rota.child.slots import Phase, pids_on
+from rota.child.slot_memory import enter_slot
+from rota.child.slots import Phase, pids_in
 from rota.server.address import address_of
 from rota.telemetry import log, log_events
 from rota.worker.worker_life import run_worker
@@ -63,7 +63,7 @@ def main() -> int:
     ring(entrance.descriptors.bell)
     process.outlive_parent(DEATH_FD)
     if not _serve(entrance):
-        _kill_live_groups(entrance.roster)
+        _kill_live_groups(entrance.process_table)
     return 0
 
 
@@ -104,7 +104,7 @@ def _serve(entrance: child_start.Entrance) -> bool:
     waiting = select.poll()
     waiting.register(entrance.channel, select.POLLIN)
     while True:
-        entrance.slot.beat()
+        entrance.slot.heartbeat()
         if os.getppid() != first.master_pid:
             return False  # The channel may stay open: a child that was stopped as a copy of the master holds it.
         if not waiting.poll(BEAT_SECONDS * 1000):
@@ -130,15 +130,15 @@ def _serve(entrance: child_start.Entrance) -> bool:
                 raise ValueError(f"a zygote takes no {type(other).__name__}")
 
 
-def _kill_live_groups(roster: memoryview) -> None:
+def _kill_live_groups(process_table: memoryview) -> None:
     """Kill the process groups of all live workers, and then this process's own group.
 
-    Each worker leads a group with its pid as number, which it cannot change on the roster. This process leads a group
-    too: it includes intermediates, and processes that the modules have started.
+    Each worker leads a group with its pid as number, which it cannot change in the process table. This process leads a
+    group too: it includes intermediates, and processes that the modules have started.
     """
     killed = 0
     workers = RANGES[Role.WORKER]
-    for pid in pids_on(roster)[workers.start : workers.stop]:
+    for pid in pids_in(process_table)[workers.start : workers.stop]:
         if pid > 1:  # killpg(1) would signal every process.
             with contextlib.suppress(*process.UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
@@ -240,7 +240,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     _offer_to_oom_killer()
     _reseed()
     os.environ[OWNER_MARK] = request.owner
-    place = move_in(forks.slots_fd, request.slot, request.nonce, os.getpid())
+    place = enter_slot(forks.slots_fd, request.slot, request.nonce, os.getpid())
     os.close(forks.slots_fd)
     if place is None:
         return EXIT_ORPHANED

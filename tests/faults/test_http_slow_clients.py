@@ -39,7 +39,7 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
     made = small_fleet(NO_SERVER, namespace)
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel takes a whole answer off us
     try:
-        with repeating(made.memory.slot(MASTER_SLOT).beat, 0.2):
+        with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):
             made.start()
             made.get("/metrics")
             before = descriptors(made)

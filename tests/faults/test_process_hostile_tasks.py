@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rota.child.slot_layout import REGION_BYTES
-from rota.child.slot_memory import ROSTER_BYTES, region_at
+from rota.child.slot_memory import PROCESS_TABLE_BYTES, region_at
 from support.fleet_readings import Scrape
 from support.fleets import Fleets, RunningFleet
 from support.masters import ON_ONE_SERVER
@@ -299,7 +299,7 @@ def test_modules_and_tasks_can_reach_the_slot_of_their_own_process_and_no_other(
     for name, own in (("seen-by-modules", zygote), ("seen-by-task", slot)):
         mapped, files = json.loads((fleet.folder / name).read_text())
         assert mapped["rw-s"] == [[region_at(own), REGION_BYTES]]
-        assert {tuple(span) for span in mapped.pop("r--s")} == {(0, ROSTER_BYTES)}
+        assert {tuple(span) for span in mapped.pop("r--s")} == {(0, PROCESS_TABLE_BYTES)}
         assert mapped.keys() == {"rw-s"}
         assert not [path for path in files if "rota-slots" in path]
 

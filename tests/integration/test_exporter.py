@@ -267,7 +267,7 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
 def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
     until(lambda: exporter.get("/livez").status == 503)
     assert "limit 3 s" in exporter.get("/livez").body
-    exporter.memory.slot(0).beat()
+    exporter.memory.slot(0).heartbeat()
     assert exporter.get("/livez").status == 200
 
 
@@ -325,8 +325,8 @@ def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -
     assert os.eventfd_read(exporter.bell_fd) == 1
     slot = exporter.memory.slot(EXPORTER_SLOT)
     assert slot.pid == exporter.pid
-    before = slot.beat_ns
-    until(lambda: slot.beat_ns != before)
+    before = slot.heartbeat_ns
+    until(lambda: slot.heartbeat_ns != before)
     assert exporter.end() == 0
 
 
@@ -349,7 +349,7 @@ def test_who_asks_between_two_exporters_is_answered_by_the_next(exporter: Export
     assert exporter.end() == 0
     with socket.create_connection(exporter.listener.getsockname()) as client:
         client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
-        exporter.memory.slot(0).beat()
+        exporter.memory.slot(0).heartbeat()
         exporter.start()
         assert select.select([client], [], [], DEADLINE_SECONDS)[0]
         assert b"200 OK" in client.recv(4096)

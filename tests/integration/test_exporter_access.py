@@ -212,7 +212,7 @@ def test_clients_that_ask_without_a_pause_starve_no_scrape(namespace: str, path:
                 stack.enter_context(each)
             until(lambda: all(each.asked for each in greedy), "all of them ask")
             scrapes = [exporter.get("/metrics").status for _ in range(20)]
-            exporter.memory.slot(0).beat()  # there is no master to do it
+            exporter.memory.slot(0).heartbeat()  # there is no master to do it
             page = exporter.get("/livez").status
     finally:
         exporter.close()

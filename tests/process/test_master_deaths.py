@@ -26,7 +26,7 @@ def scribble(text):
     mapped = [line.split() for line in open("/proc/self/maps") if "rota-slots" in line]
     [(start, end)] = [map(lambda at: int(at, 16), span.split("-")) for span, access, *_ in mapped if "w" in access]
     words = memoryview((ctypes.c_char * (end - start)).from_address(start)).cast("B").cast("q")
-    words[0] = (5 << 32) + 9  # as many outcomes as were never there; the seal stays
+    words[0] = (5 << 32) + 9  # as many outcomes as were never there; the copy of the nonce stays
     words[2], words[3], words[6], words[7], words[8] = 17, 1 << 62, 9, -1, -1
     words[16:176] = memoryview(bytes([255]) * 160 * 8).cast("q")  # what runs
     say("scribbled")

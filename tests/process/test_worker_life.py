@@ -193,7 +193,7 @@ def test_a_worker_that_has_grown_too_large_wishes_to_be_replaced_and_works_on(ha
 
 
 def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
-    worker.slot.quiet_asked = quiet
+    worker.slot.quiet_requested = quiet
     worker.process.send_signal(WAKE_SIGNAL)
 
 

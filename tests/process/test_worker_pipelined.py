@@ -207,7 +207,7 @@ def test_of_a_server_far_away_no_turn_comes_too_late_to_claim(draining: _Drainin
 
 
 def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
-    worker.slot.quiet_asked = quiet
+    worker.slot.quiet_requested = quiet
     worker.process.send_signal(WAKE_SIGNAL)
 
 

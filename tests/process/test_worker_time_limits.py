@@ -99,7 +99,7 @@ def _answered(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[st
 
 
 @pytest.mark.parametrize("name", ["linger", "linger_in_loop"])
-def test_a_running_task_that_the_roster_names_ends_as_cancelled_and_the_next_one_is_done(
+def test_a_running_task_that_the_master_cancels_ends_as_cancelled_and_the_next_one_is_done(
     harness: ChildHarness, name: str
 ) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)

@@ -53,7 +53,7 @@ class SimulatedKernel:
             SignalChild: self._tell,
             SetQuiet: self._set_quiet,
             NotifyCancelled: self._tell_cancelled,
-            FreeSlot: lambda effect: self._node.memory.slot(effect.slot).begin(0),
+            FreeSlot: lambda effect: self._node.memory.slot(effect.slot).assign(0),
             CloseChannels: lambda _: None,
         }
 
@@ -62,7 +62,7 @@ class SimulatedKernel:
     def _spawn(self, effect: Spawn) -> None:
         node, ref = self._node, effect.child
         child = self._record_of(ref)
-        node.memory.slot(ref.slot).begin(ref.nonce)
+        node.memory.slot(ref.slot).assign(ref.nonce)
         self._make_stack(ref)
         seconds = node.world.trouble.seconds_to_boot(node.world.random, ref.role)
         process = self._begin(child, effect.settings, seconds)
@@ -85,8 +85,8 @@ class SimulatedKernel:
 
     def _fork(self, effect: ForkWorker) -> None:
         slot = self._node.memory.slot(effect.child.slot)
-        slot.begin(effect.child.nonce, effect.concurrency)
-        slot.renewed_ns, slot.quiet_asked = effect.renewed_ns, effect.quiet
+        slot.assign(effect.child.nonce, effect.concurrency)
+        slot.renewed_ns, slot.quiet_requested = effect.renewed_ns, effect.quiet
         self._make_stack(effect.child)
         line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)
         line.zygote.ask(self._record_of(effect.child), effect.owner, effect.settings)
@@ -110,7 +110,7 @@ class SimulatedKernel:
         for child in effect.children:
             slot = self._node.memory.slot(child.slot)
             if slot.nonce == child.nonce:
-                slot.quiet_asked = effect.quiet
+                slot.quiet_requested = effect.quiet
                 process = self._node.processes.get(child.pid)
                 if isinstance(process, Worker):
                     process.later(0.0, process.look_up)

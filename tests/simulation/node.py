@@ -286,7 +286,7 @@ class Node:
         self.enter()
         for process in self.processes.values():
             if process.is_beating:
-                process.slot.beat()
+                process.slot.heartbeat()
         self.frozen = True
 
     def thaw(self) -> None:

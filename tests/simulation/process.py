@@ -113,7 +113,7 @@ class Process:
     def stop(self) -> None:
         if self.alive and self.stopped_since is None:
             self.node.enter()
-            self.slot.beat()
+            self.slot.heartbeat()
             self.stopped_since = self.silent_since = self.boottime()
             self.node.note_stop(self.pid, stopped=True)
 
@@ -132,7 +132,7 @@ class Process:
 
     def enter_slot(self) -> bool:
         """Take the slot, or leave if it belongs to another process."""
-        if self.slot.move_in(self):
+        if self.slot.enter_slot(self):
             self.has_moved_in = True
             return True
         self.exit(EXIT_ORPHANED)
@@ -149,7 +149,7 @@ class Process:
         if self.stopped_since is not None or self.node.frozen:
             return
         self.node.enter()
-        self.slot.beat()
+        self.slot.heartbeat()
         self.hung = True
         self.silent_since = self.boottime()
 

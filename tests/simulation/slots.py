@@ -3,7 +3,7 @@
 import mmap
 from typing import Protocol
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot
 from rota_supervisor.layout import SLOTS
@@ -30,7 +30,7 @@ class SimulatedSlot(Slot):
 
     tenant: Tenant | None = None
 
-    def move_in(self, process: Tenant) -> bool:
+    def enter_slot(self, process: Tenant) -> bool:
         """Take the slot for a process. Return False if it was assigned to another process meanwhile."""
         if not self.enter(process.nonce, process.pid):
             return False
@@ -43,11 +43,11 @@ class SimulatedSlot(Slot):
         return self.tenant is not None and self.tenant.alive
 
     @property
-    def beat_ns(self) -> int:
+    def heartbeat_ns(self) -> int:
         tenant = self.tenant
         if tenant is not None and tenant.is_beating and tenant.nonce == self.nonce:
             return round(tenant.boottime() * NANOSECONDS)
-        return super().beat_ns
+        return super().heartbeat_ns
 
 
 class SimulatedMemory(SlotMemory):
@@ -61,6 +61,6 @@ class SimulatedMemory(SlotMemory):
         found = self._places.get(number)
         if found is None:
             found = self._places[number] = SimulatedSlot(
-                memoryview(mmap.mmap(-1, REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES))
+                memoryview(mmap.mmap(-1, REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES))
             )
         return found

@@ -66,7 +66,7 @@ class Worker(Running):
 
     def _look(self) -> None:
         now_ns = boottime_ns()
-        fenced, quiet, leaving = self.fence.is_up(now_ns), self.slot.quiet_asked, self._is_leaving
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self.slot.quiet_requested, self._is_leaving
         self._show(leaving=leaving)
         mode = mode_of(lost=self._lost, leaving=leaving, fenced=fenced, quiet=quiet, spent=self._is_spent)
         match STEPS[mode][self._need(mode, now_ns)]:
@@ -92,9 +92,11 @@ class Worker(Running):
             self.slot.phase = Phase.DRAINING
             self.node.ring()
         if self.several and not leaving and self.slot.phase in (Phase.IDLE, Phase.BUSY, Phase.DRAINING):
-            self.slot.phase = Phase.BUSY if self.running and not self.slot.quiet_asked else Phase.IDLE
-        if self.slot.phase in (Phase.IDLE, Phase.QUIET) and self.slot.quiet_asked is (self.slot.phase is Phase.IDLE):
-            self.slot.phase = Phase.QUIET if self.slot.quiet_asked else Phase.IDLE
+            self.slot.phase = Phase.BUSY if self.running and not self.slot.quiet_requested else Phase.IDLE
+        if self.slot.phase in (Phase.IDLE, Phase.QUIET) and self.slot.quiet_requested is (
+            self.slot.phase is Phase.IDLE
+        ):
+            self.slot.phase = Phase.QUIET if self.slot.quiet_requested else Phase.IDLE
             self.node.ring()
         length = self.world.trouble.life_length
         if length and self._attempts >= length * self._wishes_after:

@@ -110,8 +110,8 @@ class ChildHarness:
     ) -> "Child":
         region = self.memory.slot(slot)
         nonce = len(self._children) + 1
-        region.begin(nonce, settings.get("concurrency", 1))
-        region.quiet_asked = quiet
+        region.assign(nonce, settings.get("concurrency", 1))
+        region.quiet_requested = quiet
         region.renewed_ns = boottime_ns()
         order = {
             "role": role,

@@ -22,7 +22,7 @@ import rota.tasks.hooks
 from rota.child.child_life import Life
 from rota.child.child_settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_layout import REGION_BYTES
-from rota.child.slot_memory import move_in, region_at
+from rota.child.slot_memory import enter_slot, region_at
 from rota.client.task import task
 from rota.errors import Dead, Retry, TimeLimit
 from rota.poller.poller_loop import run_poller
@@ -369,7 +369,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     order = json.loads(sys.argv[1])
     _SlotRegion.fd, _SlotRegion.at = order["slots_fd"], region_at(order["slot"])
-    place = move_in(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
+    place = enter_slot(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
     if place is None:
         return 99
     life = Life("node", order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"])

@@ -86,7 +86,7 @@ class Exporter:
     def fill(self, number: int, phase: Phase, pid: int | None = None) -> Slot:
         """Fill a slot for a process, by default for this one."""
         slot = self.memory.slot(number)
-        slot.begin(1)
+        slot.assign(1)
         slot.enter(1, pid or os.getpid())
         slot.phase = phase
         return slot
@@ -103,7 +103,7 @@ class Exporter:
     def start(self) -> "Exporter":
         """Spawn the exporter and wait until it serves."""
         nonce = secrets.randbits(32)
-        self.memory.slot(EXPORTER_SLOT).begin(nonce)
+        self.memory.slot(EXPORTER_SLOT).assign(nonce)
         first = First("exporter", "node", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
         self.spawned = self._spawner.begin(Role.EXPORTER)
         greet(self.spawned, first, Descriptors(self.memory.fd, self.bell_fd, self.listener.fileno()))

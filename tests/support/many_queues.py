@@ -45,7 +45,7 @@ class ManyQueues:
         memory = SlotMemory.create(RANGES[Role.WORKER][0] + WORKERS)
         first = RANGES[Role.WORKER][0]
         for slot in (MASTER_SLOT, EXPORTER_SLOT, *range(first, first + WORKERS)):
-            memory.slot(slot).begin(1)
+            memory.slot(slot).assign(1)
             memory.slot(slot).enter(1, os.getpid())
             memory.slot(slot).phase = Phase.IDLE
         self._workers = [Recorder(memory.slot(first + at).metrics) for at in range(WORKERS)]

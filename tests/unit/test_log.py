@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import rota.telemetry.log as rota_log
 from rota.child.child_settings import Format, LogSettings
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
 from rota.telemetry import log_events
 from rota.telemetry.log import ForeignHandler, OnceAMinute, PrintedLines
@@ -276,14 +276,14 @@ def writes() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
     with ours, theirs:
-        _SLOT.begin(nonce=1)
+        _SLOT.assign(nonce=1)
         rota_log.configure(LogSettings(format="json"), ours.fileno(), _SLOT.held_lines)
         yield theirs
     _SLOT.held_lines.clear()
     rota_log.configure(LogSettings())
 
 
-_SLOT = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+_SLOT = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
 _ABOUT_A_TENTH = b"x" * (LINE_BYTES // 10) + b"\n"
 
 

@@ -174,7 +174,7 @@ class _Place:
     def __init__(self, core: Core, worker: Child) -> None:
         self.memory = SlotMemory.create(SLOT + 1)
         self.slot: Slot = self.memory.slot(SLOT)
-        self.slot.begin(worker.nonce)
+        self.slot.assign(worker.nonce)
         self.core = core
         self.told: list[Event] = []
 

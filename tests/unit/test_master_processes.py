@@ -36,7 +36,7 @@ def _woken(memory: SlotMemory, pid: int) -> None:
 
 
 def test_a_worker_is_woken_when_it_is_in_its_slot(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
-    memory.slot(SLOT).begin(1)
+    memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     _woken(memory, process.pid)
     assert process.wait(30) == -WAKE_SIGNAL
@@ -45,7 +45,7 @@ def test_a_worker_is_woken_when_it_is_in_its_slot(memory: SlotMemory, process: "
 def test_whomever_a_worker_names_in_its_slot_nobody_else_is_woken(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
-    memory.slot(SLOT).begin(1)
+    memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     _woken(memory, process.pid + 1)
     assert process.poll() is None
@@ -56,7 +56,7 @@ def test_whomever_a_worker_names_in_its_slot_nobody_else_is_woken(
 def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
-    memory.slot(SLOT).begin(1)
+    memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     memory.slot(SLOT).vacate()
     _woken(memory, process.pid)
@@ -67,9 +67,9 @@ def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
 def test_a_slot_that_is_anothers_is_neither_written_to_nor_woken(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
-    memory.slot(SLOT).begin(2)
+    memory.slot(SLOT).assign(2)
     memory.slot(SLOT).enter(2, process.pid)
     _woken(memory, process.pid)
-    assert not memory.slot(SLOT).quiet_asked
+    assert not memory.slot(SLOT).quiet_requested
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == -signal.SIGTERM

@@ -22,7 +22,7 @@ class Carried:
         for number in range(FIRST, FIRST + workers):
             child = core.child(Role.WORKER, number)
             child.owner = f"node:{number}:1"
-            self._memory.slot(number).begin(child.nonce)
+            self._memory.slot(number).assign(child.nonce)
         self.told: list[list[TaskProgress]] = []
         self.is_away = False
         self._carrier = ProgressCopier(core.state, self._memory, self._tell)

@@ -188,7 +188,7 @@ def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
 def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
     memory, several = SlotMemory.create(SLOT + 1), Several(core)
     slot = memory.slot(SLOT)
-    slot.begin(several.child.nonce, CONCURRENCY)
+    slot.assign(several.child.nonce, CONCURRENCY)
     slot.record(1).start(task(1).entry, "send", 1, 2)
     slot.record(3).start(task(3).entry, "send", 1, 2)
     slot.record(3).enter_step()
@@ -203,7 +203,7 @@ def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
 def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
     several = Several(core)
     slot = SlotMemory.create(SLOT + 1).slot(SLOT)
-    slot.begin(several.child.nonce, CONCURRENCY)
+    slot.assign(several.child.nonce, CONCURRENCY)
     for task_index in (0, 1, 3):
         slot.record(task_index).start(task(task_index).entry, "send", 1, 2)
     found = cancelled_in(several.child, slot, lambda each: each.id in ("id-1", "id-3"))

@@ -28,7 +28,7 @@ class Watched:
         self.slot: Slot = memory.slot(SLOT)
         self.core = Core(Config())
         self.child = self.core.child(Role.WORKER, SLOT)
-        self.slot.begin(self.child.nonce)
+        self.slot.assign(self.child.nonce)
         self.slot.phase = Phase.IDLE
         self._reader = SlotReader(memory)
 

@@ -68,7 +68,7 @@ def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_
 def test_a_child_is_not_asked_before_it_can_hear(stacks: Stacks, child: ChildRef, memory: SlotMemory) -> None:
     made(stacks, child)
     assert not stacks.ask(child)  # the signal would end it
-    memory.slot(child.slot).begin(NONCE)
+    memory.slot(child.slot).assign(NONCE)
     assert not stacks.ask(child)
 
 

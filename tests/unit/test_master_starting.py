@@ -123,6 +123,6 @@ def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: m
 
     said = ZygoteGone if message is None else ZygoteReported
     assert heard() == [said]
-    memory.slot(SLOT).begin(1)
+    memory.slot(SLOT).assign(1)
     assert memory.slot(SLOT).enter(1, PID)
     assert heard() == [ZygoteReported, said]

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_layout import HEADER, METRICS_AT, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import HEADER, METRICS_AT, OUTCOMES_AT, PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
 
 OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
 
 
 def _slot() -> Slot:
-    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
 
 
 @given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
@@ -79,7 +79,7 @@ def test_metrics_are_untouched_by_outcomes_that_begin_anew_at_the_front() -> Non
 
 def test_the_word_of_the_outcomes_that_a_task_wrote_over_is_whole_again_with_the_next_one() -> None:
     region = memoryview(bytearray(REGION_BYTES))
-    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.add_outcomes(4, b"before")
     region.cast("q")[HEADER.outcomes] = -1 << 63
     slot.drop_outcomes(4, len(b"before"))

@@ -10,10 +10,10 @@ import pytest
 
 from rota.child.slot_layout import (
     MAX_CONCURRENCY,
+    PROCESS_ROW_BYTES,
     PROGRESS_BYTES,
     RECORD,
     REGION_BYTES,
-    ROSTER_PART_BYTES,
     WORD,
     record_at,
 )
@@ -32,8 +32,8 @@ class Place:
 
     def __init__(self, task_index: int = 0, entry: bytes = ENTRY) -> None:
         self.region = memoryview(bytearray(REGION_BYTES))
-        self.slot = Slot(self.region, memoryview(bytearray(ROSTER_PART_BYTES)))
-        self.slot.begin(nonce=7, concurrency=task_index + 1)
+        self.slot = Slot(self.region, memoryview(bytearray(PROCESS_ROW_BYTES)))
+        self.slot.assign(nonce=7, concurrency=task_index + 1)
         self.record = self.slot.record(task_index)
         self.record.start(entry, "name", 1, 2)
 
@@ -59,10 +59,10 @@ def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_lif
     record.start(NEXT, "name", 1, 2)
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
-    task_index.slot.begin(nonce=8, concurrency=task_index.slot.concurrency)
+    task_index.slot.assign(nonce=8, concurrency=task_index.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)  # the first of its life again
     record.report_progress(ENTRY, b"6")
-    task_index.slot.begin(nonce=9, concurrency=task_index.slot.concurrency)
+    task_index.slot.assign(nonce=9, concurrency=task_index.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)
     assert record.progress_of(ENTRY) == b""
 
@@ -94,9 +94,9 @@ def test_a_record_that_was_written_over_says_nothing(task_index: Place, byte: by
 # Writes texts of one letter each as fast as it can, from three threads and a copy of the process, until it is killed.
 _WRITER = f"""
 import os, sys, threading
-from rota.child.slot_memory import move_in
+from rota.child.slot_memory import enter_slot
 from rota.child.slot_record import TaskInSlot
-record = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot.record(0)
+record = enter_slot(int(sys.argv[1]), 1, nonce=9, pid=1).slot.record(0)
 record.start({ENTRY!r}, "name", 1, 2)
 def write(letters):
     while True:
@@ -112,7 +112,7 @@ write((b"j", b"k", b"l"))
 
 def test_a_reader_never_sees_half_of_what_threads_and_copies_of_a_task_write() -> None:
     memory = SlotMemory.create(2)
-    memory.slot(1).begin(nonce=9)
+    memory.slot(1).assign(nonce=9)
     record = memory.slot(1).record(0)
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:

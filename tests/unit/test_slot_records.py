@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rota.child.slot_layout import MAX_CONCURRENCY, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import MAX_CONCURRENCY, OUTCOMES_AT, PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_record import TaskInSlot, TaskTimes
 from rota.child.slots import Slot
@@ -16,8 +16,8 @@ ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 
 def slot_of(concurrency: int) -> Slot:
-    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7, concurrency=concurrency)
+    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
+    slot.assign(nonce=7, concurrency=concurrency)
     return slot
 
 
@@ -72,7 +72,7 @@ def test_a_new_life_inherits_no_task_and_no_cancel_of_any_place() -> None:
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
         slot.record(task_index).cancelled = 1
-    slot.begin(nonce=8, concurrency=3)
+    slot.assign(nonce=8, concurrency=3)
     assert (slot.running(), slot.has_worked) == ([], False)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -83,7 +83,7 @@ def test_a_life_with_fewer_places_shows_nothing_of_one_with_more() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
-    slot.begin(nonce=8)
+    slot.assign(nonce=8)
     assert slot.running() == []
 
 
@@ -106,9 +106,9 @@ def test_a_step_of_a_place_that_there_is_not_is_none() -> None:
 def test_the_beat_of_a_task_is_that_of_its_process_only_where_no_other_runs() -> None:
     alone, beside = slot_of(1), slot_of(2)
     for slot in (alone, beside):
-        slot.beat(5)
-        slot.record(0).beat(6)
-    assert (alone.beat_ns, beside.beat_ns) == (6, 5)
+        slot.heartbeat(5)
+        slot.record(0).heartbeat(6)
+    assert (alone.heartbeat_ns, beside.heartbeat_ns) == (6, 5)
 
 
 def test_nothing_is_held_up_where_several_run() -> None:
@@ -120,8 +120,8 @@ def test_nothing_is_held_up_where_several_run() -> None:
 
 def test_nothing_is_believed_of_any_place_of_a_slot_that_was_written_over() -> None:
     region = memoryview(bytearray(REGION_BYTES))
-    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7, concurrency=MAX_CONCURRENCY)
+    slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
+    slot.assign(nonce=7, concurrency=MAX_CONCURRENCY)
     slot.record(9).start(ENTRY, "name", 1, 2)
     region[:] = b"\x77" * REGION_BYTES
     assert (slot.running(), slot.running_times(), slot.numbers(), slot.has_worked) == ([], (), [], False)
@@ -130,17 +130,17 @@ def test_nothing_is_believed_of_any_place_of_a_slot_that_was_written_over() -> N
 
 def test_further_places_take_memory_only_where_they_are_used() -> None:
     memory = SlotMemory.create(2)
-    memory.slot(0).begin(nonce=1)
+    memory.slot(0).assign(nonce=1)
     before = os.fstat(memory.fd).st_blocks * 512
-    memory.slot(1).begin(nonce=1, concurrency=MAX_CONCURRENCY)
+    memory.slot(1).assign(nonce=1, concurrency=MAX_CONCURRENCY)
     memory.slot(1).record(100).start(ENTRY, "name", 1, 2)
     assert os.fstat(memory.fd).st_blocks * 512 - before < OUTCOMES_AT + 6 * 4096
 
 
 _SUICIDE = """
 import os, signal, sys
-from rota.child.slot_memory import move_in
-slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
+from rota.child.slot_memory import enter_slot
+slot = enter_slot(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 for place in (0, 7, 99):
     slot.record(place).start(b"id-%d mail i" % place, "send", 5, 6)
 slot.record(7).end()
@@ -151,7 +151,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_killed_process_ran_is_still_there_to_read() -> None:
     memory = SlotMemory.create(1)
-    memory.slot(0).begin(nonce=1, concurrency=100)
+    memory.slot(0).assign(nonce=1, concurrency=100)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
     assert [task.id for task in memory.slot(0).running()] == ["id-0", "id-99"]

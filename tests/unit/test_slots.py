@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
-from rota.child.slot_memory import SlotMemory, move_in
+from rota.child.slot_layout import HEADER, METRICS_AT, NAME_BYTES, OUTCOMES_AT, PROCESS_ROW_BYTES, REGION, REGION_BYTES
+from rota.child.slot_memory import SlotMemory, enter_slot
 from rota.child.slot_record import TaskInSlot, TaskRecord, TaskTimes
-from rota.child.slots import Phase, RecycleReason, Slot, pids_on
+from rota.child.slots import Phase, RecycleReason, Slot, pids_in
 from rota.protocol.keys import UNKNOWN_TASK
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
@@ -32,7 +32,7 @@ OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
 
 
 def _slot() -> Slot:
-    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
 
 
 def _start(record: TaskRecord, task: TaskInSlot) -> int:
@@ -49,7 +49,7 @@ def test_a_fresh_slot_is_empty() -> None:
 
 def test_a_process_enters_only_the_life_it_was_made_for() -> None:
     slot = _slot()
-    slot.begin(nonce=7)
+    slot.assign(nonce=7)
     assert not slot.enter(nonce=6, pid=100)
     assert (slot.pid, slot.phase) == (0, Phase.EMPTY)
     assert slot.enter(nonce=7, pid=101)
@@ -58,33 +58,33 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
 
 def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
-    slot.begin(nonce=1)
+    slot.assign(nonce=1)
     slot.record(0).start(_ENTRY, "name", 1, 2)
     slot.add_outcomes(4, b"x")
-    assert slot.ask_for_watch()
+    assert slot.request_watch()
     assert slot.grant_watch()
-    slot.quiet_asked = True
+    slot.quiet_requested = True
     slot.recycle_reason = RecycleReason.MAX_RSS
-    slot.begin(nonce=2)
-    assert (slot.quiet_asked, slot.recycle_reason) == (False, RecycleReason.NONE)
+    slot.assign(nonce=2)
+    assert (slot.quiet_requested, slot.recycle_reason) == (False, RecycleReason.NONE)
     assert slot.record(0).current() is None
     assert slot.outcomes() == (0, b"")
-    assert slot.ask_for_watch()
+    assert slot.request_watch()
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.record, max_size=REGION.record))
 def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[: REGION.record] = memoryview(array.array("q", words))
-    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     assert (slot.phase in Phase, slot.recycle_reason in RecycleReason) == (True, True)
 
 
 def _written_over() -> Slot:
     """The slot of a task that runs and has left outcomes, written over from its first byte to its last."""
     region = memoryview(bytearray(REGION_BYTES))
-    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7)
+    slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
+    slot.assign(nonce=7)
     slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
     slot.held_lines.add(b"line\n")
@@ -101,11 +101,11 @@ def test_nothing_is_believed_of_a_slot_that_was_written_over() -> None:
 
 def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None:
     slot = _written_over()
-    slot.begin(nonce=8)
+    slot.assign(nonce=8)
     assert slot.is_intact
     assert (slot.record(0).current(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
     assert slot.held_lines.left_behind() == b""
-    assert slot.ask_for_watch()
+    assert slot.request_watch()
     assert slot.grant_watch()
 
 
@@ -132,7 +132,7 @@ class _Restless(TaskRecord):
 
 def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
     region = memoryview(bytearray(REGION_BYTES))
-    record = _Restless(0, region, region.cast("q"), memoryview(bytearray(ROSTER_PART_BYTES)).cast("q"))
+    record = _Restless(0, region, region.cast("q"), memoryview(bytearray(PROCESS_ROW_BYTES)).cast("q"))
     assert (record.current(), record.times()) == (None, None)
 
 
@@ -145,18 +145,18 @@ def test_a_name_that_no_task_can_have_is_unknown() -> None:
 def test_the_outcomes_of_a_slot_are_never_more_than_fit_there() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[0] = (1 << 62) - 1
-    assert len(Slot(region, memoryview(bytearray(ROSTER_PART_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
+    assert len(Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
 
 
 def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -> None:
     memory = SlotMemory.create(2)
-    memory.slot(1).begin(nonce=3)
-    assert move_in(memory.fd, 1, nonce=2, pid=77) is None
-    entered = move_in(memory.fd, 1, nonce=3, pid=77)
+    memory.slot(1).assign(nonce=3)
+    assert enter_slot(memory.fd, 1, nonce=2, pid=77) is None
+    entered = enter_slot(memory.fd, 1, nonce=3, pid=77)
     assert entered is not None
     memory.slot(1).renewed_ns = 5
     assert (entered.slot.renewed_ns, entered.slot.pid, memory.slot(1).pid) == (5, 77, 77)
-    assert pids_on(entered.roster)[:3] == [0, 77, 0]
+    assert pids_in(entered.process_table)[:3] == [0, 77, 0]
     with pytest.raises(TypeError, match="read-only"):
         entered.slot.vacate()
     with pytest.raises(TypeError, match="read-only"):
@@ -165,18 +165,18 @@ def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -
 
 def test_a_beat_only_moves_forward() -> None:
     slot = _slot()
-    slot.beat()
-    first = slot.beat_ns
-    slot.beat()
-    assert slot.beat_ns >= first > 0
+    slot.heartbeat()
+    first = slot.heartbeat_ns
+    slot.heartbeat()
+    assert slot.heartbeat_ns >= first > 0
 
 
 def test_the_lease_is_renewed_by_another_word_than_the_beat() -> None:
     slot = _slot()
-    slot.beat()
-    beat = slot.beat_ns
+    slot.heartbeat()
+    before = slot.heartbeat_ns
     slot.renewed_ns = 5
-    assert (slot.renewed_ns, slot.beat_ns) == (5, beat)
+    assert (slot.renewed_ns, slot.heartbeat_ns) == (5, before)
 
 
 @given(st.lists(_TASKS, min_size=1, max_size=5))
@@ -219,13 +219,13 @@ def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> No
 
 def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own() -> None:
     slot = _slot()
-    slot.begin(nonce=3)
-    seen = [(slot.quiet_asked, slot.recycle_reason)]
-    slot.quiet_asked = True
-    seen.append((slot.quiet_asked, slot.recycle_reason))
+    slot.assign(nonce=3)
+    seen = [(slot.quiet_requested, slot.recycle_reason)]
+    slot.quiet_requested = True
+    seen.append((slot.quiet_requested, slot.recycle_reason))
     slot.recycle_reason = RecycleReason.MAX_TASKS
-    slot.quiet_asked = False
-    seen.append((slot.quiet_asked, slot.recycle_reason))
+    slot.quiet_requested = False
+    seen.append((slot.quiet_requested, slot.recycle_reason))
     assert seen == [(False, RecycleReason.NONE), (True, RecycleReason.NONE), (False, RecycleReason.MAX_TASKS)]
     assert (slot.nonce, slot.phase, slot.recalled, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
@@ -267,17 +267,17 @@ def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> N
 def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> None:
     slot = _slot()
     assert not slot.grant_watch()
-    assert [slot.ask_for_watch(), slot.ask_for_watch()] == [True, True]
+    assert [slot.request_watch(), slot.request_watch()] == [True, True]
     assert [slot.grant_watch(), slot.grant_watch()] == [True, False]
-    assert not slot.ask_for_watch()
+    assert not slot.request_watch()
     slot.end_watch()
-    assert slot.ask_for_watch()
+    assert slot.request_watch()
 
 
 def test_slots_are_apart_and_numbered_from_zero() -> None:
     memory = SlotMemory.create(3)
     for number in range(3):
-        memory.slot(number).begin(nonce=number + 10)
+        memory.slot(number).assign(nonce=number + 10)
     assert [memory.slot(number).nonce for number in range(3)] == [10, 11, 12]
     for outside in (-1, 3):
         with pytest.raises(IndexError, match="of 3"):
@@ -293,16 +293,16 @@ def test_the_memory_cannot_be_shrunk_under_a_reader() -> None:
 
 def test_untouched_slots_cost_nothing() -> None:
     memory = SlotMemory.create(1024)
-    memory.slot(1000).begin(nonce=1)
+    memory.slot(1000).assign(nonce=1)
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
 
 
 # Writes tasks of which every field says the same number, as fast as it can, until it is killed.
 _WRITER = """
 import itertools, sys
-from rota.child.slot_memory import move_in
+from rota.child.slot_memory import enter_slot
 from rota.child.slot_record import TaskInSlot
-slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
+slot = enter_slot(int(sys.argv[1]), 1, nonce=9, pid=1).slot
 record = slot.record(0)
 for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
@@ -316,7 +316,7 @@ for n in itertools.count(1):
 def test_a_reader_never_sees_half_of_a_task_while_another_process_writes() -> None:
     memory = SlotMemory.create(2)
     slot = memory.slot(1)
-    slot.begin(nonce=9)
+    slot.assign(nonce=9)
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,)) as writer:
         try:
@@ -340,15 +340,15 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[TaskInSlot], list[int]]:
         task = slot.record(0).current()
         if task is not None:
             tasks.append(task)
-            beats.append(slot.beat_ns)
+            beats.append(slot.heartbeat_ns)
     return tasks, beats
 
 
 _SUICIDE = """
 import os, signal, sys
-from rota.child.slot_memory import move_in
+from rota.child.slot_memory import enter_slot
 from rota.child.slot_record import TaskInSlot
-slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
+slot = enter_slot(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 slot.add_outcomes(4, b"left")
 slot.record(0).start(b"id-1 mail i", "send", 5, 6)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -357,7 +357,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_killed_process_left_is_still_there_to_read() -> None:
     memory = SlotMemory.create(1)
-    memory.slot(0).begin(nonce=1)
+    memory.slot(0).assign(nonce=1)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
     assert memory.slot(0).record(0).current() == TaskInSlot(b"id-1 mail i", "send", 5, 6, number=1)

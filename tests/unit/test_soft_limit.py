@@ -45,7 +45,8 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """What the roster says: the number of the task that runs, and of the one that was cancelled last."""
+    """What the process table and the slot hold: the number of the task that runs, and of the one that was cancelled
+    last."""
 
     running = cancelled = 0
 

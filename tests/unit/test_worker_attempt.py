@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slot_record import TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.status import attempts_of
@@ -54,7 +54,7 @@ class Place:
     `begins`: the entries for which Redis was asked whether they may begin; `asks`: whether their rate lets them."""
 
     def __init__(self, registry: Registry | None = None) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
         self.hooks = Hooks()
         self.runner = Runner()
         self.claimed = 0

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW, PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.worker.application import NoCopies
@@ -17,9 +17,9 @@ class Watched:
     """Two tasks in hand, shown in the slot. `blocked`: the indexes of those that held up the loop."""
 
     def __init__(self) -> None:
-        roster = memoryview(bytearray(ROSTER_PART_BYTES))
-        roster.cast("q")[ROSTER.concurrency] = 3
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), roster)
+        process_row = memoryview(bytearray(PROCESS_ROW_BYTES))
+        process_row.cast("q")[PROCESS_ROW.concurrency] = 3
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), process_row)
         self.blocked: list[int] = []
         self.steps = Steps(NoCopies(), lambda hand, _: self.blocked.append(hand.record.task_index))
         self.hands = [self.in_hand(task_index) for task_index in (1, 2)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.child.child_settings import LogSettings
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
@@ -42,7 +42,7 @@ class Place:
     """A report over a slot of its own."""
 
     def __init__(self, settings: LogSettings, labels: QueueLabels = NO_PATTERNS, **changes: Any) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
         recorder = Recorder(self.slot.metrics, label_of_queue=labels.of)
         self.report = Report(worker_settings(log=settings, **changes), recorder)
 

@@ -1,6 +1,6 @@
 """Which soft limits the master is rung for."""
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
 from rota.worker.attempt import ShortLimits
 from rota_supervisor.master.core.plan import URGENT_SECONDS
@@ -13,7 +13,7 @@ class Worker:
     """The limits that it met, and what became of them. `rings`: when it rang."""
 
     def __init__(self) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
         self.rings: list[float] = []
         self.now = 1000.0
         self.limits = ShortLimits(self.slot, lambda: self.rings.append(self.now))

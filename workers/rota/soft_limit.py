@@ -5,8 +5,7 @@ The master sends the worker a signal. Python runs its handler between any two st
 of the handler appears there. So the handler raises only
 
 1. while a task is called (`SoftLimit.call`). It checks the deadline against the clock once more, and compares the
-   number of the task with the one that the master wrote into the roster, so that a late signal ends no other
-   task;
+   number of the task with the one that the master wrote into the slot, so that a late signal ends no other task;
 2. not inside a call of the task to our own code (`time_limit_deferred`). There the exception waits until the call
    returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway;
 3. not around a fork, where Python would print the exception and drop it.

@@ -54,7 +54,7 @@ def serve(settings: ExporterSettings, access: AccessRules, process: ExporterProc
         server = Server(listener, _site(settings, process, access), watched, access.wrap)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         process.slot.phase = Phase.IDLE
-        process.slot.beat()
+        process.slot.heartbeat()
         process.started()
         log.logger().info(log_events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
         return _serve(server, process, signals_fd)
@@ -121,7 +121,7 @@ def _catch_signals() -> int:
 
 def _serve(server: Server, process: ExporterProcess, signals_fd: int) -> int:
     while True:
-        process.slot.beat()
+        process.slot.heartbeat()
         woken = server.serve_ready(HEARTBEAT_SECONDS)
         if process.death_fd in woken:
             return child_life.EXIT_ORPHANED
@@ -168,7 +168,7 @@ def serve_standalone(settings: ExporterSettings, access: AccessRules, listen_fd:
     log.configure(settings.log, **log.of_process("exporter", settings.server.namespace, os.uname().nodename))
     memory = SlotMemory.create(1)
     own = memory.slot(MASTER_SLOT)  # The process takes the place of a master, whose heartbeat is that of its own loop.
-    own.begin(_NONCE)
+    own.assign(_NONCE)
     own.enter(_NONCE, os.getpid())
     standalone = replace(settings, is_standalone=True, reads_redis=True, tick_seconds=HEARTBEAT_SECONDS)
     return serve(standalone, access, ExporterProcess(memory, os.getpid(), own), listen_fd)

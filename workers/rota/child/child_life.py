@@ -171,14 +171,16 @@ class Woken(Enum):
 class Waiter:
     """Waits for one descriptor at a time, and for the death pipe; with the stop signals, or without them.
 
-    It calls `beat` when a wait begins, and every `beat_every` seconds during the wait.
+    It calls `beat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
 
-    def __init__(self, signals: StopSignals, death_fd: int, beat: Callable[[], None], beat_every: float) -> None:
+    def __init__(
+        self, signals: StopSignals, death_fd: int, heartbeat: Callable[[], None], heartbeat_seconds: float
+    ) -> None:
         self._signals = signals
         self._death_fd = death_fd
-        self._beat = beat
-        self._beat_every = beat_every
+        self._heartbeat = heartbeat
+        self._heartbeat_seconds = heartbeat_seconds
         self._until = math.inf
         self._deaf = _PollSet(death_fd)
         self._alert = _PollSet(death_fd, signals.fileno())
@@ -218,12 +220,12 @@ class Waiter:
 
     def _wait(self, watched: "_PollSet", fd: int, events: int, seconds: float) -> dict[int, int]:
         ready: dict[int, int] = {}
-        while not ready and seconds > self._beat_every:
-            self._beat()
-            ready = watched.wait(fd, events, self._beat_every)
-            seconds -= self._beat_every
+        while not ready and seconds > self._heartbeat_seconds:
+            self._heartbeat()
+            ready = watched.wait(fd, events, self._heartbeat_seconds)
+            seconds -= self._heartbeat_seconds
         if not ready:
-            self._beat()
+            self._heartbeat()
             ready = watched.wait(fd, events, seconds)
         if self._death_fd in ready:
             raise Orphaned

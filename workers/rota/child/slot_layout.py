@@ -1,8 +1,8 @@
 """The layout of the slots' memory, in words of 8 bytes.
 
-The roster comes first (see `slots`), then one region per slot: header | record of the task with index 0 | finished
-outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use | log
-lines that are not written yet.
+The process table comes first (see `slots`), then one region per slot: header | record of the task with index 0 |
+finished outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use
+| log lines that are not written yet.
 
 A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, of two words, is stored
 apart from it, so that a single read of the marks shows which of hundreds of task indexes are in use.
@@ -25,8 +25,8 @@ MAX_CONCURRENCY: Final = 512  # the maximum number of tasks that a worker runs a
 LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.telemetry.log`
 
 
-class RosterFields(NamedTuple):
-    """The words that only the master writes, for one slot, plus the pid. `RosterPart` documents them."""
+class ProcessRowFields(NamedTuple):
+    """The words that only the master writes, for one slot, plus the pid. `ProcessRow` documents them."""
 
     nonce: int = 1
     pid: int = 1
@@ -36,7 +36,7 @@ class RosterFields(NamedTuple):
     watch_granted: int = 1  # the last request for a watch that the master has granted
     watched: int = 1
     concurrency: int = 1
-    stacks_asked: int = 1
+    stacks_requested: int = 1
 
 
 class MarkFields(NamedTuple):
@@ -52,11 +52,11 @@ class HeaderFields(NamedTuple):
     # The count of arguments, their position and their size share one word. So a process that is killed between two
     # writes never leaves a count with the size of another.
     outcomes: int = 1
-    seal: int = 1  # a copy of the nonce: a region with another seal has been overwritten
+    nonce_copy: int = 1  # a copy of the nonce: if the two differ, the region has been overwritten
     phase: int = 1
-    beat_ns: int = 1
+    heartbeat_ns: int = 1
     mark: int = sum(MarkFields())  # of task index 0
-    watch_asked: int = 1  # the last request for a watch
+    watch_requested: int = 1  # the last request for a watch
     recycle_reason: int = 1  # why the worker requests its replacement
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
@@ -99,7 +99,7 @@ class RegionFields(NamedTuple):
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 
 
-Fields = TypeVar("Fields", RosterFields, MarkFields, HeaderFields, TaskFields, RecordFields, RegionFields)
+Fields = TypeVar("Fields", ProcessRowFields, MarkFields, HeaderFields, TaskFields, RecordFields, RegionFields)
 
 
 def offsets(sizes: Fields) -> Fields:
@@ -107,9 +107,9 @@ def offsets(sizes: Fields) -> Fields:
     return type(sizes)._make(accumulate(sizes[:-1], initial=0))
 
 
-ROSTER: Final = offsets(RosterFields())
-ROSTER_WORDS: Final = sum(RosterFields())  # of one slot
-ROSTER_PART_BYTES: Final = ROSTER_WORDS * WORD
+PROCESS_ROW: Final = offsets(ProcessRowFields())
+PROCESS_ROW_WORDS: Final = sum(ProcessRowFields())  # of one slot
+PROCESS_ROW_BYTES: Final = PROCESS_ROW_WORDS * WORD
 MARK: Final = offsets(MarkFields())
 MARK_WORDS: Final = sum(MarkFields())
 HEADER: Final = offsets(HeaderFields())

@@ -1,7 +1,7 @@
 """The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
-Each child maps its own region, and the roster read-only. Then it closes the descriptor, with which it could map the
-rest. A `Board` is a text that a process publishes in a part of that memory.
+Each child maps its own region, and the process table read-only. Then it closes the descriptor, with which it could map
+the rest. A `Board` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -11,11 +11,11 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES, WORD
+from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES, WORD
 from rota.child.slots import Slot
 
 MOST_SLOTS: Final = 1024
-ROSTER_BYTES: Final = MOST_SLOTS * ROSTER_PART_BYTES
+PROCESS_TABLE_BYTES: Final = MOST_SLOTS * PROCESS_ROW_BYTES
 _READ: Final = mmap.PROT_READ
 _WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +31,7 @@ class SlotMemory:
     def __init__(self, fd: int, count: int, access: int) -> None:
         self.fd = fd
         self.count = count
-        self._map = mmap.mmap(fd, ROSTER_BYTES + count * REGION_BYTES, prot=access)
+        self._map = mmap.mmap(fd, PROCESS_TABLE_BYTES + count * REGION_BYTES, prot=access)
         self._view = memoryview(self._map)
         self._slots: dict[int, Slot] = {}
 
@@ -39,14 +39,14 @@ class SlotMemory:
     def create(cls, count: int) -> "SlotMemory":
         """Create a memfd with `count` regions, sealed against resizing. It is sparse: untouched pages cost nothing."""
         fd = os.memfd_create("rota-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, ROSTER_BYTES + count * REGION_BYTES)
+        os.ftruncate(fd, PROCESS_TABLE_BYTES + count * REGION_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return cls(fd, count, _WRITE)
 
     @classmethod
     def to_read(cls, fd: int) -> "SlotMemory":
         """Map the memory of an inherited descriptor, read-only."""
-        return cls(fd, (os.fstat(fd).st_size - ROSTER_BYTES) // REGION_BYTES, _READ)
+        return cls(fd, (os.fstat(fd).st_size - PROCESS_TABLE_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
         """Return the slot with this number, from 0. Raises IndexError outside the memory."""
@@ -59,39 +59,43 @@ class SlotMemory:
         if not 0 <= number < self.count:
             raise IndexError(f"slot {number} of {self.count}")
         at = region_at(number)
-        return Slot(self._view[at : at + REGION_BYTES], _part_of(self._view, number))
+        return Slot(self._view[at : at + REGION_BYTES], _row_of(self._view, number))
 
 
 def region_at(number: int) -> int:
     """Return the offset of a slot's region."""
-    return ROSTER_BYTES + number * REGION_BYTES
+    return PROCESS_TABLE_BYTES + number * REGION_BYTES
 
 
-def _part_of(roster: memoryview, number: int) -> memoryview:
-    return roster[number * ROSTER_PART_BYTES : (number + 1) * ROSTER_PART_BYTES]
+def _row_of(process_table: memoryview, number: int) -> memoryview:
+    return process_table[number * PROCESS_ROW_BYTES : (number + 1) * PROCESS_ROW_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlace:
-    """The parts of the memory that a child has mapped: its own slot, and the roster read-only."""
+class EnteredSlot:
+    """The parts of the memory that a child has mapped: its own slot, and the process table read-only."""
 
     slot: Slot
-    roster: memoryview
+    process_table: memoryview
 
 
-def move_in(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> SlotPlace | None:
+def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> EnteredSlot | None:
     """Enter a slot as its process. Returns None if the slot has been given to another process meanwhile.
 
     The caller closes the descriptor, and cannot reach another slot after that. `for_forks` decides whether forks of
     this process have the slot as well.
     """
     region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
-    with mmap.mmap(fd, ROSTER_BYTES) as roster, memoryview(roster) as writable, _part_of(writable, number) as part:
+    with (
+        mmap.mmap(fd, PROCESS_TABLE_BYTES) as process_table,
+        memoryview(process_table) as writable,
+        _row_of(writable, number) as part,
+    ):
         entered = Slot(region, part).enter(nonce, pid)
     if not entered:
         return None
-    roster_to_read = _map(fd, 0, ROSTER_BYTES, _READ).toreadonly()
-    return SlotPlace(Slot(region, _part_of(roster_to_read, number)), roster_to_read)
+    table_to_read = _map(fd, 0, PROCESS_TABLE_BYTES, _READ).toreadonly()
+    return EnteredSlot(Slot(region, _row_of(table_to_read, number)), table_to_read)
 
 
 def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:

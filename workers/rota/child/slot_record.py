@@ -19,9 +19,9 @@ from rota.child.slot_layout import (
     HEADER,
     MARK,
     NAME_BYTES,
+    PROCESS_ROW,
     PROGRESS_BYTES,
     RECORD,
-    ROSTER,
     TASK,
     TASK_WORDS,
     WORD,
@@ -42,7 +42,7 @@ _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.so
 _CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
 _NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # in the order of TaskInSlot
 _COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
-_SEAL, _NONCE, _BEAT, _STEPPING = HEADER.seal, ROSTER.nonce, HEADER.beat_ns, HEADER.stepping
+_NONCE_COPY, _NONCE, _HEARTBEAT, _STEPPING = HEADER.nonce_copy, PROCESS_ROW.nonce, HEADER.heartbeat_ns, HEADER.stepping
 
 
 def name_in(raw: bytes) -> str:
@@ -146,17 +146,17 @@ class TaskRecord:
         "_cancelled_at",
         "_copies_at",
         "_number_at",
+        "_process_row",
         "_progress_at",
-        "_roster",
         "_words",
         "task_index",
     )
 
-    def __init__(self, task_index: int, region: memoryview, words: memoryview, roster: memoryview) -> None:
+    def __init__(self, task_index: int, region: memoryview, words: memoryview, process_row: memoryview) -> None:
         self.task_index = task_index
         self._bytes = region
         self._words = words
-        self._roster = roster
+        self._process_row = process_row
         self._number_at = mark_at(task_index)
         self._copies_at = record_at(task_index) + RECORD.copies
         self._progress_at = record_at(task_index) + RECORD.progress
@@ -219,11 +219,11 @@ class TaskRecord:
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
         words[base + _DEADLINE] = deadline_ns
 
-    def beat(self, at_ns: int) -> None:
+    def heartbeat(self, at_ns: int) -> None:
         """Record a heartbeat of the task. It counts for the process only if no other task runs there: with several, a
         thread of one task could hide that the loop is blocked."""
-        if self._roster[ROSTER.concurrency] <= 1:
-            self._words[_BEAT] = at_ns
+        if self._process_row[PROCESS_ROW.concurrency] <= 1:
+            self._words[_HEARTBEAT] = at_ns
 
     def end(self) -> None:
         """Publish that nothing runs."""
@@ -258,7 +258,7 @@ class TaskRecord:
     def number(self) -> int:
         """The number of the running task among those that this process has run with this index. It is even if nothing
         runs, and 0 in a slot that was overwritten."""
-        return self._words[self._number_at] if self._words[_SEAL] == self._roster[_NONCE] else 0
+        return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
         """Return the task that runs, or that ran when the process died; None if there is none."""
@@ -342,7 +342,7 @@ class TaskRecord:
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry
-        return (self._words[HEADER.seal] << _LIFE_SHIFT | number) & _WORD_MASK if is_it else 0
+        return (self._words[HEADER.nonce_copy] << _LIFE_SHIFT | number) & _WORD_MASK if is_it else 0
 
     def copy_at(self, number: int) -> int:
         """Return the word at which the copy begins that this number selects."""

@@ -5,12 +5,12 @@ one (struct.pack_into writes zeros first). Bytes are written beside the words, a
 last. Counters are never reset: a slot is reused only after its previous owner was retired, and the counters continue.
 
 Any code in a worker can overwrite the worker's region. So a reader must not let its content harm other processes: texts
-and lengths are bounded, loops are finite, and a region without its seal is ignored.
+and lengths are bounded, loops are finite, and a region whose copy of the nonce is wrong is ignored.
 
-The words that the process of a slot must not write are on the roster, which children map read-only. Only the master
-writes there, except that a process writes its own pid when it enters the slot, before any code of the application runs.
-So nothing that a task does to its slot can make the master, the zygote or the exporter mistake another process for it,
-or lift its fence.
+The words that the process of a slot must not write are in the process table, which children map read-only. Only the
+master writes there, except that a process writes its own pid when it enters the slot, before any code of the
+application runs. So nothing that a task does to its slot can make the master, the zygote or the exporter mistake
+another process for it, or lift its fence.
 """
 
 import time
@@ -26,9 +26,9 @@ from rota.child.slot_layout import (
     METRICS_AT,
     METRICS_END,
     OUTCOMES_AT,
+    PROCESS_ROW,
+    PROCESS_ROW_WORDS,
     REGION,
-    ROSTER,
-    ROSTER_WORDS,
     mark_at,
 )
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
@@ -40,79 +40,79 @@ _BEGIN_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # These are global names for speed, as a worker uses most of them in each task.
-_PHASE, _BEAT, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.outcomes
-_SEAL, _NONCE, _QUIET, _RECALLED = HEADER.seal, ROSTER.nonce, ROSTER.quiet, ROSTER.recalled
-_CONCURRENCY: Final = ROSTER.concurrency
+_PHASE, _HEARTBEAT, _OUTCOMES = HEADER.phase, HEADER.heartbeat_ns, HEADER.outcomes
+_NONCE_COPY, _NONCE, _QUIET, _RECALLED = HEADER.nonce_copy, PROCESS_ROW.nonce, PROCESS_ROW.quiet, PROCESS_ROW.recalled
+_CONCURRENCY: Final = PROCESS_ROW.concurrency
 _NUMBER: Final = mark_at(0) + MARK.number
 _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
-def pids_on(roster: memoryview) -> list[int]:
+def pids_in(process_row: memoryview) -> list[int]:
     """Return the processes in all slots, by slot; 0 for a slot without a process."""
-    return roster.cast("q")[ROSTER.pid :: ROSTER_WORDS].tolist()
+    return process_row.cast("q")[PROCESS_ROW.pid :: PROCESS_ROW_WORDS].tolist()
 
 
 def _word(at: int) -> Any:
-    """Return a property for a word of the roster."""
+    """Return a property for a word of the process table."""
 
-    def read(self: "RosterPart") -> int:
-        return self._roster[at]
+    def read(self: "ProcessRow") -> int:
+        return self._process_row[at]
 
-    def write(self: "RosterPart", value: int) -> None:
-        self._roster[at] = value
+    def write(self: "ProcessRow", value: int) -> None:
+        self._process_row[at] = value
 
     return property(read, write)
 
 
-class RosterPart:
-    """The roster's words for one slot, with the region that they belong to."""
+class ProcessRow:
+    """The row of the process table for one slot, with the region that they belong to."""
 
-    nonce: int = _word(ROSTER.nonce)
+    nonce: int = _word(PROCESS_ROW.nonce)
     """Identifies the process that the slot was given to, among all that have used it."""
-    pid: int = _word(ROSTER.pid)
+    pid: int = _word(PROCESS_ROW.pid)
     """The process that has entered the slot; 0 before that, and after it was reaped."""
-    renewed_ns: int = _word(ROSTER.renewed_ns)
+    renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
-    recalled: int = _word(ROSTER.recalled)
+    recalled: int = _word(PROCESS_ROW.recalled)
     """The number of the task behind which the master last recalled prefetched tasks; 0 before the first time. It is
     written before the call is sent, so a worker that finds an outcome settled also finds this number."""
-    concurrency: int = _word(ROSTER.concurrency)
+    concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
-    stacks_asked: int = _word(ROSTER.stacks_asked)
+    stacks_requested: int = _word(PROCESS_ROW.stacks_requested)
     """How often the process was requested to log its coroutines' stacks. Written before WAKE_SIGNAL is sent."""
 
-    def __init__(self, region: memoryview, roster: memoryview) -> None:
+    def __init__(self, region: memoryview, process_row: memoryview) -> None:
         self._bytes = region
         self._words = region.cast("q")
-        self._roster = roster.cast("q")
+        self._process_row = process_row.cast("q")
 
     @property
     def is_intact(self) -> bool:
         """Whether the region has not been overwritten. The content of one that has been is ignored."""
-        return self._words[_SEAL] == self._roster[_NONCE]
+        return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
     def is_undisturbed(self, recalled: int) -> bool:
         """Whether the region is intact and nothing was recalled since `recalled` was read. Checked after each task."""
-        roster = self._roster
-        return self._words[_SEAL] == roster[_NONCE] and roster[_RECALLED] == recalled
+        process_row = self._process_row
+        return self._words[_NONCE_COPY] == process_row[_NONCE] and process_row[_RECALLED] == recalled
 
     @property
-    def quiet_asked(self) -> bool:
+    def quiet_requested(self) -> bool:
         """Whether the worker may not claim, until this is reset. Written before WAKE_SIGNAL is sent."""
-        return self._roster[_QUIET] != 0
+        return self._process_row[_QUIET] != 0
 
-    @quiet_asked.setter
-    def quiet_asked(self, asked: bool) -> None:
-        self._roster[_QUIET] = asked
+    @quiet_requested.setter
+    def quiet_requested(self, asked: bool) -> None:
+        self._process_row[_QUIET] = asked
 
     @property
     def is_watched(self) -> bool:
         """Whether the master checks every few milliseconds if a running task holds up prefetched ones."""
-        return self._roster[ROSTER.watched] != 0
+        return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
         """Stop watching the slot (master's side). The worker requests it again at its next claim."""
-        self._roster[ROSTER.watched] = 0
+        self._process_row[PROCESS_ROW.watched] = 0
 
 
 class Phase(IntEnum):
@@ -193,12 +193,12 @@ class HeldLines:
         return text[: text.rfind(b"\n") + 1]
 
 
-class Slot(RosterPart):
-    """One region, which the process in the slot writes, and its part of the roster."""
+class Slot(ProcessRow):
+    """One region, which the process in the slot writes, and its row of the process table."""
 
-    def __init__(self, region: memoryview, roster: memoryview) -> None:
-        super().__init__(region, roster)
-        self._first = TaskRecord(0, self._bytes, self._words, self._roster)
+    def __init__(self, region: memoryview, process_row: memoryview) -> None:
+        super().__init__(region, process_row)
+        self._first = TaskRecord(0, self._bytes, self._words, self._process_row)
         self._records = {0: self._first}
         self.held_lines = HeldLines(self._bytes, self._words)
         self._left = 0  # the process's own copy of the outcomes word, which a task cannot overwrite
@@ -206,19 +206,19 @@ class Slot(RosterPart):
 
     # The process in the slot
 
-    def begin(self, nonce: int, concurrency: int = 1) -> None:
+    def assign(self, nonce: int, concurrency: int = 1) -> None:
         """Give the slot to a new process, which runs up to `concurrency` tasks at once. The master calls this before it
         requests the process."""
-        words, roster = self._words, self._roster
+        words, process_row = self._words, self._process_row
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
         words[HEADER.held_lines] = 0
         self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
         self._clear_marks(concurrency)
-        words[_BEAT] = boottime_ns()
-        self.pid = self.recalled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
+        words[_HEARTBEAT] = boottime_ns()
+        self.pid = self.recalled = process_row[PROCESS_ROW.quiet] = process_row[PROCESS_ROW.watched] = 0
         self.concurrency = concurrency
-        words[HEADER.seal] = roster[ROSTER.nonce] = nonce
+        words[HEADER.nonce_copy] = process_row[PROCESS_ROW.nonce] = nonce
 
     def _clear_marks(self, concurrency: int) -> None:
         end = _FURTHER_NUMBERS + (concurrency - 1) * MARK_WORDS
@@ -231,7 +231,7 @@ class Slot(RosterPart):
             return False
         self.pid = pid
         self.phase = Phase.BOOTING
-        self.beat()
+        self.heartbeat()
         return True
 
     def vacate(self) -> None:
@@ -248,13 +248,13 @@ class Slot(RosterPart):
     def phase(self, phase: Phase) -> None:
         self._words[_PHASE] = phase
 
-    def beat(self, at_ns: int = 0) -> None:
+    def heartbeat(self, at_ns: int = 0) -> None:
         """Record a heartbeat of the main thread, now or at `at_ns`."""
-        self._words[_BEAT] = at_ns or boottime_ns()
+        self._words[_HEARTBEAT] = at_ns or boottime_ns()
 
     @property
-    def beat_ns(self) -> int:
-        return self._words[_BEAT]
+    def heartbeat_ns(self) -> int:
+        return self._words[_HEARTBEAT]
 
     @property
     def recycle_reason(self) -> RecycleReason:
@@ -286,14 +286,14 @@ class Slot(RosterPart):
         """Return the record of a task index, from 0. It is always the same object."""
         found = self._records.get(task_index)
         if found is None:
-            found = self._records[task_index] = TaskRecord(task_index, self._bytes, self._words, self._roster)
+            found = self._records[task_index] = TaskRecord(task_index, self._bytes, self._words, self._process_row)
         return found
 
     def numbers(self) -> list[int]:
         """Return the number of the task with each index, odd while it runs; [] if the slot was overwritten."""
         if not self.is_intact:
             return []
-        words, concurrency = self._words, self._roster[_CONCURRENCY]
+        words, concurrency = self._words, self._process_row[_CONCURRENCY]
         if concurrency <= 1:
             return [words[_NUMBER]]
         further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (concurrency - 1) * MARK_WORDS : MARK_WORDS]
@@ -306,7 +306,7 @@ class Slot(RosterPart):
     def running_times(self) -> tuple[TaskTimes, ...]:
         """Return the times of the running tasks. They exclude the texts, as the master reads all slots many times a
         second."""
-        if self._roster[_CONCURRENCY] <= 1:
+        if self._process_row[_CONCURRENCY] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
@@ -318,14 +318,14 @@ class Slot(RosterPart):
     @property
     def has_worked(self) -> bool:
         """Whether this process has ended a task."""
-        if self._roster[_CONCURRENCY] <= 1:
+        if self._process_row[_CONCURRENCY] <= 1:
             return self._first.number > 1
         return any(number > 1 for number in self.numbers())
 
     @property
     def stepping(self) -> int | None:
         """The index of the task whose coroutine takes a step now, in a concurrent worker; None if none does."""
-        concurrency = self._roster[_CONCURRENCY]
+        concurrency = self._process_row[_CONCURRENCY]
         if concurrency <= 1:
             return None
         task_index = self._words[HEADER.stepping] - 1
@@ -404,20 +404,20 @@ class Slot(RosterPart):
 
     # Watching for prefetched tasks that a long task holds up: the master checks every few milliseconds, on request.
 
-    def ask_for_watch(self) -> bool:
+    def request_watch(self) -> bool:
         """Request that the master watches this slot. Returns False if it does already; otherwise ring the master."""
         if self.is_watched:
             return False
-        self._words[HEADER.watch_asked] = boottime_ns()  # a number that differs from all before
+        self._words[HEADER.watch_requested] = boottime_ns()  # a number that differs from all before
         return True
 
     def grant_watch(self) -> bool:
         """Watch the slot from now on, if that was requested again (master's side)."""
-        asked, roster = self._words[HEADER.watch_asked], self._roster
-        if asked == roster[ROSTER.watch_granted]:
+        asked, process_row = self._words[HEADER.watch_requested], self._process_row
+        if asked == process_row[PROCESS_ROW.watch_granted]:
             return False
-        roster[ROSTER.watch_granted] = asked
-        roster[ROSTER.watched] = 1
+        process_row[PROCESS_ROW.watch_granted] = asked
+        process_row[PROCESS_ROW.watched] = 1
         return True
 
     @property

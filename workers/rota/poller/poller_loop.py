@@ -31,7 +31,7 @@ from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 
 CALL_SECONDS: Final = 0.001  # the longest time that a call of the rounds should take
-BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for a reply; it sleeps no longer than this between two calls either
+HEARTBEAT_SECONDS: Final = 1.0  # while it waits for a reply; it sleeps no longer than this between two calls either
 # In a burst, a task costs 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by 1.4 ms.
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
@@ -201,7 +201,7 @@ def run_poller(settings: PollerSettings, life: child_life.Life) -> int:
 def _loop(settings: PollerSettings, life: child_life.Life, signals: StopSignals) -> "PollerLoop":
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
-    waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
+    waiter = Waiter(signals, life.death_fd, life.slot.heartbeat, HEARTBEAT_SECONDS)
     report = PollerReport(recorder, life.slot_number, Board(life.slot.spare))
     address = address_of(settings.server)
 
@@ -241,7 +241,7 @@ class PollerLoop:
     def run(self) -> int:
         """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""
         while not self.signals.asked:
-            self.life.slot.beat()
+            self.life.slot.heartbeat()
             try:
                 self._work()
             except ServerError as error:

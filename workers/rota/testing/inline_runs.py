@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
 from rota.child.child_life import SOFT_LIMIT_SIGNAL
-from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
+from rota.child.slot_layout import METRICS_AT, PROCESS_ROW_BYTES
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns
 from rota.client.inquiries import ResultNotStored, TaskDead, result_of
@@ -155,7 +155,7 @@ def _returned(kept: KeptTask) -> Any:
 
 
 def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
-    slot = Slot(memoryview(bytearray(METRICS_AT)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot = Slot(memoryview(bytearray(METRICS_AT)), memoryview(bytearray(PROCESS_ROW_BYTES)))
     limited = manner.limits and is_in_main_thread()
     runner = _Runner(soft_limit if limited else SoftLimit())
     now_ns = boottime_ns()

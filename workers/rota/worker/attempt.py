@@ -171,7 +171,7 @@ class Attempt:
         if self.soft_limit_ns:
             self.soft_deadline_ns = now_ns + self.soft_limit_ns
             self.extend_soft_limit(self.soft_deadline_ns)
-        self.record.beat(now_ns)
+        self.record.heartbeat(now_ns)
         self.record.extend(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
 

@@ -255,7 +255,7 @@ class WorkerLoop:
 
     def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
-        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_asked, self.signals.asked
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_requested, self.signals.asked
         if fenced is not self._fenced:
             self._tell_fence(fenced)
         if leaving or quiet:
@@ -284,7 +284,7 @@ class WorkerLoop:
     def _say_ready(self) -> None:
         """Report that this worker works, because the first reply has arrived."""
         self._ready = True
-        self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
+        self._show(Phase.QUIET if self._slot.quiet_requested else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.life.owner)
 
     def _answered_at_once(self, reply: TurnReply, sent_ns: int) -> Anchor:

@@ -128,7 +128,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Gr
         from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
 
         return ConcurrentLoop(**standing, settings=settings, maker=maker, starts=starts, recorder=recorder)
-    waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
+    waiter = Waiter(signals, life.death_fd, life.slot.heartbeat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     link = Link(address_of(settings.server), options, recorder)
     executor = Executor(maker, life.slot.record(0), Runner(), Asker(starts, link, waiter).ask)

@@ -67,7 +67,7 @@ class Loop(WorkerLoop):
     def run(self) -> int:
         """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
         while self._slot.is_intact:
-            self._slot.beat()
+            self._slot.heartbeat()
             mode, need = self._mode_and_need()
             match STEPS[mode][need]:
                 case Step.RUN:
@@ -161,13 +161,13 @@ class Loop(WorkerLoop):
         self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
         self._is_plenty = reply.status is TurnStatus.PLENTY
         if len(reply.claims) > 1:
-            self._ask_for_watch()
+            self._request_watch()
         self._take_status(reply, anchor, len(self._in_flight.waiting))
         self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
-    def _ask_for_watch(self) -> None:
+    def _request_watch(self) -> None:
         """Have the master watch this worker, because prefetched tasks wait, or will wait, for the task that runs."""
-        if self._slot.ask_for_watch():
+        if self._slot.request_watch():
             self.life.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
@@ -248,7 +248,7 @@ class Loop(WorkerLoop):
         self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is held up for long.
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
-                self._ask_for_watch()
+                self._request_watch()
                 log.logger().write_held()  # The log lines of the tasks that a turn settles are written before it.
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
@@ -291,7 +291,7 @@ class Loop(WorkerLoop):
         if attempt.outcome is not DONE:
             self.executor.maker.call_failure_hooks(attempt)
         ended_ns = boottime_ns()
-        slot.beat(ended_ns)
+        slot.heartbeat(ended_ns)
         attempt.record.end()
         self._attempts += 1
         return ended_ns

@@ -176,7 +176,7 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
     """Copy what a slot shows into the child's record. `read_before`: when the slots were last read."""
-    beat_at = reading.beat_ns / NANOSECONDS
+    beat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
     spoke_at = read_before if child.busy and child.concurrency == 1 else 0.0

@@ -67,7 +67,7 @@ class SlotReading(NamedTuple):
     nonce: int
     phase: Phase
     tasks: tuple[TaskTimes, ...]  # the start and the deadlines of each running task
-    beat_ns: int  # the time of the last heartbeat
+    heartbeat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
     shortest_soft_met_ns: int = 0  # when a task last had that limit

@@ -169,7 +169,7 @@ class Processes:
     def spawn(self, effect: do.Spawn) -> None:
         """Start a zygote, a poller or the exporter."""
         child = effect.child
-        self._memory.slot(child.slot).begin(child.nonce)
+        self._memory.slot(child.slot).assign(child.nonce)
         stack_fd = self._make_stack(child)
         whose = child.role.value, self._node, os.getpid(), child.slot, child.nonce
         listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
@@ -194,9 +194,9 @@ class Processes:
         """Prepare a slot for a worker, and request the worker from its zygote."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.begin(child.nonce, effect.concurrency)
+        slot.assign(child.nonce, effect.concurrency)
         slot.renewed_ns = effect.renewed_ns
-        slot.quiet_asked = effect.quiet
+        slot.quiet_requested = effect.quiet
         line = self._line_to(effect.zygote)
         assert line is not None, "a READY zygote has a channel"
         request = messages.Fork(child.slot, child.nonce, effect.owner, effect.pool)
@@ -237,7 +237,7 @@ class Processes:
             slot = self._memory.slot(child.slot)
             if slot.nonce != child.nonce:
                 continue
-            slot.quiet_asked = effect.quiet
+            slot.quiet_requested = effect.quiet
             # The slot holds the pid before the birth is reported, and no longer once the pid is free for reuse. Signal
             # it only if it is the known child, whatever a process may have written into the slot.
             pid = slot.pid
@@ -290,7 +290,7 @@ class Processes:
 
     def free_slot(self, effect: do.FreeSlot) -> None:
         """Reset the slot. If a child's process still appears, it finds another nonce there and exits."""
-        self._memory.slot(effect.slot).begin(0)
+        self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:
         """Close a child's channel and stack file. A zygote's channel stays open until its intermediates are gone."""
@@ -387,7 +387,7 @@ class Stacks:
         """Have a worker of several tasks log the stack of each task, once its event loop runs."""
         slot = self._memory.slot(child.slot)
         if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
-            slot.stacks_asked += 1
+            slot.stacks_requested += 1
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(child.pid, WAKE_SIGNAL)
 

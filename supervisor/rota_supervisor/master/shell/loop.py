@@ -151,7 +151,7 @@ class MasterLoop:
             self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
         self._own.phase = self._state.phase
-        self._own.beat()
+        self._own.heartbeat()
 
     def _listen(self, child: Child | None) -> None:
         """Handle what zygotes and their intermediates have sent so far, and read the slot of one child."""
@@ -192,7 +192,7 @@ class SlotReader:
             child.nonce,
             slot.phase,
             slot.running_times(),
-            slot.beat_ns,
+            slot.heartbeat_ns,
             slot.recycle_reason,
             slot.shortest_soft_ns,
             slot.shortest_soft_met_ns,

@@ -79,7 +79,7 @@ def make_slots() -> SlotMemory:
     """Create the shared memory of the fleet. Slot 0 is taken by this process."""
     memory = SlotMemory.create(SLOTS)
     own = memory.slot(0)
-    own.begin(1)
+    own.assign(1)
     own.enter(1, os.getpid())
     return memory
 

@@ -46,7 +46,7 @@ from rota.worker.loop_state import (
 )
 from rota.worker.redis_times import Anchor
 
-_BEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
+_HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
 _ALONE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
 _ALWAYS: Final = 1 << 62  # nothing of a claim is recalled, so it may start however late
 
@@ -71,7 +71,7 @@ class ConcurrentLoop(WorkerLoop):
     _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by index
     _fault: BaseException | None = None  # ends the worker
     _is_told: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
-    _beat_timer: asyncio.TimerHandle | None = None
+    _heartbeat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         WorkerLoop.__post_init__(self)
@@ -99,7 +99,7 @@ class ConcurrentLoop(WorkerLoop):
         while self._slot.is_intact:
             if self._fault is not None:
                 raise self._fault
-            self._slot.beat()
+            self._slot.heartbeat()
             self._stacks.look(self._in_hand.values())
             mode, need = self._mode_and_need()
             if mode is not Mode.WORKING:
@@ -127,7 +127,7 @@ class ConcurrentLoop(WorkerLoop):
         loop.add_reader(self.life.death_fd, self._orphaned)
         soft_limit.install(SOFT_LIMIT_SIGNAL, self._steps.is_cancelled)
         signal.signal(SOFT_LIMIT_SIGNAL, self._told)
-        self._beat()
+        self._heartbeat()
 
     # What wakes the loop
 
@@ -157,12 +157,12 @@ class ConcurrentLoop(WorkerLoop):
         task = NO_TASK if hand.attempt is None else hand.attempt.name
         self.report.blocked(hand.entry.queue, task, hand.entry.id, seconds)
 
-    def _beat(self) -> None:
-        self._slot.beat()
+    def _heartbeat(self) -> None:
+        self._slot.heartbeat()
         self.report.log_lines.record()
         self.recycling.look_at_memory(boottime_ns())
-        seconds = _BEAT_SECONDS if self._ledger.running else self.settings.beat_seconds / 2
-        self._beat_timer = asyncio.get_running_loop().call_later(seconds, self._beat)
+        seconds = _HEARTBEAT_SECONDS if self._ledger.running else self.settings.beat_seconds / 2
+        self._heartbeat_timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat)
 
     async def _rest(self, seconds: float) -> bool:
         """Wait until something wakes the loop, and return True; return False after `seconds`."""
@@ -263,9 +263,9 @@ class ConcurrentLoop(WorkerLoop):
 
     def _start(self, claim: Claim, anchor: Anchor) -> None:
         task_index = self._ledger.seat(claim.entry.id)
-        if not self._in_hand and self._beat_timer is not None:
-            self._beat_timer.cancel()
-            self._beat()
+        if not self._in_hand and self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+            self._heartbeat()
         self._attempts += 1
         hand = self._in_hand[task_index] = InHand(claim.entry, self._slot.record(task_index))
         claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)

@@ -237,11 +237,11 @@ class StackTeller:
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self._answered = slot.stacks_asked
+        self._answered = slot.stacks_requested
 
     def look(self, hands: Iterable[InHand]) -> None:
         """Log the stacks of these tasks, if the master has requested them."""
-        asked = self._slot.stacks_asked
+        asked = self._slot.stacks_requested
         if asked != self._answered:
             self._answered = asked
             for hand in hands:
