@@ -149,7 +149,7 @@ def page() -> str:
 
 
 def _errors_named(name: str) -> tuple[str, ...]:
-    return f"rota.errors.{name}", f"rota.client.answers.{name}", f"rota.client.inquiries.{name}"
+    return f"rota.errors.{name}", f"rota.client.command_replies.{name}", f"rota.client.inquiries.{name}"
 
 
 @cache

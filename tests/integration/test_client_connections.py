@@ -12,8 +12,8 @@ import pytest
 import redis
 
 import rota
-from rota.client.answers import Answer, Answered, Exchange, Unanswered
 from rota.client.blocking.client import Client
+from rota.client.command_replies import Exchange, NoReply, Replied, Reply
 from rota.client.timed_connections import ClientPool, TimedConnection
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
@@ -36,7 +36,7 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Answer[T]]:
+def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Reply[T]]:
     return client._driver.pool.exchange(Exchange(commands, None, time.monotonic() + 5))
 
 
@@ -93,7 +93,7 @@ def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
 ) -> None:
     client.enqueue(call("a"))
     with borrowed(client._driver.pool) as connection:
-        redis_client.client_kill_filter(_id=connection.ask(command((pack(("CLIENT", "ID")),))))
+        redis_client.client_kill_filter(_id=connection.execute(command((pack(("CLIENT", "ID")),))))
         select.select([connection], [], [])
     sent: list[bytes] = []
     send = Connection.send
@@ -121,7 +121,7 @@ def test_a_round_of_many_large_tasks_is_bounded(
     sizes: list[int] = []
     send_all = client._driver.pool.exchange
 
-    def weighed(asked: Exchange[T]) -> list[Answer[T]]:
+    def weighed(asked: Exchange[T]) -> list[Reply[T]]:
         made = list(asked.commands)
         sizes.append(sum(len(command.by_sha()) for command in made))
         return send_all(asked._replace(commands=made))
@@ -150,7 +150,7 @@ def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: 
         yield second
 
     answers = exchange(client, made_when_the_server_has_done_the_first())
-    assert [type(answer) for answer in answers] == [Answered, Answered]
+    assert [type(answer) for answer in answers] == [Replied, Replied]
     assert fleet.lane()[-2:] == ["a", "b"]
 
 
@@ -183,8 +183,8 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
         yield third
 
     answers = exchange(client, cut_after_the_first())
-    assert [type(answer) for answer in answers] == [Unanswered] * 3
-    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Answered] * 3
+    assert [type(answer) for answer in answers] == [NoReply] * 3
+    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Replied] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
@@ -210,8 +210,8 @@ def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn
 
     monkeypatch.setattr(connection, "send", sent_when_the_late_answer_is_there)
     short = Exchange(late_after_the_first(), None, time.monotonic() + PAUSE_MS / 3000)
-    assert [type(answer) for answer in client._driver.pool.exchange(short)] == [Unanswered] * 2
-    assert [type(answer) for answer in exchange(client, [first, second])] == [Answered] * 2
+    assert [type(answer) for answer in client._driver.pool.exchange(short)] == [NoReply] * 2
+    assert [type(answer) for answer in exchange(client, [first, second])] == [Replied] * 2
     assert fleet.lane() == ["before", "a", "b"]
 
 
@@ -226,8 +226,8 @@ def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client
         yield third
 
     answers = exchange(client, closed_after_the_first())
-    assert [type(answer) for answer in answers] == [Unanswered] * 3
-    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Answered] * 3
+    assert [type(answer) for answer in answers] == [NoReply] * 3
+    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Replied] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
@@ -276,6 +276,6 @@ def test_client_and_fleet_understand_a_url_alike(
         ours = where(parse_address(url))
         pool = ClientPool(UrlEndpoint(url), 5.0)
         with borrowed(pool) as connection:
-            theirs = fields(connection.ask(command((pack(("CLIENT", "INFO")),))))
+            theirs = fields(connection.execute(command((pack(("CLIENT", "INFO")),))))
         pool.close()
         assert (ours["db"], ours["user"]) == (theirs["db"], theirs["user"]) == ("3", user)

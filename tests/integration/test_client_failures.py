@@ -14,8 +14,8 @@ import pytest
 import redis
 
 import rota
-from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.blocking.client import Client
+from rota.client.command_replies import Exchange, NoReply, Reply
 from rota.protocol.store import BATCH
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
@@ -215,7 +215,7 @@ def test_many_name_those_accepted_and_those_in_doubt(
     exchange = client._driver.pool.exchange
     rounds = itertools.count(1)
 
-    def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Answer[T]]:
+    def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Reply[T]]:
         if next(rounds) >= 2:  # and its repetition
             link.lose_replies(1)
         return exchange(asked)
@@ -260,8 +260,8 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
 
 
 def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(asked: Exchange[T]) -> list[Answer[T]]:
-        return [Unanswered("the way there was cut") for _ in asked.commands]
+    def lose(asked: Exchange[T]) -> list[Reply[T]]:
+        return [NoReply("the way there was cut") for _ in asked.commands]
 
     monkeypatch.setattr(client._driver.pool, "exchange", lose)
     with pytest.raises(rota.Uncertain) as caught:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.blocking.client import Client
+from rota.client.command_replies import Exchange, NoReply, Reply
 from rota.client.flow_sending import PORTION
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
@@ -174,7 +174,7 @@ class TestGroups:
         exchange = client._driver.pool.exchange
         deadlines: list[float] = []
 
-        def noting(asked: Exchange[Any]) -> list[Answer[Any]]:
+        def noting(asked: Exchange[Any]) -> list[Reply[Any]]:
             deadlines.append(asked.deadline)
             return exchange(asked)
 
@@ -204,7 +204,7 @@ class TestGroups:
             exchange = client._driver.pool.exchange
             faults = iter([0, 1, 1])  # the last portion, and its repetition
 
-            def losing(asked: Exchange[Any]) -> list[Answer[Any]]:
+            def losing(asked: Exchange[Any]) -> list[Reply[Any]]:
                 if next(faults, 0):
                     link.lose_replies(1)
                 return exchange(asked)
@@ -225,7 +225,7 @@ class TestGroups:
     ) -> None:
         handle = client.enqueue(rota.group([call("a")], id="g"))
         with Client(server.url, namespace) as other, monkeypatch.context() as cut_off:
-            unanswered: list[Answer[Any]] = [Unanswered("it was cut off")]
+            unanswered: list[Reply[Any]] = [NoReply("it was cut off")]
             cut_off.setattr(other._driver.pool, "exchange", lambda _asked: unanswered)
             with pytest.raises(rota.Uncertain) as caught:
                 other.group("g").add([call("b")])
@@ -344,11 +344,11 @@ class TestMap:
         exchange = client._driver.pool.exchange
         sent: list[int] = []
 
-        def faulty(asked: Exchange[Any]) -> list[Answer[Any]]:
+        def faulty(asked: Exchange[Any]) -> list[Reply[Any]]:
             commands = list(asked.commands)
             sent.append(len(commands))
             if len(commands) == 4:  # the chunk, of which the first 125 are answered
-                return [*exchange(asked._replace(commands=commands[:1])), *[Unanswered("it was cut off")] * 3]
+                return [*exchange(asked._replace(commands=commands[:1])), *[NoReply("it was cut off")] * 3]
             if len(commands) == 3 and sent.count(3) == 1:  # what got no answer, once more
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))

@@ -36,7 +36,7 @@ Asking = Callable[..., "Future[Any]"]
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     # Or whoever was not woken would learn of the end by the safety net.
-    monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 1000.0)
+    monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="ask")
@@ -257,7 +257,7 @@ class TestTimeouts:
     def test_a_wait_that_is_over_leaves_nothing_that_goes_on(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 0.1)
+        monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.1)
         monkeypatch.setattr(waits, "LINGER_SECONDS", 0.1)
         fleet.push("a")
         with pytest.raises(TimeoutError, match=r"task a has not ended within 0.05 s$"):
@@ -349,7 +349,7 @@ class TestLosses:
     def test_who_missed_a_wake_up_asks_again(
         self, client: Client, fleet: Fleet, ask: Asking, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(waits, "ASK_ALL_SECONDS", 0.2)
+        monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.2)
         owner, claim = fleet.claimed("a")
         asked = ask(client.wait, "a", SECONDS)
         until_noted(fleet)

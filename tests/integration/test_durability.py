@@ -256,7 +256,7 @@ class TestWaitaof:
         with waiting(logging, namespace, "waitaof") as client, redis.Redis.from_url(logging.url) as asking:
             client.enqueue(call("a"))
             asking.config_set("appendonly", "no")
-            with pytest.raises(rota.Uncertain, match="the server says WAITAOF cannot be used"):
+            with pytest.raises(rota.Uncertain, match="the server reported WAITAOF cannot be used"):
                 client.enqueue(call("b"))
 
     @staticmethod

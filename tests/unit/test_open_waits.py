@@ -1,108 +1,108 @@
-"""What a client waits for: which waits are asked about, and who is told what."""
+"""The open waits of a client: which queries are sent, and how each wait ends."""
 
 import pytest
 
-from rota.client.waits import Goal, OpenWaits, Wait, WaitQuestion
+from rota.client.waits import Goal, OpenWaits, TaskQuery, Wait
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
 DONE = TaskState("done")
 UNKNOWN = TaskState("unknown")
-END_OF_A = WaitQuestion(Goal.END, "a")
+END_OF_A = TaskQuery(Goal.END, "a")
 
 
-def opened(*questions: WaitQuestion) -> tuple[OpenWaits, list[Wait]]:
-    """Waits that were asked about once, and have no end."""
-    waits = [Wait(question) for question in questions]
+def opened(*queries: TaskQuery) -> tuple[OpenWaits, list[Wait]]:
+    """Return waits that were queried once and have not ended."""
+    waits = [Wait(query) for query in queries]
     open_waits = OpenWaits()
     for wait in waits:
         open_waits.add(wait)
-    asked = open_waits.next_questions()
-    open_waits.answer(asked, [None] * len(asked))
+    pending = open_waits.next_queries()
+    open_waits.resolve(pending, [None] * len(pending))
     return open_waits, waits
 
 
-def is_told(wait: Wait) -> bool:
+def has_ended(wait: Wait) -> bool:
     return wait.sleep(0.0)
 
 
-def test_what_is_new_is_asked_about_once() -> None:
+def test_a_new_wait_is_queried_once() -> None:
     open_waits = OpenWaits()
     for _ in range(2):
         open_waits.add(Wait(END_OF_A))
-    assert list(open_waits.next_questions()) == [END_OF_A]
-    open_waits.answer({END_OF_A: ""}, [None])
-    assert not open_waits.next_questions()
+    assert list(open_waits.next_queries()) == [END_OF_A]
+    open_waits.resolve({END_OF_A: ""}, [None])
+    assert not open_waits.next_queries()
 
 
 def test_all_who_wait_for_the_same_are_told_and_no_others() -> None:
-    end_of_b = WaitQuestion(Goal.END, "b")
+    end_of_b = TaskQuery(Goal.END, "b")
     open_waits, waits = opened(END_OF_A, END_OF_A, end_of_b)
-    open_waits.answer({END_OF_A: "", end_of_b: ""}, [DONE, None])
-    assert [is_told(wait) for wait in waits] == [True, True, False]
+    open_waits.resolve({END_OF_A: "", end_of_b: ""}, [DONE, None])
+    assert [has_ended(wait) for wait in waits] == [True, True, False]
     assert waits[0].found == DONE
     assert len(open_waits) == 1
 
 
 def test_a_wake_up_has_every_wait_for_that_task_asked_about() -> None:
-    questions = [WaitQuestion(goal, "a") for goal in Goal]
-    open_waits, _ = opened(*questions, WaitQuestion(Goal.END, "b"))
+    queries = [TaskQuery(goal, "a") for goal in Goal]
+    open_waits, _ = opened(*queries, TaskQuery(Goal.END, "b"))
     open_waits.wake("done", "a")
     open_waits.wake("done", "nobody")
-    assert open_waits.next_questions() == dict.fromkeys(questions, "done")
+    assert open_waits.next_queries() == dict.fromkeys(queries, "done")
 
 
 def test_how_a_task_ended_is_known_by_its_wake_up_when_nothing_else_is() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.wake("expired", "a")
-    open_waits.answer(open_waits.next_questions(), [UNKNOWN])
+    open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
     assert wait.found == TaskState("expired")
 
 
 @pytest.mark.parametrize("word", ["started", "no word of ours", ""])
 def test_a_start_says_nothing_of_the_end_nor_does_what_somebody_else_pushed(word: str) -> None:
-    open_waits, [wait] = opened(WaitQuestion(Goal.START, "a"))
+    open_waits, [wait] = opened(TaskQuery(Goal.START, "a"))
     open_waits.wake(word, "a")
-    open_waits.answer(open_waits.next_questions(), [UNKNOWN])
+    open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
     assert wait.found == UNKNOWN
 
 
 def test_what_the_answer_had_no_room_for_is_asked_again_with_what_is_known() -> None:
-    end_of_b = WaitQuestion(Goal.END, "b")
+    end_of_b = TaskQuery(Goal.END, "b")
     open_waits, _ = opened(END_OF_A, end_of_b)
     for task_id in ("a", "b"):
         open_waits.wake("done", task_id)
-    open_waits.answer(open_waits.next_questions(), [DONE])
-    assert open_waits.next_questions() == {end_of_b: "done"}
+    open_waits.resolve(open_waits.next_queries(), [DONE])
+    assert open_waits.next_queries() == {end_of_b: "done"}
 
 
 def test_no_more_is_asked_at_once_than_a_script_takes() -> None:
     open_waits = OpenWaits()
     for number in range(BATCH + 1):
-        open_waits.add(Wait(WaitQuestion(Goal.END, str(number))))
-    asked = open_waits.next_questions()
-    assert len(asked) == BATCH
-    open_waits.answer(asked, [None] * BATCH)
-    assert list(open_waits.next_questions()) == [WaitQuestion(Goal.END, str(BATCH))]
+        open_waits.add(Wait(TaskQuery(Goal.END, str(number))))
+    queries = open_waits.next_queries()
+    assert len(queries) == BATCH
+    open_waits.resolve(queries, [None] * BATCH)
+    assert list(open_waits.next_queries()) == [TaskQuery(Goal.END, str(BATCH))]
 
 
 def test_a_wait_that_is_over_is_asked_about_no_more() -> None:
     open_waits, [wait] = opened(END_OF_A)
-    assert not is_told(wait)
-    open_waits.ask_all()
-    assert not open_waits.next_questions()
+    assert not has_ended(wait)
+    open_waits.query_all()
+    assert not open_waits.next_queries()
     assert len(open_waits) == 0
 
 
 def test_what_goes_on_is_asked_about_again_with_what_woke_it() -> None:
     open_waits, _ = opened(END_OF_A)
     open_waits.wake("done", "a")
-    open_waits.ask_all()
-    assert open_waits.next_questions() == {END_OF_A: "done"}
+    open_waits.query_all()
+    assert open_waits.next_queries() == {END_OF_A: "done"}
 
 
-def test_who_is_given_up_is_told_nothing_and_sleeps_no_more() -> None:
+def test_who_is_given_up_has_ended_nothing_and_sleeps_no_more() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.give_up("closed")
-    assert is_told(wait)
+    assert has_ended(wait)
     assert wait.found is None

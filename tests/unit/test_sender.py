@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.client.answers import Answer, Answered, NotAccepted, Unanswered, Uncertain, Unconfirmed
+from rota.client.command_replies import NoReply, NotAccepted, Replied, Reply, Uncertain, Unconfirmed
 from rota.client.sender import Batch, Cut, Sender, Sending
 from rota.errors import Unavailable
 from rota.protocol.command import Command
@@ -24,37 +24,37 @@ def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
         repeats.append(again)
         return Uncertain(why, ids)
 
-    def told(items: Sequence[NewTask], _: object) -> list[NewTask]:
+    def handles_of(items: Sequence[NewTask], _: object) -> list[NewTask]:
         return list(items)
 
-    return Sender(lambda batch: cast("Command[Any]", batch), told, doubt, 5.0)
+    return Sender(lambda batch: cast("Command[Any]", batch), handles_of, doubt, 5.0)
 
 
-def nonces_of(sending: Sending[NewTask], *answers: Sequence[Answer[Any]] | Exception) -> list[str]:
-    """Those of each exchange, which is answered so."""
+def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
+    """Return the nonces of each exchange, which gets these replies."""
     found: list[str] = []
     try:
         exchange = next(sending)
-        for answer in answers:
+        for reply in replies:
             batches = cast("list[Batch[NewTask]]", list(exchange.commands))
             found += [batch.nonce for batch in batches]
-            exchange = sending.throw(answer) if isinstance(answer, Exception) else sending.send(list(answer))
+            exchange = sending.throw(reply) if isinstance(reply, Exception) else sending.send(list(reply))
     except (StopIteration, Unavailable, Uncertain):
         return found
     raise AssertionError("it goes on")
 
 
-def a_call(sender: Sender[NewTask, Any, NewTask], *answers: Sequence[Answer[Any]] | Exception) -> list[str]:
-    return nonces_of(sender.send([NewTask("a", "q", b"")]), *answers)
+def a_call(sender: Sender[NewTask, Any, NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
+    return nonces_of(sender.send([NewTask("a", "q", b"")]), *replies)
 
 
-ANSWERED: list[Answer[Any]] = [Answered([])]
-SILENT: list[Answer[Any]] = [Unanswered("silent")]
+REPLIED: list[Reply[Any]] = [Replied([])]
+SILENT: list[Reply[Any]] = [NoReply("silent")]
 
 
-def test_calls_that_are_answered_have_one_name_and_count_on() -> None:
+def test_calls_that_have_a_reply_have_one_name_and_count_on() -> None:
     sender = sender_of([])
-    (first,), (second,), (third,) = (a_call(sender, ANSWERED) for _ in range(3))
+    (first,), (second,), (third,) = (a_call(sender, REPLIED) for _ in range(3))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
@@ -64,15 +64,15 @@ def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
     besides: Sender[NewTask, Any, NewTask] = sender.of(
         lambda batch: cast("Command[Any]", batch), lambda items, _: list(items)
     )
-    (first,), (second,), (third,) = (a_call(each, ANSWERED) for each in (sender, besides, sender))
+    (first,), (second,), (third,) = (a_call(each, REPLIED) for each in (sender, besides, sender))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
 
 @pytest.mark.parametrize(
-    "answers",
+    "replies",
     [
-        [SILENT, ANSWERED],
+        [SILENT, REPLIED],
         [SILENT, SILENT],
         [[Unconfirmed("no replica")]],
         [[NotAccepted(Unavailable("full"))]],
@@ -81,27 +81,27 @@ def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
     ],
     ids=["repeated", "in doubt", "unconfirmed", "refused", "cancelled", "not sent"],
 )
-def test_the_name_of_any_other_call_is_never_used_again(answers: list[Sequence[Answer[Any]] | Exception]) -> None:
+def test_the_name_of_any_other_call_is_never_used_again(replies: list[Sequence[Reply[Any]] | Exception]) -> None:
     sender = sender_of([])
-    first, *again = a_call(sender, *answers)
+    first, *again = a_call(sender, *replies)
     assert set(again) <= {first}
-    assert a_call(sender, ANSWERED)[0].split()[0] != first.split()[0]
+    assert a_call(sender, REPLIED)[0].split()[0] != first.split()[0]
 
 
 def test_what_is_repeated_by_hand_keeps_its_nonce_whatever_was_sent_since() -> None:
     repeats: Repeated = []
     sender = sender_of(repeats)
     first, _ = a_call(sender, SILENT, SILENT)
-    a_call(sender, ANSWERED)
+    a_call(sender, REPLIED)
     [again] = repeats
-    assert nonces_of(again(), ANSWERED) == [first]
+    assert nonces_of(again(), REPLIED) == [first]
 
 
 def test_a_call_of_many_rounds_has_the_names_of_one() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(3 * ROUND)]
-    round_of_answers = ANSWERED * (ROUND // BATCH)
-    nonces = nonces_of(sender.send(many), *[round_of_answers] * 3)
+    round_of_replies = REPLIED * (ROUND // BATCH)
+    nonces = nonces_of(sender.send(many), *[round_of_replies] * 3)
     assert len({nonce.split()[0] for nonce in nonces}) == ROUND // BATCH
     assert len(set(nonces)) == 3 * ROUND // BATCH
 
@@ -117,8 +117,8 @@ def test_a_child_forked_between_two_rounds_shares_no_nonce_with_its_parent_from_
             forked.append(os.fork())
 
     def nonces_from_then_on() -> list[str]:
-        sent = nonces_of(sender.send(many, fork), ANSWERED * (ROUND // BATCH), ANSWERED)
-        return [sent[-1], *a_call(sender, ANSWERED)]
+        sent = nonces_of(sender.send(many, fork), REPLIED * (ROUND // BATCH), REPLIED)
+        return [sent[-1], *a_call(sender, REPLIED)]
 
     try:
         ours = nonces_from_then_on()
@@ -137,7 +137,7 @@ def test_a_child_forked_between_two_rounds_shares_no_nonce_with_its_parent_from_
 
 def test_a_forked_child_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = sender_of([])
-    [ours] = a_call(sender, ANSWERED)
+    [ours] = a_call(sender, REPLIED)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    [childs] = a_call(sender, ANSWERED)
+    [childs] = a_call(sender, REPLIED)
     assert childs.split()[0] != ours.split()[0]

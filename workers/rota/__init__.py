@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
     from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
-    from rota.client.answers import Uncertain
     from rota.client.blocking.client import Client
     from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle
     from rota.client.chains import Chain, Group, amap, chain, group, map  # noqa: A004 - `rota.map`, as the built-in one
+    from rota.client.command_replies import Uncertain
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default_clients import (
         aenqueue_many,
@@ -190,7 +190,7 @@ _HOMES = {
         "status",
     ),
     "client.explanation": ("Explanation",),
-    "client.answers": ("Uncertain",),
+    "client.command_replies": ("Uncertain",),
     "client.inquiries": (
         "ResultNotStored",
         "TaskCancelled",

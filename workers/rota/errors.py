@@ -1,5 +1,5 @@
 """The exceptions and warnings that callers and tasks see. Those with a handle or a task's status are in
-`rota.client.answers`.
+`rota.client.command_replies`.
 
 Errors derive from RotaError and from the built-in class that a caller would expect. Tasks raise `Retry` and `Dead` to
 choose how they end. `TimeLimit` and `Cancelled` are raised inside tasks. They are BaseExceptions, so that an `except

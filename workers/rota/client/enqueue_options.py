@@ -7,7 +7,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rota.client.waits import GroupQuestion, WaitQuestion
+    from rota.client.waits import GroupQuery, TaskQuery
     from rota.protocol.command import Command
     from rota.protocol.groups import Room
     from rota.protocol.new_tasks import Enqueued, NewTask
@@ -134,10 +134,10 @@ class Interceptor(Protocol):
     def run(self, namespace: str, command: "Command[T]") -> T:
         """Return the reply to any other command. Raises if it has no reply."""
 
-    def wait(self, namespace: str, question: "WaitQuestion") -> "TaskState":
+    def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":
         """Return the result of a wait at once. Raises if the event has not happened."""
 
-    def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
+    def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
         """Return the result of a wait for room in a group, or for its end, at once.
 
         Raises if the event has not happened.

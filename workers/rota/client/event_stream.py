@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from rota.client.answers import Denied, unavailable
+from rota.client.command_replies import Denied, unavailable
 from rota.client.timed_connections import TimedConnection
 from rota.durations import Backoff
 from rota.errors import EventsLost, EventsOff, Unavailable
@@ -239,7 +239,7 @@ class TaskEvents(Iterator[TaskEvent]):
                 if self._connection is None:
                     self._connection = TimedConnection(self._endpoint, self._seconds + PARK_SECONDS, until)
                 self._connection.allow(until)
-                return self._connection.ask(data)
+                return self._connection.execute(data)
         except ServerError as error:
             self.close()
             raise no_events(error) from error

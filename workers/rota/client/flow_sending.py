@@ -13,11 +13,11 @@ from inspect import isroutine
 from itertools import islice
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
-from rota.client.answers import ClientWarnings, Denied, Uncertain
+from rota.client.command_replies import ClientWarnings, Denied, Uncertain
 from rota.client.enqueue_options import ProgressOption, Tell
 from rota.client.preparation import Checks, check_group, fresh_id
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
-from rota.client.waits import GroupQuestion
+from rota.client.waits import GroupQuery
 from rota.errors import GroupEnded, RotaError, ServerFull, Unavailable
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
 from rota.protocol.command import Command
@@ -41,12 +41,12 @@ class FlowTerms:
     store: Store
     checks: Checks
     sender: Sender[Any, Any, Any]
-    warned: ClientWarnings
+    warnings: ClientWarnings
 
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
         """Return the handle of each member, and warn of members that no fleet serves."""
         for member, reply in zip(members, added.enqueued, strict=True):
-            self.warned.of_answer(member.task, reply)
+            self.warnings.check_reply(member.task, reply)
         return [handle_of(member, reply) for member, reply in zip(members, added.enqueued, strict=True)]
 
 
@@ -223,7 +223,7 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
     return GroupEnded(f"group {group_id} has ended, was cancelled, or never was, and takes no more members: {what}")
 
 
-MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
+MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
 """Yields enqueues to send and waits for room, receives the room, and has errors of sending thrown into it."""
 _TRIES: Final = 5  # Attempts at one call, if the server responds between them.
 
@@ -355,14 +355,14 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
         except (Unavailable, Uncertain) as error:
             if not left or isinstance(error, Denied | ServerFull):
                 raise
-            yield GroupQuestion(filling.group_id, sys.maxsize)
+            yield GroupQuery(filling.group_id, sys.maxsize)
         else:
             return
 
 
-def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuestion, Room | None, int]:
+def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | None, int]:
     """Wait until at most `most_left` members have not ended, and return how many have not."""
-    found = yield GroupQuestion(filling.group_id, most_left)
+    found = yield GroupQuery(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
     return found.left

@@ -2,8 +2,8 @@
 
 No I/O: a driver with connections, blocking or not, runs the `Sending`.
 
-The server remembers a nonce for 60 s. Within that time, it answers a call that is sent again from memory, even if its
-tasks have ended meanwhile. After that time, it would be a new call.
+The server remembers a nonce for 60 s. Within that time, it replies from memory to a call that is sent again, even if
+its tasks have ended meanwhile. After that time, it would be a new call.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Uncertain, Unconfirmed
+from rota.client.command_replies import WHOLE, Exchange, NoReply, NotAccepted, Replied, Reply, Uncertain, Unconfirmed
 from rota.client.enqueue_options import Interceptor
 from rota.errors import Unavailable
 from rota.protocol.command import Command
@@ -49,9 +49,9 @@ _ROUND_BYTES: Final = 4 << 20  # How much is sent without a reply, within one ti
 _FIRST_SHARE: Final = 0.5  # The part of the timeout for the first reply. The rest is for a second connection.
 _PERHAPS: Final = "the tasks may have been accepted"
 
-Sending = Generator[Exchange[Any], list[Answer[Any]], list[H]]
-"""Yields exchanges, receives their answers, and returns the handles. The driver throws Unavailable into it if nothing
-was sent, and Cut if the caller no longer waits."""
+Sending = Generator[Exchange[Any], list[Reply[Any]], list[H]]
+"""Yields exchanges, receives the replies to them, and returns the handles. The driver throws Unavailable into it if
+nothing was sent, and Cut if the caller no longer waits."""
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
@@ -64,7 +64,7 @@ def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
 
 
 class Cut(Exception):
-    """The caller no longer waits for the answers of an exchange."""
+    """The caller no longer waits for the replies to an exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -99,13 +99,14 @@ class Nonces:
     def take(self) -> str:
         """Return the nonce for a call."""
         if self._pid != os.getpid():
-            self._next, self._pid = [], os.getpid()  # In this order, since another thread may run in between.
+            self._next = []  # Before the pid is set, since another thread may run in between.
+            self._pid = os.getpid()
         try:
             return self._next.pop()
         except IndexError:
             return f"{os.urandom(16).hex()} 1"
 
-    def was_answered(self, nonce: str) -> None:
+    def mark_replied(self, nonce: str) -> None:
         """Note that the call got a reply the first time it was sent, so it will not be repeated."""
         name, _, number = nonce.partition(" ")
         self._next.append(f"{name} {int(number) + 1}")
@@ -121,7 +122,7 @@ class Sender(Generic[S, V, H]):
     def __init__(
         self,
         pack: Callable[[Batch[S]], Command[V]],
-        told: Callable[[Sequence[S], V], list[H]],
+        handles_of: Callable[[Sequence[S], V], list[H]],
         doubt: "Callable[[str, Sequence[str], Callable[[], Sending[Any]]], Uncertain]",
         seconds: float,
         confirmation: Confirmation | None = None,
@@ -130,7 +131,7 @@ class Sender(Generic[S, V, H]):
     ) -> None:
         self._pack = pack  # Makes the command of a batch.
         self._repeats = repeats  # How callers repeat an enqueue, for messages.
-        self._told = told  # Makes the handles of a batch from its reply.
+        self._handles_of = handles_of  # Makes the handles of a batch from its reply.
         self._doubt = doubt  # Makes the Uncertain that can repeat the sending.
         self._seconds = seconds  # The timeout of a round, retries included.
         self._confirmation = confirmation
@@ -139,7 +140,7 @@ class Sender(Generic[S, V, H]):
     def of(
         self,
         pack: Callable[[Batch[S2]], Command[V2]],
-        told: Callable[[Sequence[S2], V2], list[H2]],
+        handles_of: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
         """Return a sender for other things with the same settings.
@@ -150,7 +151,7 @@ class Sender(Generic[S, V, H]):
         def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
             return self._doubt(why, ids, lambda: go_on(again()))
 
-        made = Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+        made = Sender(pack, handles_of, doubt, self._seconds, self._confirmation, repeats=self._repeats)
         made._nonces = self._nonces  # So the server keeps one record, however many flows are sent.
         return made
 
@@ -187,19 +188,19 @@ class Sender(Generic[S, V, H]):
         # A confirmation may take long, so it has the whole timeout. It is repeated only if the connection is lost.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
         try:
-            answers = yield self._exchange(batches, sent_at + self._seconds, share)
-            unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
-            if all(isinstance(answer, Answered) for answer in answers):
+            replies = yield self._exchange(batches, sent_at + self._seconds, share)
+            without_reply = [n for n, reply in enumerate(replies) if isinstance(reply, NoReply)]
+            if all(isinstance(reply, Replied) for reply in replies):
                 for batch in batches:
-                    self._nonces.was_answered(batch.nonce)
-            if unanswered and self._may_repeat(sent_at):
-                repeated = yield from self._again([batches[n] for n in unanswered], sent_at + self._seconds)
-                for n, answer in zip(unanswered, repeated, strict=True):
-                    if isinstance(answer, Answered | Unconfirmed):  # Otherwise the first failure says more.
-                        answers[n] = answer
+                    self._nonces.mark_replied(batch.nonce)
+            if without_reply and self._may_repeat(sent_at):
+                repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
+                for n, reply in zip(without_reply, repeated, strict=True):
+                    if isinstance(reply, Replied | Unconfirmed):  # Otherwise the first failure says more.
+                        replies[n] = reply
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
-        return self._handles(batches, answers, sent_at)
+        return self._handles(batches, replies, sent_at)
 
     def _may_repeat(self, sent_at: float) -> bool:
         return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
@@ -211,28 +212,28 @@ class Sender(Generic[S, V, H]):
 
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
-    ) -> Generator[Exchange[Any], list[Answer[Any]], list[Answer[V]]]:
-        # If the second try is refused or cannot be sent, the first may still have counted: the answer stays Unanswered.
+    ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
+        # If the second try is refused or cannot be sent, the first may still have counted: the result stays NoReply.
         try:
-            answers = yield self._exchange(batches, deadline)
+            replies = yield self._exchange(batches, deadline)
         except Unavailable as error:
-            return [Unanswered(str(error)) for _ in batches]
+            return [NoReply(str(error)) for _ in batches]
         except Cut:
             raise Cut(is_sent=True) from None  # The first try was sent.
-        return [Unanswered(str(answer.error)) if isinstance(answer, NotAccepted) else answer for answer in answers]
+        return [NoReply(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
 
-    def _handles(self, batches: Sequence[Batch[S]], answers: Sequence[Answer[V]], sent_at: float) -> list[H]:
+    def _handles(self, batches: Sequence[Batch[S]], replies: Sequence[Reply[V]], sent_at: float) -> list[H]:
         # Raises if a batch was not accepted. Uncertain has precedence over an error of a batch that was refused.
         handles: list[H] = []
         refused: list[Unavailable] = []
         doubts: list[tuple[Batch[S], str]] = []
-        for batch, answer in zip(batches, answers, strict=True):
-            if isinstance(answer, Answered):
-                handles += self._told(batch.items, answer.value)
-            elif isinstance(answer, NotAccepted):
-                refused.append(answer.error)
+        for batch, reply in zip(batches, replies, strict=True):
+            if isinstance(reply, Replied):
+                handles += self._handles_of(batch.items, reply.value)
+            elif isinstance(reply, NotAccepted):
+                refused.append(reply.error)
             else:
-                doubts.append((batch, answer.why if isinstance(answer, Unconfirmed) else f"{answer.why}; {_PERHAPS}"))
+                doubts.append((batch, reply.why if isinstance(reply, Unconfirmed) else f"{reply.why}; {_PERHAPS}"))
         if not doubts and not refused:
             return handles
         failure = self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at) if doubts else refused[0]
@@ -253,20 +254,20 @@ class Sender(Generic[S, V, H]):
         if not _is_remembered(sent_at):
             raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
         try:
-            answers = yield from self._again(batches, time.monotonic() + self._seconds)
+            replies = yield from self._again(batches, time.monotonic() + self._seconds)
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
-        return self._handles(batches, answers, sent_at)
+        return self._handles(batches, replies, sent_at)
 
 
 def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -> list[H]:
     """Run a sending with the stand-in's replies. Raises the errors that the replies cause."""
-    answers: list[Any] = []
+    replies: list[Any] = []
     try:
         exchange = next(sending)
         while True:
-            answers = [Answered(interceptor.run(namespace, command)) for command in exchange.commands]
-            exchange = sending.send(answers)
+            replies = [Replied(interceptor.run(namespace, command)) for command in exchange.commands]
+            exchange = sending.send(replies)
     except StopIteration as end:
         handles: list[H] = end.value
         return handles
@@ -277,21 +278,21 @@ def _rounds(items: Sequence[S]) -> Sequence[Pieces[S]]:
         return [[(items, 0)]]
     batches: list[tuple[Sequence[S], int]] = []
     at = 0
-    for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
+    for some in _split(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
         batches.append((some, at))
         at += len(some)
     if len(batches) == 1:
         return [batches]
     sizes = [sum([item.size for item in some]) for some, _ in batches]
-    return _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES)
+    return _split(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES)
 
 
 def _is_remembered(sent_at: float) -> bool:
     return time.monotonic() - sent_at < REPEAT_SECONDS
 
 
-def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Cut things into runs of at most `most` things and `most_bytes`. A larger thing is a run of its own.
+def _split(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
+    # Split things into runs of at most `most` things and `most_bytes`. A larger thing is a run of its own.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []
@@ -300,5 +301,6 @@ def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) 
         total += size
         if at > start and (at - start == most or total > most_bytes):
             runs.append(things[start:at])
-            start, total = at, size
+            start = at
+            total = size
     return [*runs, things[start:]]

@@ -1,7 +1,7 @@
 """The blocking connections of a client, each with a deadline for every wait: single ones, a parked one, and a pool.
 
 The pool has as many connections as threads use at a time. It never repeats a command without the caller's knowledge. A
-connection on which all commands were answered is kept for the next exchange; any other is closed. If one was lost, all
+connection on which all commands have a reply is kept for the next exchange; any other is closed. If one was lost, all
 idle connections are closed too. Taking one from the list needs no lock (ADR 20).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from rota.client.answers import Answer, Exchange, Judge, unavailable
+from rota.client.command_replies import Exchange, Reply, ReplyReader, unavailable
 from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH
@@ -66,19 +66,19 @@ class TimedConnection:
     def is_quiet(self) -> bool:
         """Whether the connection can be used: it belongs to this process, need not be renewed, and has nothing unread.
 
-        Unread data would be a reply that a former caller did not read, or the end of the connection.
+        Unread data would be a reply that an earlier caller did not read, or the end of the connection.
         """
         if self._connection.is_to_renew:
             return False
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
-    def ask(self, data: bytes) -> Any:
+    def execute(self, data: bytes) -> Any:
         """Send a command and wait for its reply. Raises ServerError, also for an error reply."""
         self.send(data)
         return self.receive()
 
     def give_back(self) -> None:
-        """Return the connection to the application's pool. All its commands must have been answered."""
+        """Return the connection to the application's pool. All its commands must have a reply."""
         self._connection.give_back()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class ReplyList:
         return self.silent_at < math.inf
 
     def park(self) -> None:
-        """Begin to wait for messages. Raises Unavailable."""
+        """Start waiting for messages. Raises Unavailable."""
         try:
             if self._connection is None:
                 self._connection = TimedConnection(self._endpoint, self._timeout_seconds)
@@ -131,7 +131,7 @@ class ReplyList:
         """Return the descriptor to wait on, or -1 if the reader is not parked."""
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
-    def words(self) -> list[str] | None:
+    def messages(self) -> list[str] | None:
         """Return the messages of the list, none if the time expired, or None if no reply has come yet.
 
         Raises Unavailable.
@@ -148,7 +148,7 @@ class ReplyList:
         except ServerError as error:
             raise self._lost(error) from error
         self.silent_at = math.inf
-        return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
+        return [text_of(message) for message in ([first[1]] if first else []) + (rest or [])]
 
     def close(self) -> None:
         """Close the connection. The next `park` makes another one."""
@@ -169,28 +169,28 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self._heard, self._rung = socket.socketpair()
-        self._heard.setblocking(False)
-        self._rung.setblocking(False)
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
 
     def ring(self) -> None:
         """End the current wait, or the next one. May be called from anywhere, also from signal handlers."""
         with suppress(OSError):  # The buffer is full, which ends the wait too, or the bell is closed.
-            self._rung.send(b"\0")
+            self._sender.send(b"\0")
 
     def wait(self, seconds: float, fd: int = _NO_FD) -> None:
         """Wait until the bell rings, the descriptor is readable, or the time has expired."""
         poll = select.poll()
-        for each in {self._heard.fileno(), fd} - {_NO_FD}:
+        for each in {self._receiver.fileno(), fd} - {_NO_FD}:
             poll.register(each, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
         with suppress(OSError):
-            self._heard.recv(_RINGS)
+            self._receiver.recv(_RINGS)
 
     def close(self) -> None:
         """Close the bell. May be repeated."""
-        self._heard.close()
-        self._rung.close()
+        self._receiver.close()
+        self._sender.close()
 
 
 class ClientPool:
@@ -200,19 +200,20 @@ class ClientPool:
         """Keep the settings. The first use connects."""
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
-        self._judge = Judge(endpoint.shown, endpoint.credentials_in)
+        self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
         self._all: set[TimedConnection] = set()  # All connections, so that `close` can close those in use.
         self._kept: list[TimedConnection] = []  # The idle connections.
         self._keep = self._kept.append if endpoint.keeps else self._give_back
         self._tried: Confirmation | None = None
 
-    def exchange(self, asked: Exchange[T]) -> list[Answer[T]]:
-        """Send all commands, and return one answer for each.
+    def exchange(self, exchange: Exchange[T]) -> list[Reply[T]]:
+        """Send all commands, and return one reply for each.
 
         Raises Unavailable if there is no connection, or if the server can never confirm. Then nothing was sent.
         """
-        commands, confirmation, deadline, share = asked
-        pack, tail = Command.by_sha, b""
+        commands, confirmation, deadline, share = exchange
+        pack = Command.by_sha
+        tail = b""
         connection = self._take(deadline)
         try:
             if confirmation is not None:
@@ -222,22 +223,22 @@ class ClientPool:
                 if not connection.is_known:  # If the server lacked the script, WAIT would wait without a write.
                     pack = Command.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
-            sent, replies = _pipeline(connection, commands, pack, tail)
-            failed = any(isinstance(reply, ServerError) for reply in replies)
+            sent, raw = _pipeline(connection, commands, pack, tail)
+            failed = any(isinstance(each, ServerError) for each in raw)
             if failed:
-                _teach(connection, sent, replies, tail)
+                _send_texts(connection, sent, raw, tail)
         except BaseException:  # After a signal or a time limit, the next caller would read replies of this exchange.
             self._drop(connection)
             raise
-        if failed and (any(isinstance(reply, ConnectionLost) for reply in replies) or connection not in self._all):
+        if failed and (any(isinstance(each, ConnectionLost) for each in raw) or connection not in self._all):
             self._drop(connection)  # It was lost, its server is no longer the primary, or the client was closed.
             self._drop_idle()  # The idle connections lead to the same server.
         else:
             connection.is_known = True
             self._keep(connection)
-        confirmed = None if confirmation is None else replies.pop()
-        answers = [self._judge.judge(command, reply) for command, reply in zip(sent, replies, strict=True)]
-        return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
+        confirmed = None if confirmation is None else raw.pop()
+        replies = [self._reader.read(command, each) for command, each in zip(sent, raw, strict=True)]
+        return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
 
     def close(self) -> None:
         """Close all connections. May be repeated; the next use of the pool opens new ones."""
@@ -262,7 +263,7 @@ class ClientPool:
         try:
             connection = TimedConnection(self.endpoint, self.timeout_seconds, deadline)
         except ServerError as error:
-            raise self._judge.no_connection(error) from error
+            raise self._reader.no_connection(error) from error
         self._all.add(connection)
         return connection
 
@@ -276,11 +277,11 @@ class ClientPool:
         if self._tried == confirmation:
             return
         try:
-            connection.ask(confirmation.trial)
+            connection.execute(confirmation.trial)
         except ServerError as error:
             if error.is_reply:
-                raise self._judge.never_confirms(confirmation, error) from error
-            raise self._judge.no_connection(error) from error
+                raise self._reader.never_confirms(confirmation, error) from error
+            raise self._reader.no_connection(error) from error
         self._tried = confirmation
 
     def _drop_idle(self) -> None:
@@ -324,16 +325,18 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
     return replies
 
 
-def _teach(connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
+def _send_texts(
+    connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes
+) -> None:
     # Send the commands for which the server lacks the script's text again with the text, and then the tail. A lost
     # connection is not used for that, since replies to other commands may still come on it.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
     if not unknown:
         return
-    places = [*unknown, -1] if tail else unknown
+    indexes = [*unknown, -1] if tail else unknown
     lost = [reply for reply in replies if isinstance(reply, ServerError) and not reply.is_reply]
-    taught: list[object] = [*lost[:1]] * len(places)
-    if not taught:
-        _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
-    for n, reply in zip(places, taught, strict=True):
+    repeated: list[object] = [*lost[:1]] * len(indexes)
+    if not repeated:
+        _, repeated = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
+    for n, reply in zip(indexes, repeated, strict=True):
         replies[n] = reply

@@ -1,4 +1,4 @@
-"""The open waits of a client: what they wait for, when the client asks the server about them, and how they end.
+"""The open waits of a client: what they wait for, when the client queries the server about them, and how they end.
 
 No I/O: threads and asyncio share this module.
 """
@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from rota.client.answers import Answer, Answered, NotAccepted
+from rota.client.command_replies import NotAccepted, Replied, Reply
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command, Raw
@@ -36,8 +36,8 @@ class Goal(StrEnum):
     RESULT = "r"
 
 
-class WaitQuestion(NamedTuple):
-    """A question to the script `wait` about one task."""
+class TaskQuery(NamedTuple):
+    """A query to the script `wait` about one task."""
 
     goal: Goal
     task_id: str
@@ -51,8 +51,8 @@ class WaitQuestion(NamedTuple):
         return "started" if self.goal is Goal.START else "ended"
 
 
-class GroupQuestion(NamedTuple):
-    """A question about a group: whether at most `most_left` of its members have not ended.
+class GroupQuery(NamedTuple):
+    """A query about a group: whether at most `most_left` of its members have not ended.
 
     If `most_left` is None, whether the group has ended.
     """
@@ -69,34 +69,35 @@ class GroupQuestion(NamedTuple):
         return "ended" if self.most_left is None else f"come to {self.most_left:,} members or fewer that have not ended"
 
 
-Question = WaitQuestion | GroupQuestion
-WaitAnswer = TaskState | Room
+WaitQuery = TaskQuery | GroupQuery
+WaitResult = TaskState | Room
 
 
 class OpenWait:
-    """A wait for the answer to a question. A subclass defines how the caller sleeps, and how it is woken."""
+    """A wait for the result of a query. A subclass defines how the caller sleeps, and how it is woken."""
 
-    __slots__ = ("found", "is_over", "question", "why")
+    __slots__ = ("found", "is_over", "query", "why")
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.found: WaitAnswer | None = None
-        self.why = ""  # Why the wait ended without an answer, if `found` is None.
+    def __init__(self, query: WaitQuery) -> None:
+        self.query = query
+        self.found: WaitResult | None = None
+        self.why = ""  # Why the wait ended without a result, if `found` is None.
         self.is_over = False  # Whether the caller no longer waits.
 
-    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
-        """End the wait, with the answer, or with None and the reason why the client gave up."""
-        self.found, self.why = found, why
+    def finish(self, found: WaitResult | None, why: str = "") -> None:
+        """End the wait, with its result, or with None and the reason why the client gave up."""
+        self.found = found
+        self.why = why
         self._wake()
 
-    def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitAnswer:
-        """Return the answer. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
+    def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitResult:
+        """Return the result. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
         if not in_time:
-            away = f"; the server could not be asked: {trouble}" if trouble else ""
-            subject, event = self.question.subject, self.question.event
-            raise WaitTimeout(f"{subject} has not {event} within {limit or 0.0:g} s{away}")
+            away = f"; the server could not be reached: {trouble}" if trouble else ""
+            query = self.query
+            raise WaitTimeout(f"{query.subject} has not {query.event} within {limit or 0.0:g} s{away}")
         if self.found is None:
-            raise Unavailable(f"{self.why} while it waited for {self.question.subject}")
+            raise Unavailable(f"{self.why} while it waited for {self.query.subject}")
         return self.found
 
     def _wake(self) -> None:
@@ -111,8 +112,8 @@ class Wait(OpenWait):
 
     __slots__ = ("_asleep",)
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
+    def __init__(self, query: WaitQuery) -> None:
+        super().__init__(query)
         self._asleep = Lock()
         self._asleep.acquire()
 
@@ -128,81 +129,81 @@ class Wait(OpenWait):
 
 
 class OpenWaits:
-    """The open waits of a client, by their questions. Only one thread may use it."""
+    """The open waits of a client, by their queries. Only one thread may use it."""
 
     def __init__(self) -> None:
-        self._waits: dict[Question, list[OpenWait]] = {}
-        # The questions to ask, oldest first, each with the state that the server pushed, or "". If the server no longer
+        self._waits: dict[WaitQuery, list[OpenWait]] = {}
+        # The queries to send, oldest first, each with the state that the server pushed, or "". If the server no longer
         # remembers the task, this state is all that is known of its end.
-        self._to_ask: dict[Question, str] = {}
+        self._pending: dict[WaitQuery, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
     def add(self, wait: OpenWait) -> None:
-        """Add a wait, whose question will be asked."""
-        self._waits.setdefault(wait.question, []).append(wait)
-        self._to_ask.setdefault(wait.question, "")
+        """Add a wait, whose query will be sent."""
+        self._waits.setdefault(wait.query, []).append(wait)
+        self._pending.setdefault(wait.query, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """Schedule the questions about a task or a group that has changed.
+        """Schedule the queries about a task or a group that has changed.
 
         `how` is `started`, the state in which the task ended, or `group`. Other programs that use the server may have
         pushed other texts, which are ignored.
         """
         if how == _OF_A_GROUP:
-            of_it = [each for each in self._waits if isinstance(each, GroupQuestion) and each.group == task_id]
-            self._to_ask |= dict.fromkeys(of_it, "")
+            of_it = [each for each in self._waits if isinstance(each, GroupQuery) and each.group == task_id]
+            self._pending |= dict.fromkeys(of_it, "")
             return
-        for question in [WaitQuestion(goal, task_id) for goal in Goal]:
-            if question in self._waits:
-                self._to_ask[question] = how if how in _ENDED else ""
+        for query in [TaskQuery(goal, task_id) for goal in Goal]:
+            if query in self._waits:
+                self._pending[query] = how if how in _ENDED else ""
 
-    def ask_all(self) -> None:
-        """Schedule all questions again, and drop the waits that are over."""
-        for question, waits in list(self._waits.items()):
+    def query_all(self) -> None:
+        """Schedule all queries again, and drop the waits that are over."""
+        for query, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
-                del self._waits[question]
-        self._to_ask = {question: self._to_ask.get(question, "") for question in self._waits}
+                del self._waits[query]
+        self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
-    def next_questions(self) -> dict[Question, str]:
-        """Return the questions for the next call: one about a group, or as many about tasks as the script takes."""
-        first = next(iter(self._to_ask), None)
-        if isinstance(first, GroupQuestion):
+    def next_queries(self) -> dict[WaitQuery, str]:
+        """Return the queries for the next call: one about a group, or as many about tasks as the script takes."""
+        first = next(iter(self._pending), None)
+        if isinstance(first, GroupQuery):
             return {first: ""}
-        of_tasks = takewhile(lambda item: isinstance(item[0], WaitQuestion), self._to_ask.items())
+        of_tasks = takewhile(lambda item: isinstance(item[0], TaskQuery), self._pending.items())
         return dict(islice(of_tasks, BATCH))
 
-    def answer(self, asked: Mapping[Question, str], answers: Sequence[WaitAnswer | None]) -> None:
-        """End the waits that have an answer. Questions for which the script had no room will be asked again."""
-        for (question, how), found in zip(asked.items(), answers, strict=False):
-            self._to_ask.pop(question, None)
+    def resolve(self, queries: Mapping[WaitQuery, str], results: Sequence[WaitResult | None]) -> None:
+        """End the waits that have a result. Queries for which the script had no room will be sent again."""
+        for (query, how), found in zip(queries.items(), results, strict=False):
+            self._pending.pop(query, None)
             if how and isinstance(found, TaskState) and found.state == "unknown":
-                self._tell(question, replace(found, state=how))
+                self._finish(query, replace(found, state=how))
             elif found is not None:
-                self._tell(question, found)
+                self._finish(query, found)
 
     def give_up(self, why: str) -> None:
-        """End all waits without an answer, for this reason."""
+        """End all waits without a result, for this reason."""
         for waits in self._waits.values():
             for wait in waits:
-                wait.tell(None, why)
+                wait.finish(None, why)
         self._waits.clear()
-        self._to_ask.clear()
+        self._pending.clear()
 
-    def _tell(self, question: Question, found: WaitAnswer) -> None:
-        for wait in self._waits.pop(question, ()):
-            wait.tell(found)
+    def _finish(self, query: WaitQuery, found: WaitResult) -> None:
+        for wait in self._waits.pop(query, ()):
+            wait.finish(found)
 
 
-ASK_ALL_SECONDS: Final = 10.0
+QUERY_ALL_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or task, lives without a wait.
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
 
-Answers = Sequence[WaitAnswer | None]
+WaitResults = Sequence[WaitResult | None]
 
 
 class WaitRounds:
@@ -214,9 +215,9 @@ class WaitRounds:
         self.key = store.keys.replies(self._name_there)  # The list to which the server pushes what has changed.
         self.open = OpenWaits()
         self.trouble = ""  # Why the server does not respond, or "" if it does.
-        self.retry_at = 0.0  # When to ask again after trouble (monotonic seconds).
+        self.retry_at = 0.0  # When to query again after trouble (monotonic seconds).
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
-        self._ask_all_at = 0.0
+        self._query_all_at = 0.0
         self._idle_at = math.inf
 
     @property
@@ -224,37 +225,37 @@ class WaitRounds:
         """Whether there are waits, or were some a short time ago."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
-    def hear(self, words: Sequence[str]) -> None:
+    def receive(self, messages: Sequence[str]) -> None:
         """Process the messages that the server pushed."""
-        for word in words:
-            how, _, task_id = word.partition(" ")
+        for message in messages:
+            how, _, task_id = message.partition(" ")
             self.open.wake(how, task_id)
         self._backoff.reset()
 
-    def next_questions(self) -> dict[Question, str]:
-        """Return the questions to ask now."""
-        if time.monotonic() >= self._ask_all_at:
-            self.open.ask_all()
-            self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
-        return self.open.next_questions()
+    def next_queries(self) -> dict[WaitQuery, str]:
+        """Return the queries to send now."""
+        if time.monotonic() >= self._query_all_at:
+            self.open.query_all()
+            self._query_all_at = time.monotonic() + QUERY_ALL_SECONDS
+        return self.open.next_queries()
 
-    def asking(self, asked: Mapping[Question, str]) -> Command[Any]:
-        """Return the command that asks the questions, whose reply is Answers."""
-        of_groups = [question for question in asked if isinstance(question, GroupQuestion)]
+    def query_command(self, queries: Mapping[WaitQuery, str]) -> Command[Any]:
+        """Return the command that sends the queries, whose reply is WaitResults."""
+        of_groups = [query for query in queries if isinstance(query, GroupQuery)]
         if of_groups:
-            return _asking_one(group_command(self._store, self._name_there, of_groups[0]))
-        tasks = [(each.goal, each.task_id) for each in asked if isinstance(each, WaitQuestion)]
+            return _in_list(group_query(self._store, self._name_there, of_groups[0]))
+        tasks = [(each.goal, each.task_id) for each in queries if isinstance(each, TaskQuery)]
         return self._store.wait(self._name_there, tasks)
 
-    def answer(self, asked: Mapping[Question, str], answers: Answers) -> None:
-        """End the waits that have an answer."""
-        self.open.answer(asked, answers)
+    def resolve(self, queries: Mapping[WaitQuery, str], results: WaitResults) -> None:
+        """End the waits that have a result."""
+        self.open.resolve(queries, results)
         self.trouble = ""
 
     def fail(self, why: str) -> None:
-        """Note that the server did not respond, so that all questions are asked again later."""
+        """Note that the server did not respond, so that all queries are sent again later."""
         self.trouble = why
-        self._ask_all_at = 0.0
+        self._query_all_at = 0.0
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
@@ -264,50 +265,50 @@ class WaitRounds:
             self._idle_at = math.inf
         elif self._idle_at == math.inf:
             self._idle_at = now + LINGER_SECONDS
-        return max(min(self._ask_all_at, self._idle_at, silent_at), self.retry_at) - now
+        return max(min(self._query_all_at, self._idle_at, silent_at), self.retry_at) - now
 
 
-def group_command(store: Store, client: str, question: GroupQuestion) -> Command[Room]:
-    """Return the command that asks about a group, and has the server notify this client of later changes."""
-    if question.most_left is None:
-        return store.await_group_end(client, question.group)
-    return store.await_room(client, question.group, question.most_left)
+def group_query(store: Store, client: str, query: GroupQuery) -> Command[Room]:
+    """Return the command that queries a group, and has the server notify this client of later changes."""
+    if query.most_left is None:
+        return store.await_group_end(client, query.group)
+    return store.await_room(client, query.group, query.most_left)
 
 
-def _asking_one(command: Command[Room]) -> Command[Answers]:
-    def parse(raw: Raw) -> Answers:
+def _in_list(command: Command[Room]) -> Command[WaitResults]:
+    def parse(raw: Raw) -> WaitResults:
         room = command.parse(raw)
         return [room if room.has_come else None]
 
     return Command(command.script, command.key, command.args, parse)
 
 
-def answered(answer: Answer[Answers]) -> Answers:
-    """Return the answers. Raises Unavailable if there are none."""
-    if isinstance(answer, Answered):
-        return answer.value
-    raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
+def results_in(reply: Reply[WaitResults]) -> WaitResults:
+    """Return the results of a reply. Raises Unavailable if it has none."""
+    if isinstance(reply, Replied):
+        return reply.value
+    raise reply.error if isinstance(reply, NotAccepted) else Unavailable(reply.why)
 
 
-def has_come(question: WaitQuestion, found: TaskState) -> bool:
+def has_come(query: TaskQuery, found: TaskState) -> bool:
     """Whether what was found ends the wait. It does not if the task was pending, and was enqueued meanwhile."""
-    return found.state not in WAITING and (found.state != State.RUNNING or question.goal is Goal.START)
+    return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 
-def question_before(found: TaskState) -> Question:
-    """Return the question about the task or group that a pending task follows."""
+def query_before(found: TaskState) -> WaitQuery:
+    """Return the query about the task or group that a pending task follows."""
     kind, _, name = found.follows.partition(" ")
-    return GroupQuestion(name) if kind == "group" else WaitQuestion(Goal.END, name)
+    return GroupQuery(name) if kind == "group" else TaskQuery(Goal.END, name)
 
 
 @contextmanager
-def pending_named(question: WaitQuestion, found: TaskState, timeout: Duration | None) -> Iterator[None]:
+def pending_named(query: TaskQuery, found: TaskState, timeout: Duration | None) -> Iterator[None]:
     """Change a WaitTimeout in the block to name the pending task, not the task or group that it follows."""
     try:
         yield
     except WaitTimeout as error:
         within = seconds(timeout or 0, "timeout")
-        text = f"{question.subject} has not {question.event} within {within:g} s: it follows {found.follows}"
+        text = f"{query.subject} has not {query.event} within {within:g} s: it follows {found.follows}"
         raise WaitTimeout(text) from error
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar, cast
 
 from rota.client.enqueue_options import Interceptor, interception
-from rota.client.waits import Goal, GroupQuestion, WaitQuestion
+from rota.client.waits import Goal, GroupQuery, TaskQuery
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
@@ -86,12 +86,12 @@ class KeptGroups:
         self._places.clear()
         self._groups.clear()
 
-    def wait(self, namespace: str, question: GroupQuestion) -> Room | None:
+    def wait(self, namespace: str, query: GroupQuery) -> Room | None:
         """Return the room in a group, or None if it has not ended. There is always room, as nothing runs meanwhile."""
-        found = self._find(namespace, question.group)
+        found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
-        return None if question.most_left is None else Room(has_come=True, left=0)
+        return None if query.most_left is None else Room(has_come=True, left=0)
 
     def follows(self, namespace: str, task_id: str) -> str:
         """Return what a pending task follows, as `task ID` or `group ID`; "" if it follows nothing."""
@@ -267,20 +267,20 @@ class StandIn:
             )
         return cast("T", self._groups.answers[name](namespace, args))
 
-    def wait(self, namespace: str, question: WaitQuestion) -> TaskState:
+    def wait(self, namespace: str, query: TaskQuery) -> TaskState:
         """Return the state of a task that has reached the goal. Raises NotRun if it has not."""
-        kept = self._books.find(namespace, question.task_id)
-        if kept is None and (before := self._groups.follows(namespace, question.task_id)):
-            raise NotRun(f"{question.subject} is pending, as it follows {before}: {self._how_to_run}")
-        if kept is None or kept.ended is not None or (question.goal is Goal.START and kept.state in _STARTED):
-            return self._books.state_of(namespace, question.task_id)
+        kept = self._books.find(namespace, query.task_id)
+        if kept is None and (before := self._groups.follows(namespace, query.task_id)):
+            raise NotRun(f"{query.subject} is pending, as it follows {before}: {self._how_to_run}")
+        if kept is None or kept.ended is not None or (query.goal is Goal.START and kept.state in _STARTED):
+            return self._books.state_of(namespace, query.task_id)
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
 
-    def wait_for_group(self, namespace: str, question: GroupQuestion) -> Room:
+    def wait_for_group(self, namespace: str, query: GroupQuery) -> Room:
         """Return the room in a group, or that it has ended. Raises NotRun if it has not."""
-        room = self._groups.wait(namespace, question)
+        room = self._groups.wait(namespace, query)
         if room is None:
-            raise NotRun(f"group {question.group} has not ended: {self._how_to_run}")
+            raise NotRun(f"group {query.group} has not ended: {self._how_to_run}")
         return room
 
 

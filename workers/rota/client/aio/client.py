@@ -21,7 +21,7 @@ from rota.client.preparation import Checks, in_sending_order, prepare, prepare_e
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender
 from rota.client.status import TaskStatus, status_of
-from rota.client.waits import Goal, WaitQuestion, has_come, pending_named, question_before
+from rota.client.waits import Goal, TaskQuery, has_come, pending_named, query_before
 from rota.durations import Duration, TimeLeft, positive_seconds
 from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
@@ -431,24 +431,24 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
-        terms = FlowTerms(self._driver.store, checks, self._sender, self._driver.warned)
+        terms = FlowTerms(self._driver.store, checks, self._sender, self._driver.warnings)
         return AsyncFlows(self, self._driver, terms, self._on_commit)
 
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         """Wait for a task, and before that for the tasks that it follows."""
-        question = WaitQuestion(goal, require_name("id", task_id))
+        query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
-            return interceptor.wait(self.namespace, question)
+            return interceptor.wait(self.namespace, query)
         left, within = TimeLeft(timeout), timeout
         while True:
-            found = await self._driver.wait(question, within)
-            assert isinstance(found, TaskState), "it is asked about a task"
+            found = await self._driver.wait(query, within)
+            assert isinstance(found, TaskState), "the query is about a task"
             found = await self._driver.follow(look_back(self._driver.store, task_id, found))
-            if has_come(question, found):
+            if has_come(query, found):
                 return found
             if found.follows:
-                with pending_named(question, found, timeout):
-                    await self._driver.wait(question_before(found), left.seconds())
+                with pending_named(query, found, timeout):
+                    await self._driver.wait(query_before(found), left.seconds())
             within = left.seconds()
 
     async def _send(
@@ -464,9 +464,9 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
 
     async def _send_now(self, tasks: Sequence[NewTask], progress: ProgressOption = None) -> list[AsyncHandle[Any]]:
         if (interceptor := self._driver.interceptor()) is not None:
-            words = interceptor.enqueue(self.namespace, tasks)
+            replies = interceptor.enqueue(self.namespace, tasks)
             tell_all(progress, len(tasks))
-            return self._handles(tasks, words)
+            return self._handles(tasks, replies)
         if progress is None:
             return await self._driver.drive(self._sender.send(tasks))
         with telling(progress, len(tasks)) as tell:
@@ -478,10 +478,10 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     def _command(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
         return self._driver.store.enqueue(batch.nonce, batch.items)
 
-    def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[AsyncHandle[Any]]:
-        warned = self._driver.warned
+    def _handles(self, tasks: Sequence[NewTask], replies: Sequence[Enqueued]) -> list[AsyncHandle[Any]]:
+        warnings = self._driver.warnings
         handles: list[AsyncHandle[Any]] = []
-        for task, word in zip(tasks, words, strict=True):
-            warned.of_answer(task, word)
-            handles.append(AsyncHandle(word.holder or task.id, word.duplicate, self))
+        for task, reply in zip(tasks, replies, strict=True):
+            warnings.check_reply(task, reply)
+            handles.append(AsyncHandle(reply.holder or task.id, reply.duplicate, self))
         return handles

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rota.client.aio.pool import AioPool
 from rota.client.aio.waiting_task import AioWaiting
-from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.driver import Driver
+from rota.client.command_replies import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.enqueue_options import AWAITED_NOW, Interceptor, OnCommit, check_nothing_waits, interception
 from rota.client.sender import Cut, Sending, WithId, intercepted
-from rota.client.waits import GroupQuestion, Question, WaitAnswer
+from rota.client.waits import GroupQuery, WaitQuery, WaitResult
 from rota.durations import Duration
 from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps
@@ -89,7 +89,7 @@ class AsyncDriver:
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
         self.endpoint = aio_endpoint_of(redis_url, access, redis, self.store.keys.tasks)
-        self.warned = ClientWarnings(namespace, self.endpoint.place)
+        self.warnings = ClientWarnings(namespace, self.endpoint.place)
         self._url = redis_url
         self._access = access
         self._connections: Connections | None = None
@@ -104,7 +104,8 @@ class AsyncDriver:
 
     def close(self) -> None:
         """Close the connections, from any thread. May be repeated; a later call connects again."""
-        there, self._connections = self._connections, None
+        there = self._connections
+        self._connections = None
         if there is not None and not there.is_over:
             there.loop.call_soon_threadsafe(there.close)
 
@@ -119,20 +120,20 @@ class AsyncDriver:
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
         exchange = Exchange([command], None, until)
         pool = self._here().pool
-        line = await pool.ready(exchange)
+        stream = await pool.ready(exchange)
         try:
-            [answer] = await pool.exchange(line, exchange)
+            [reply] = await pool.exchange(stream, exchange)
         except asyncio.CancelledError as cancelled:
             raise cancelled from Uncertain("the await was cancelled; it may have been carried out", ids)
-        return value_of(answer, ids)
+        return value_of(reply, ids)
 
     async def follow(self, steps: Steps[T], /) -> T:
         """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
         deadline = time.monotonic() + self.timeout_seconds
-        answer: Any = None
+        reply: Any = None
         try:
             while True:
-                answer = await self.run(steps.send(answer), (), deadline)
+                reply = await self.run(steps.send(reply), (), deadline)
         except StopIteration as end:
             value: T = end.value
             return value
@@ -146,10 +147,10 @@ class AsyncDriver:
     async def drive(self, sending: Sending[H]) -> list[H]:
         """Send an enqueue, and check task names that this process does not declare, each name once."""
         handles = await self._driven(sending)
-        if self.warned.to_check:
-            names = self.warned.names_to_check()
+        if self.warnings.to_check:
+            names = self.warnings.names_to_check()
             with suppress(RotaError):
-                self.warned.of_names(names, await self.follow(known_names(self.store)))
+                self.warnings.check_names(names, await self.follow(known_names(self.store)))
         return handles
 
     async def _driven(self, sending: Sending[H]) -> list[H]:
@@ -157,16 +158,17 @@ class AsyncDriver:
         try:
             exchange = next(sending)
             while True:
-                pool, line = here.pool if exchange.confirmation is None else here.confirming, None
+                pool = here.pool if exchange.confirmation is None else here.confirming
+                stream = None
                 try:
-                    line = await pool.ready(exchange)
-                    answers = await pool.exchange(line, exchange)  # Sends before it first yields to the loop.
+                    stream = await pool.ready(exchange)
+                    replies = await pool.exchange(stream, exchange)  # Sends before it first yields to the loop.
                 except Unavailable as error:
                     exchange = sending.throw(error)
                 except asyncio.CancelledError as cancelled:
-                    raise cancelled from _cut(sending, is_sent=line is not None)
+                    raise cancelled from _cut(sending, is_sent=stream is not None)
                 else:
-                    exchange = sending.send(answers)
+                    exchange = sending.send(replies)
         except StopIteration as end:
             handles: list[H] = end.value
             return handles
@@ -175,19 +177,19 @@ class AsyncDriver:
         """Return the error of an enqueue that may have been accepted."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
-    async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened.
+    async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
+        """Wait until the event of the query has happened.
 
         Raises WaitTimeout, or Unavailable if the client is closed.
         """
-        return await self._here().waiting.wait(question, timeout)
+        return await self._here().waiting.wait(query, timeout)
 
-    async def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
+    async def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
         """Wait until the group has room, or has ended."""
         if (interceptor := interception.interceptor) is not None:
-            return interceptor.wait_for_group(self.namespace, question)
-        found = await self.wait(question, timeout)
-        assert isinstance(found, Room), "it is asked about a group"
+            return interceptor.wait_for_group(self.namespace, query)
+        found = await self.wait(query, timeout)
+        assert isinstance(found, Room), "the query is about a group"
         return found
 
     def consumer(self, options: "ConsumerOptions") -> "AsyncConsumer":

@@ -6,7 +6,7 @@ from typing import Any
 
 from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_portions, once_committed
 from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
-from rota.client.answers import Uncertain
+from rota.client.command_replies import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.flow_sending import (
     Filling,
@@ -28,7 +28,7 @@ from rota.client.flow_sending import (
 from rota.client.inquiries import cancelling_group, looking_at_group
 from rota.client.preparation import fresh_id
 from rota.client.status import GroupStatus
-from rota.client.waits import GroupQuestion
+from rota.client.waits import GroupQuery
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.groups import Room
@@ -89,7 +89,7 @@ class AsyncFlows:
 
     async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
         """Wait until a group has ended: see `AsyncGroupHandle.wait`."""
-        await self._driver.wait_for_group(GroupQuestion(group_id), timeout)
+        await self._driver.wait_for_group(GroupQuery(group_id), timeout)
         return await self.status(group_id)
 
     async def cancel(self, group_id: str) -> bool:
@@ -113,7 +113,7 @@ class AsyncFlows:
                 asked = steps.send(answer) if failure is None else steps.throw(failure)
                 answer = failure = None
                 try:
-                    if isinstance(asked, GroupQuestion):
+                    if isinstance(asked, GroupQuery):
                         answer = await self._driver.wait_for_group(asked, None)
                     else:
                         await self._driver.send(asked)

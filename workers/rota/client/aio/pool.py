@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from rota.client.answers import Answer, Exchange, Judge
+from rota.client.command_replies import Exchange, Reply, ReplyReader
 from rota.client.waits import CLOSED
 from rota.protocol.command import Command
 from rota.server.aio_connection import AioStream, too_slow, within
@@ -26,49 +26,49 @@ class AioPool:
         """Keep the settings. The first use connects."""
         self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
-        self._judge = Judge(endpoint.shown, endpoint.credentials_in)
-        self._line: AioStream | None = None
+        self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
+        self._stream: AioStream | None = None
         self._opening: asyncio.Task[AioStream | ServerError] | None = None
         self._tried: Confirmation | None = None
         self._is_closed = False
 
-    async def ready(self, asked: Exchange[Any]) -> AioStream:
+    async def ready(self, exchange: Exchange[Any]) -> AioStream:
         """Return the connection before anything of this exchange is sent.
 
         Raises Unavailable if there is no connection, or if the server can never confirm.
         """
-        line = self._line
-        if line is not None and line.is_to_renew:
-            line.retire()
-        if line is None or not line.takes_more:
-            line = await self._connected(asked.deadline)
-        if asked.confirmation is not None and asked.confirmation != self._tried:
-            await self._try(line, asked.confirmation, asked.deadline)
-        return line
+        stream = self._stream
+        if stream is not None and stream.is_to_renew:
+            stream.retire()
+        if stream is None or not stream.takes_more:
+            stream = await self._connected(exchange.deadline)
+        if exchange.confirmation is not None and exchange.confirmation != self._tried:
+            await self._try(stream, exchange.confirmation, exchange.deadline)
+        return stream
 
-    async def exchange(self, line: AioStream, asked: Exchange[T]) -> list[Answer[T]]:
-        """Send all commands, the first one at once, and return one answer for each."""
-        seconds = asked.deadline - time.monotonic()
-        give_up_at = time.monotonic() + seconds * asked.share
-        confirmation = None if asked.confirmation is None else asked.confirmation.within(seconds)
+    async def exchange(self, stream: AioStream, exchange: Exchange[T]) -> list[Reply[T]]:
+        """Send all commands, the first one at once, and return one reply for each."""
+        seconds = exchange.deadline - time.monotonic()
+        give_up_at = time.monotonic() + seconds * exchange.share
+        confirmation = None if exchange.confirmation is None else exchange.confirmation.within(seconds)
         tail = [] if confirmation is None else [confirmation.waiting]
         commands: list[Command[T]] = []
 
         def packed() -> Iterable[bytes]:
-            for command in asked.commands:
+            for command in exchange.commands:
                 commands.append(command)
                 yield command.by_sha()
             yield from tail
 
-        replies = await _replies(line, packed(), give_up_at)
-        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
+        raw = await _replies(stream, packed(), give_up_at)
+        unknown = [n for n, each in enumerate(raw) if isinstance(each, UnknownScript)]
         if unknown:
-            taught = await _replies(line, [*[commands[n].by_text() for n in unknown], *tail], give_up_at)
-            for n, reply in zip([*unknown, *[-1 for _ in tail]], taught, strict=True):
-                replies[n] = reply
-        confirmed = replies.pop() if tail else None
-        answers = [self._judge.judge(command, reply) for command, reply in zip(commands, replies, strict=True)]
-        return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
+            repeated = await _replies(stream, [*[commands[n].by_text() for n in unknown], *tail], give_up_at)
+            for n, each in zip([*unknown, *[-1 for _ in tail]], repeated, strict=True):
+                raw[n] = each
+        confirmed = raw.pop() if tail else None
+        replies = [self._reader.read(command, each) for command, each in zip(commands, raw, strict=True)]
+        return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
 
     def close(self) -> None:
         """Close the connection permanently, so that no call in progress opens one that nothing would close.
@@ -78,14 +78,14 @@ class AioPool:
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
-        if self._line is not None:
-            self._line.close(CLOSED)
-            self._line = None
+        if self._stream is not None:
+            self._stream.close(CLOSED)
+            self._stream = None
 
     async def _connected(self, deadline: float) -> AioStream:
         found = _CLOSED if self._is_closed else await self._opened(deadline)
         if isinstance(found, ServerError):
-            raise self._judge.no_connection(found) from found
+            raise self._reader.no_connection(found) from found
         return found
 
     async def _opened(self, deadline: float) -> AioStream | ServerError:
@@ -100,32 +100,32 @@ class AioPool:
 
     async def _open(self) -> AioStream | ServerError:
         try:
-            self._line = line = await within(self._seconds, self._opener.open())
+            self._stream = stream = await within(self._seconds, self._opener.open())
         except ServerError as error:
             return error
         finally:
             self._opening = None
-        line.close_with_loop()
-        return line
+        stream.close_with_loop()
+        return stream
 
-    async def _try(self, line: AioStream, confirmation: Confirmation, deadline: float) -> None:
-        [reply] = await _replies(line, [confirmation.trial], deadline)
+    async def _try(self, stream: AioStream, confirmation: Confirmation, deadline: float) -> None:
+        [reply] = await _replies(stream, [confirmation.trial], deadline)
         if isinstance(reply, ConnectionLost):
-            raise self._judge.no_connection(reply) from reply
+            raise self._reader.no_connection(reply) from reply
         if isinstance(reply, ServerError):
-            raise self._judge.never_confirms(confirmation, reply) from reply
+            raise self._reader.never_confirms(confirmation, reply) from reply
         self._tried = confirmation
 
 
-async def _replies(line: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
+async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
     """Return one reply, or the error in its place, for each command."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                replies.append(line.send(data))  # Before any await, so that each command that was taken has a reply.
-                await line.drain()
+                replies.append(stream.send(data))  # Before any await, so that each command that was taken has a reply.
+                await stream.drain()
                 if len(replies) > 1:
                     await asyncio.sleep(0)  # Packing many commands takes a while, so let other tasks run.
             await asyncio.wait(replies)
@@ -135,7 +135,7 @@ async def _replies(line: AioStream, commands: Iterable[bytes], deadline: float) 
         for reply in replies:
             reply.cancel()  # This changes only those without a reply, for which nothing waits any more.
     if any(reply.cancelled() for reply in replies):
-        line.retire()
+        stream.retire()
     silent = ConnectionLost("nothing came in time", REASON_SILENT)
     found = [silent if reply.cancelled() else reply.result() for reply in replies]
     return found + [silent for _ in coming]

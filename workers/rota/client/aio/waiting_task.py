@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 from rota.client.aio.pool import AioPool
-from rota.client.answers import Denied, Exchange, unavailable
-from rota.client.waits import CLOSED, OpenWait, Question, WaitAnswer, WaitRounds, answered, limit_of
+from rota.client.command_replies import Denied, Exchange, unavailable
+from rota.client.waits import CLOSED, OpenWait, WaitQuery, WaitResult, WaitRounds, limit_of, results_in
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store
@@ -24,25 +24,25 @@ _NAME: Final = "rota:waiting"
 class AioWait(OpenWait):
     """One call that waits."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_woken",)
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
-        self._told = asyncio.Event()
+    def __init__(self, query: WaitQuery) -> None:
+        super().__init__(query)
+        self._woken = asyncio.Event()
 
     def _wake(self) -> None:
-        self._told.set()
+        self._woken.set()
 
     async def sleep(self, seconds: float | None) -> bool:
         """Sleep until the wait has ended. Return False if the time expired first."""
         try:
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
         finally:
             self.is_over = True
-        return self._told.is_set()
+        return self._woken.is_set()
 
 
 class AioWaiting:
@@ -57,13 +57,13 @@ class AioWaiting:
         self._parked: asyncio.Task[list[str] | Unavailable] | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened.
+    async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
+        """Wait until the event of the query has happened.
 
         Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
         """
         limit = limit_of(timeout)
-        wait = AioWait(question)
+        wait = AioWait(query)
         self._rounds.open.add(wait)
         self._bell.set()
         if self._serving is None or self._serving.done():
@@ -95,14 +95,15 @@ class AioWaiting:
     async def _converse(self) -> None:
         try:
             if self._parked is not None and self._parked.done():
-                heard, self._parked = self._parked.result(), None
-                if isinstance(heard, Unavailable):
-                    raise heard
-                self._rounds.hear(heard)
-            while asked := self._rounds.next_questions():
-                exchange = Exchange([self._rounds.asking(asked)], None, time.monotonic() + self._seconds)
-                [answer] = await self._pool.exchange(await self._pool.ready(exchange), exchange)
-                self._rounds.answer(asked, answered(answer))
+                received = self._parked.result()
+                self._parked = None
+                if isinstance(received, Unavailable):
+                    raise received
+                self._rounds.receive(received)
+            while queries := self._rounds.next_queries():
+                exchange = Exchange([self._rounds.query_command(queries)], None, time.monotonic() + self._seconds)
+                [reply] = await self._pool.exchange(await self._pool.ready(exchange), exchange)
+                self._rounds.resolve(queries, results_in(reply))
             if self._rounds.open and self._parked is None:
                 self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
                 self._parked.add_done_callback(lambda _: self._bell.set())
@@ -122,7 +123,7 @@ class AioWaiting:
             rest = await self._connection.execute("LPOP", self._rounds.key, BATCH) if first else None
         except ServerError as error:
             return unavailable(str(error), error)
-        return [text_of(word) for word in ([first[1]] if first else []) + (rest or [])]
+        return [text_of(message) for message in ([first[1]] if first else []) + (rest or [])]
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
@@ -131,7 +132,7 @@ class AioWaiting:
         self._bell.clear()
 
     async def _leave(self) -> None:
-        parked, self._parked = self._parked, None
-        if parked is not None:
-            parked.cancel()
+        if self._parked is not None:
+            self._parked.cancel()
+            self._parked = None
         await self._connection.close()

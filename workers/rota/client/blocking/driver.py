@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from rota.client.answers import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.blocking.waiting_thread import Waiting
+from rota.client.command_replies import ClientWarnings, Exchange, Uncertain, known_names, value_of
 from rota.client.enqueue_options import MAP_WAITS_NOT, Interceptor, OnceSent, OnCommit, check_on_commit, interception
 from rota.client.sender import Sending, WithId, intercepted
 from rota.client.timed_connections import ClientPool
-from rota.client.waits import GroupQuestion, Question, WaitAnswer
+from rota.client.waits import GroupQuery, WaitQuery, WaitResult
 from rota.durations import Duration
 from rota.errors import RotaError, Unavailable
 from rota.protocol.command import Command, Steps, follow
@@ -55,7 +55,7 @@ class Driver:
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
         self.endpoint = endpoint_of(redis_url, access, redis, self.store.keys.tasks)
-        self.warned = ClientWarnings(namespace, self.endpoint.place)
+        self.warnings = ClientWarnings(namespace, self.endpoint.place)
         self.pool = ClientPool(self.endpoint, timeout_seconds)
         self._waiting = Waiting(self.pool, self.store)
 
@@ -67,7 +67,7 @@ class Driver:
 
     def interceptor(self) -> Interceptor | None:
         """Return the stand-in for the server, if there is one, and warn if the call blocks an event loop."""
-        self.warned.of_blocking()
+        self.warnings.check_blocking()
         return interception.interceptor
 
     def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
@@ -76,8 +76,8 @@ class Driver:
             return interceptor.run(self.namespace, command)
         until = time.monotonic() + self.timeout_seconds if deadline is None else deadline
         with time_limit_deferred:
-            [answer] = self.pool.exchange(Exchange([command], None, until))
-        return value_of(answer, ids)
+            [reply] = self.pool.exchange(Exchange([command], None, until))
+        return value_of(reply, ids)
 
     def follow(self, steps: Steps[T], /) -> T:
         """Send the commands of the steps, all within one timeout, and return the value that the steps return."""
@@ -93,10 +93,10 @@ class Driver:
     def drive(self, sending: Sending[H]) -> list[H]:
         """Send an enqueue, and check task names that this process does not declare, each name once."""
         handles = self._driven(sending)
-        if self.warned.to_check:
-            names = self.warned.names_to_check()
+        if self.warnings.to_check:
+            names = self.warnings.names_to_check()
             with suppress(RotaError):
-                self.warned.of_names(names, self.follow(known_names(self.store)))
+                self.warnings.check_names(names, self.follow(known_names(self.store)))
         return handles
 
     def _driven(self, sending: Sending[H]) -> list[H]:
@@ -105,11 +105,11 @@ class Driver:
                 exchange = next(sending)
                 while True:
                     try:
-                        answers = self.pool.exchange(exchange)
+                        replies = self.pool.exchange(exchange)
                     except Unavailable as error:
                         exchange = sending.throw(error)
                     else:
-                        exchange = sending.send(answers)
+                        exchange = sending.send(replies)
             except StopIteration as end:
                 handles: list[H] = end.value
                 return handles
@@ -118,22 +118,22 @@ class Driver:
         """Return the error of an enqueue that may have been accepted."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
-    def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened.
+    def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
+        """Wait until the event of the query has happened.
 
         Raises WaitTimeout, or Unavailable if the client is closed.
         """
-        self.warned.of_blocking()
+        self.warnings.check_blocking()
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self.pool, self.store)
-        return self._waiting.wait(question, timeout)
+        return self._waiting.wait(query, timeout)
 
-    def wait_for_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
+    def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
         """Wait until the group has room, or has ended."""
         if (interceptor := interception.interceptor) is not None:
-            return interceptor.wait_for_group(self.namespace, question)
-        found = self.wait(question, timeout)
-        assert isinstance(found, Room), "it is asked about a group"
+            return interceptor.wait_for_group(self.namespace, query)
+        found = self.wait(query, timeout)
+        assert isinstance(found, Room), "the query is about a group"
         return found
 
     def consumer(self, options: "ConsumerOptions") -> "Consumer":

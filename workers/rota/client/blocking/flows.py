@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from rota.client.answers import Uncertain
 from rota.client.blocking.driver import MAP_AT_ONCE, Driver, in_portions, once_committed
 from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
+from rota.client.command_replies import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
 from rota.client.flow_sending import (
     Filling,
@@ -29,7 +29,7 @@ from rota.client.flow_sending import (
 from rota.client.inquiries import cancelling_group, looking_at_group
 from rota.client.preparation import fresh_id
 from rota.client.status import GroupStatus
-from rota.client.waits import GroupQuestion
+from rota.client.waits import GroupQuery
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.groups import Room
@@ -86,7 +86,7 @@ class Flows:
 
     def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
         """Wait until a group has ended: see `GroupHandle.wait`."""
-        self._driver.wait_for_group(GroupQuestion(group_id), timeout)
+        self._driver.wait_for_group(GroupQuery(group_id), timeout)
         return self.status(group_id)
 
     def cancel(self, group_id: str) -> bool:
@@ -110,7 +110,7 @@ class Flows:
                 asked = steps.send(answer) if failure is None else steps.throw(failure)
                 answer = failure = None
                 try:
-                    if isinstance(asked, GroupQuestion):
+                    if isinstance(asked, GroupQuery):
                         answer = self._driver.wait_for_group(asked, None)
                     else:
                         self._driver.send(asked)

@@ -1,11 +1,11 @@
 """The waiting thread of a client: one blocking connection, however many threads of the application wait.
 
-1. The thread asks the script `wait` about all new waits. Those whose event has happened end at once; for the others the
-   server notes that this client waits.
-2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up: the thread then asks
-   the script again, so that one place reads all results.
-3. After any trouble, and every ASK_ALL_SECONDS, the thread asks about all open waits, and the server notes them again.
-   So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
+1. The thread calls the script `wait` for all new waits. Those whose event has happened end at once; for the others
+   the server notes that this client waits.
+2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up: the thread then
+   calls the script again, so that only one script reads results.
+3. After any trouble, and every QUERY_ALL_SECONDS, the thread calls it for all open waits, and the server notes them
+   again. So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
 
 A thread of the application hands its `Wait` to this thread and sleeps on it. No waiting thread calls the server, so a
 time limit, a cancellation or Ctrl-C can interrupt it at any time.
@@ -17,17 +17,17 @@ from collections.abc import Mapping
 from threading import Lock, Thread
 from typing import Final
 
-from rota.client.answers import Denied, Exchange
+from rota.client.command_replies import Denied, Exchange
 from rota.client.timed_connections import ClientPool, ReplyList, Wakeup
 from rota.client.waits import (
     CLOSED,
-    Answers,
-    Question,
     Wait,
-    WaitAnswer,
+    WaitQuery,
+    WaitResult,
+    WaitResults,
     WaitRounds,
-    answered,
     limit_of,
+    results_in,
 )
 from rota.durations import Duration
 from rota.errors import Unavailable
@@ -58,7 +58,8 @@ class _Mail:
     def take(self) -> list[Wait | None]:
         """Return the waits that were added since the last call."""
         with self._lock:
-            taken, self._left = self._left, []
+            taken = self._left
+            self._left = []
         return taken
 
     def close_if_empty(self) -> bool:
@@ -131,11 +132,11 @@ class WaitingThread(Thread):
 
     def _converse(self) -> None:
         try:
-            words = self._replies.words()
-            if words is not None:
-                self._rounds.hear(words)
-            while asked := self._rounds.next_questions():
-                self._rounds.answer(asked, self._answers(asked))
+            messages = self._replies.messages()
+            if messages is not None:
+                self._rounds.receive(messages)
+            while queries := self._rounds.next_queries():
+                self._rounds.resolve(queries, self._results(queries))
             if self._rounds.open and not self._replies.is_parked:
                 self._replies.park()
         except Denied as error:  # Not a fault of the network, so trying again would not help.
@@ -145,10 +146,10 @@ class WaitingThread(Thread):
             self._replies.close()
             self._rounds.fail(str(error))
 
-    def _answers(self, asked: Mapping[Question, str]) -> Answers:
+    def _results(self, queries: Mapping[WaitQuery, str]) -> WaitResults:
         until = time.monotonic() + self._pool.timeout_seconds
-        [answer] = self._pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
-        return answered(answer)
+        [reply] = self._pool.exchange(Exchange([self._rounds.query_command(queries)], None, until))
+        return results_in(reply)
 
     def _rest(self) -> None:
         self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)
@@ -168,13 +169,13 @@ class Waiting:
         self._thread: WaitingThread | None = None
         self.pid = os.getpid()
 
-    def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
-        """Wait until the event of the question has happened.
+    def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
+        """Wait until the event of the query has happened.
 
         Raises WaitTimeout, or Unavailable if the client is closed or the server does not permit this user to wait.
         """
         limit = limit_of(timeout)
-        wait = Wait(question)
+        wait = Wait(query)
         with time_limit_deferred:
             thread = self._leave(wait)
         in_time = wait.sleep(_FOREVER if limit is None else limit)
@@ -182,7 +183,8 @@ class Waiting:
 
     def close(self) -> None:
         """End all waits. May be repeated; the next wait starts a new thread."""
-        thread, self._thread = self._thread, None
+        thread = self._thread
+        self._thread = None
         if thread is not None and self.pid == os.getpid():
             thread.stop()
             thread.join(_CLOSE_SECONDS)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
-from rota.client.answers import Denied, Uncertain, is_denial
+from rota.client.command_replies import Denied, Uncertain, is_denial
 from rota.client.consumer.lease import LOG, ConsumerOptions, ConsumerTransport, HeldTask, Holds, Lease
 from rota.client.consumer.leased_task import LeasedTask, TakenTasks, callable_or_end, expired, leased_task
 from rota.client.timed_connections import Wakeup

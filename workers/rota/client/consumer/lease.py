@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeVar
 
-from rota.client.answers import Uncertain, is_denial
+from rota.client.command_replies import Uncertain, is_denial
 from rota.client.timed_connections import ReplyList, Wakeup
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import LeaseLost, Unavailable
@@ -179,7 +179,7 @@ class Lease:
                     self._wakeup.wait(left)
                     continue
                 self._wakeup.wait(min(left, self._orders.silent_at - time.monotonic()), self._orders.fileno())
-                if self._orders.words():
+                if self._orders.messages():
                     break
             except Unavailable:  # The next renewal reports the fault.
                 listens = False

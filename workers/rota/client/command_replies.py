@@ -141,40 +141,41 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class ClientWarnings:
-    """The warnings of one client, about the server at `place`. `to_check` are task names that were not checked yet."""
+    """The warnings of one client, about the server at `address`."""
 
-    def __init__(self, namespace: str, place: str) -> None:
+    def __init__(self, namespace: str, address: str) -> None:
         self._namespace = namespace
-        self._place = place
-        self._given: set[tuple[type[RotaWarning], str]] = set()
+        self._address = address
+        self._issued: set[tuple[type[RotaWarning], str]] = set()
         self._names: set[str] = set()
-        self.to_check: list[str] = []
+        self.to_check: list[str] = []  # Task names that were not checked yet.
 
-    def of_answer(self, task: NewTask, word: Enqueued) -> None:
+    def check_reply(self, task: NewTask, reply: Enqueued) -> None:
         """Warn if the server reported a problem with a task that it accepted, and note the task's name for checking."""
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
             self.to_check.append(task.foreign)
-        if word.unserved and self._is_new(UnservedQueue, task.queue):
+        if reply.unserved and self._is_new(UnservedQueue, task.queue):
             self._warn(
                 UnservedQueue,
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
                 "(is it in `tiers` of rota.toml, and the fleet running?)",
                 task.queue,
             )
-        elif word.unseen and self._is_new(UnseenNamespace):
+        elif reply.unseen and self._is_new(UnseenNamespace):
             self._warn(
                 UnseenNamespace,
-                f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
+                f"no fleet was ever seen in namespace {self._namespace!r} on {self._address}: tasks wait until "
                 "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
             )
 
     def names_to_check(self) -> list[str]:
         """Return the names that were noted since the last call."""
-        names, self.to_check = self.to_check, []
+        names = self.to_check
+        self.to_check = []
         return names
 
-    def of_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
+    def check_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
         """Warn of names that are not `known` to the fleets. None means that the known names cannot be determined."""
         for name in names:
             if known is not None and name not in known:
@@ -186,7 +187,7 @@ class ClientWarnings:
                     name,
                 )
 
-    def of_blocking(self) -> None:
+    def check_blocking(self) -> None:
         """Warn if this thread runs an event loop, which a blocking call blocks."""
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
@@ -196,11 +197,11 @@ class ClientWarnings:
             )
 
     def _is_new(self, category: type[RotaWarning], of: str = "") -> bool:
-        return (category, of) not in self._given
+        return (category, of) not in self._issued
 
     def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
         warnings.warn(message, category, stacklevel=_frames_of_ours())
-        self._given.add((category, of))  # Not reached if a filter turns the warning into an error, which recurs.
+        self._issued.add((category, of))  # Not reached if a filter turns the warning into an error, which recurs.
 
 
 def known_names(store: Store) -> Steps[frozenset[str] | None]:
@@ -229,7 +230,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answered(Generic[T]):
+class Replied(Generic[T]):
     """The command was carried out."""
 
     value: T
@@ -243,7 +244,7 @@ class NotAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class NoReply:
     """The connection was lost, or silent for too long, after the command was sent."""
 
     why: str
@@ -256,7 +257,7 @@ class Unconfirmed:
     why: str
 
 
-Answer = Answered[T] | NotAccepted | Unanswered | Unconfirmed
+Reply = Replied[T] | NotAccepted | NoReply | Unconfirmed
 WHOLE: Final = 1.0
 
 
@@ -264,63 +265,63 @@ class Exchange(NamedTuple, Generic[T]):
     """Commands that are sent together, each as soon as it is made."""
 
     commands: Iterable[Command[T]]
-    confirmation: Confirmation | None  # If there is one, each command that is Answered is confirmed too.
+    confirmation: Confirmation | None  # If there is one, each command that is Replied is confirmed too.
     deadline: float  # When the exchange ends, connecting included (monotonic seconds).
     # The part of the time left after connecting in which replies may come. The rest is for sending again.
     share: float = WHOLE
 
 
-def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
-    """Return the value of an answer.
+def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
+    """Return the value of a reply.
 
     Raises Unavailable, or Uncertain about these tasks if it is not known whether the command was carried out.
     """
-    match answer:
-        case Answered(value):
+    match reply:
+        case Replied(value):
             return value
         case NotAccepted(error):
             raise error
-        case Unanswered(why) | Unconfirmed(why):
+        case NoReply(why) | Unconfirmed(why):
             raise Uncertain(f"{why}; it may have been carried out", ids)
         case _:
-            assert_never(answer)
+            assert_never(reply)
 
 
-class Judge:
-    """Turns replies, and the errors in their place, into answers. Messages call the server `shown`."""
+class ReplyReader:
+    """Turns raw replies, and the errors in their place, into a `Reply`. Messages call the server `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Set how messages refer to the server. `credentials_in` names the place of user and password."""
+        """Set how messages refer to the server. `credentials_in` names the setting that has user and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
-    def judge(self, command: Command[T], reply: object) -> Answer[T]:
-        """Return the answer to a command."""
-        if not isinstance(reply, ServerError):
+    def read(self, command: Command[T], raw: object) -> Reply[T]:
+        """Return the reply to a command."""
+        if not isinstance(raw, ServerError):
             try:
-                return Answered(read_reply(command, reply))
+                return Replied(read_reply(command, raw))
             except Refused as error:
-                return Unanswered(f"{self._shown} answered something else: {error}")
-        if reply.reason == "oom":
-            full = f"{self._shown} takes no more tasks, its memory is full ({reply})"
+                return NoReply(f"{self._shown} sent an unexpected reply: {error}")
+        if raw.reason == "oom":
+            full = f"{self._shown} takes no more tasks, its memory is full ({raw})"
             return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet work off what waits"))
-        if reply.is_reply:
-            return NotAccepted(unavailable(f"{self._shown} refused: {self._why(reply)}", reply))
-        return Unanswered(f"{self._shown} did not answer: {reply}")
+        if raw.is_reply:
+            return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))
+        return NoReply(f"{self._shown} did not reply: {raw}")
 
-    def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
-        """Return the answers, given the reply to the command that waits for their confirmation."""
-        if isinstance(reply, ServerError) and not reply.is_reply:  # If sent again, they may still be confirmed.
-            lost = Unanswered(f"{self._shown} confirmed nothing: {reply}")
-            return [lost if isinstance(answer, Answered) else answer for answer in answers]
-        lack = f"the server says {self._why(reply)}" if isinstance(reply, ServerError) else asked.lack(reply)
+    def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
+        """Return the replies, given the raw reply to the command that waits for their confirmation."""
+        if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, they may still be confirmed.
+            lost = NoReply(f"{self._shown} confirmed nothing: {raw}")
+            return [lost if isinstance(reply, Replied) else reply for reply in replies]
+        lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
         if not lack:
-            return answers
+            return replies
         why = (
-            f"{self._shown} has accepted the tasks and not confirmed them: within {asked.seconds:g} s, {lack} "
-            f"(durability = {asked.durability!r})"
+            f"{self._shown} has accepted the tasks and not confirmed them: within {wanted.seconds:g} s, {lack} "
+            f"(durability = {wanted.durability!r})"
         )
-        return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
+        return [Unconfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
 
     def no_connection(self, error: Exception) -> Unavailable:
         """Return the error of a call that was not sent because there was no connection."""
@@ -340,16 +341,16 @@ class Judge:
         if not isinstance(error, ConnectionLost):
             return f"cannot be used: {self._why(error)}"
         why = text.removeprefix(_NO_CONNECTION)
-        place, _, rest = why.partition(": ")
-        why = rest if rest and place in self._shown else why
+        address, _, rest = why.partition(": ")
+        why = rest if rest and address in self._shown else why
         is_not_there = text.startswith(_NO_CONNECTION) and not isinstance(error, TlsFault)
         advice = _START_IT if is_not_there and self._credentials_in == URL_SETTING else ""
         return f"is not reachable: {why}{advice}"
 
-    def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
+    def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
         """Return the error if the server refuses the command that would wait for a confirmation."""
         needs = "" if is_denial(error) else _NEEDS
-        what = f"{self._shown} cannot do what durability = {asked.durability!r} asks for"
+        what = f"{self._shown} cannot provide durability = {wanted.durability!r}"
         return Unavailable(f"{what}: {self._why(error)}{needs}")
 
     def _why(self, error: Exception) -> str:
@@ -365,7 +366,7 @@ class Judge:
 
 
 _NO_CONNECTION: Final = "no connection to "  # The beginning of the message of a connection that failed.
-_START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
+_START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
 _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
 _IN_URL: Final = (
     "write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the user before the colon if "
