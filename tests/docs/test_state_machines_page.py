@@ -5,7 +5,7 @@ import re
 from rota.protocol.groups import GroupPhase
 from rota.protocol.task_states import CREATED, STATES, State
 from rota.worker.loop_state import Step
-from rota_supervisor.master.core.children import ARROWS, ChildState
+from rota_supervisor.master.core.children import TRANSITIONS, ChildState
 from support.prose import ROOT, blocks
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
@@ -40,7 +40,7 @@ def test_the_scripts_that_move_tasks_exist() -> None:
 def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
     _, _, children = blocks(ROOT / "docs/state-machines.md")
     drawn = {(ChildState(source), ChildState(target)) for source, target in _ARROW.findall(children.text)}
-    assert drawn == {(source, target) for source, targets in ARROWS.items() for target in targets}
+    assert drawn == {(source, target) for source, targets in TRANSITIONS.items() for target in targets}
 
 
 def test_the_drawn_boxes_of_a_group_are_its_phases() -> None:
@@ -51,7 +51,7 @@ def test_the_drawn_boxes_of_a_group_are_its_phases() -> None:
 
 def test_every_state_of_a_child_can_end() -> None:
     for state in ChildState:
-        assert state is ChildState.EXITED or ChildState.EXITED in ARROWS[state]
+        assert state is ChildState.EXITED or ChildState.EXITED in TRANSITIONS[state]
 
 
 def test_the_steps_of_a_worker_are_those_it_can_take() -> None:

@@ -233,7 +233,7 @@ def test_a_task_that_writes_over_all_shared_memory_counts_and_its_worker_leaves(
     until(lambda: fleet.is_whole_without(start.pid), "another worker")
     assert len(fleet.journal("start", name="scribble")) == 1
     [told] = [line for line in fleet.log("worker.exited") if line["child_pid"] == start.pid]
-    assert "wrote over the memory" in told["words"]
+    assert "overwrote the memory" in told["words"]
     neighbours.are_well()
     assert len([line for line in fleet.log("worker.exited") if line["reason"] == "crash"]) == 1
     assert "Traceback" not in fleet.log_text()

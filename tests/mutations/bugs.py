@@ -71,8 +71,8 @@ def retire_who_is_asked_to_leave(
     from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - likewise
 
     effects = original(state, action, now)
-    is_asked = isinstance(action, Signal) and action.order is Order.LEAVE
-    if is_asked and (owner := state.children.in_slot(action.slot).owner):
+    is_requested = isinstance(action, Signal) and action.order is Order.LEAVE
+    if is_requested and (owner := state.children.in_slot(action.slot).owner):
         blame = Blame((), crash_limit=3, loss_limit=5)
         effects.append(ReapOwner(action.slot, -1, owner, {}, blame, NOTHING, NO_TIERS))
     return effects

@@ -100,7 +100,7 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     assert status.last_crash is not None
     assert (status.last_crash["cause"], status.last_crash["pid"]) == ("signal", worker)
     shown = fleet.rota("task", "show", "first").stdout
-    assert "last_crash.error:  killed by SIGKILL: somebody else sent it" in shown
+    assert "last_crash.error:  killed by SIGKILL: not sent by its master" in shown
     fleet.release()
     [done] = until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "first"])
     assert (done["crashes"], done["last_crash"]) == (1, "signal")

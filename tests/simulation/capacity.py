@@ -74,7 +74,7 @@ class Capacity:
 
     def _wanted(self) -> dict[str, int]:
         state = self._node.state
-        return {} if state.stop.is_asked else state.wanted.counts
+        return {} if state.stop.is_requested else state.wanted.counts
 
     def _ready(self, pool: str) -> list[Child]:
         return [child for child in self._node.state.children.of(Role.WORKER, ChildState.READY) if child.pool == pool]

@@ -170,7 +170,7 @@ class Checks:
                 require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
             case Reason.STOP:
                 stop = self._node.state.stop
-                leave_by = stop.leave_by if child.in_hand else min(stop.leave_by, stop.idle_leave_by)
+                leave_by = stop.leave_by if child.has_work else min(stop.leave_by, stop.idle_leave_by)
                 late_to_leave = stop.stage is Stage.AT_ONCE or now > leave_by
                 require(late_to_leave or self._is_deaf(child, process, now), f"slot {child.slot} is killed too soon")
             case _:
@@ -227,7 +227,7 @@ def runs_a_task(process: Process) -> bool:
 def _check_counts(node: "Node") -> None:
     for pool, count in node.state.wanted.counts.items():
         live = [child for child in node.state.children.of(Role.WORKER) if child.pool == pool and child.state in LIVE]
-        sure = [child for child in live if child.state is not ChildState.ASKED]
+        sure = [child for child in live if child.state is not ChildState.REQUESTED]
         require(len(sure) <= count + 1, f"{len(sure)} workers of {pool} instead of {count}")
 
 

@@ -130,7 +130,7 @@ class SimulatedKernel:
 
     # Events for the master
 
-    def hear(self) -> Iterator[Event]:
+    def receive(self) -> Iterator[Event]:
         """Yield the messages of zygotes and intermediates, and the ends of channels, as events."""
         for ref, generation, line in list(self._lines):
             for message in line.read():
@@ -140,7 +140,7 @@ class SimulatedKernel:
     def _heard(self, ref: ChildRef, generation: int, message: messages.Message | None) -> Iterator[Event]:
         if message is None:
             for child in self._node.state.children.of(Role.WORKER):
-                if child.asked_of == ref.nonce:
+                if child.zygote_nonce == ref.nonce:
                     yield from self._who_came(child.slot, child.nonce)
             yield ZygoteGone(ref.slot, ref.nonce)
             return

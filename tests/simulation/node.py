@@ -118,7 +118,7 @@ class Node:
             Respond: self._respond,
         }
         self.master = MasterLoop(
-            self.inbox, self.memory, self.kernel.hear, self.kernel.reap, lambda: self.connection.silent_since
+            self.inbox, self.memory, self.kernel.receive, self.kernel.reap, lambda: self.connection.silent_since
         )
         self._tick_at = self.boottime()
         self.nudge()
@@ -256,7 +256,7 @@ class Node:
     def reload(self, config: Config | None, *, fresh: bool = False) -> None:
         """Write the file and send a HUP, or USR2 for `fresh` code."""
         self.file = config
-        if self.state.stop.is_asked:
+        if self.state.stop.is_requested:
             return
         asked = Asked(config)
         self.asked.append(asked)

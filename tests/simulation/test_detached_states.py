@@ -20,7 +20,7 @@ from rota_supervisor.master.core.master_events import (
     StackFileMade,
 )
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.take import TRANSITIONS, take
+from rota_supervisor.master.core.take import HANDLERS, take
 from rota_supervisor.master.shell import loop
 from simulation.run import simulate
 from support.cores import Core, picture
@@ -58,7 +58,7 @@ def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.Mon
     for seed in range(SEEDS):
         looks: Counter[type] = Counter()
         assert simulate(seed).fault == ""
-    assert set(TRANSITIONS) - set(met) - set(map(type, OTHERS)) == set(), "a kind of event that no copy has taken"
+    assert set(HANDLERS) - set(met) - set(map(type, OTHERS)) == set(), "a kind of event that no copy has taken"
 
 
 @pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)

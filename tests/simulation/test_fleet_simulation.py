@@ -21,8 +21,8 @@ SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
 # Events that the traces of the first seeds must contain; without them, the other seeds would prove little.
 MET: Final = (
-    "reaped   a:8:1 expired",
-    "reaped   a:8:1 exited",
+    "reaped  a:8:1 expired",
+    "reaped  a:8:1 exited",
     "Abandon",
     "Kill  zygote",
     "Kill  poller",

@@ -72,7 +72,7 @@ class Witness:
 
     def allowed(self, worker: Worker, task: Task) -> None:
         """Check that the lease of a worker that passed its fence lasts until the start of the task."""
-        is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_asked
+        is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
         # The started task continues, so no other worker may start it.
         require(task.begun or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server

@@ -21,26 +21,26 @@ def test_a_login_without_an_end_is_asked_for_only_when_it_is_refused_or_another_
 def test_a_login_is_asked_for_when_a_fifth_of_its_life_is_left() -> None:
     plan = RenewalPlan(OF_A_MINUTE, "a:b")
     assert [plan.is_due("a:b", NOW + seconds) for seconds in (0, 47.9, 48, 90)] == [False, False, True, True]
-    plan.asked("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
+    plan.provider_called("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
     assert not plan.is_due("a:b", NOW + 80)
 
 
 def test_a_provider_that_does_not_help_is_asked_at_growing_intervals() -> None:
-    plan, now, asked = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
+    plan, now, provider_called = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
     while now < NOW + 600:
         if plan.is_due("a:b", now):
-            plan.asked("a:b", FOR_EVER if asked % 2 else None, now)
-            asked += 1
+            plan.provider_called("a:b", FOR_EVER if provider_called % 2 else None, now)
+            provider_called += 1
         plan.is_refused = True
         now += 0.5
-    assert 600 / MOST_PAUSE_SECONDS <= asked <= 100
+    assert 600 / MOST_PAUSE_SECONDS <= provider_called <= 100
 
 
 def test_after_a_quiet_time_a_refusal_is_met_at_once() -> None:
     plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
     for _ in range(9):
-        plan.asked("a:b", None, NOW)
-    plan.asked("a:b", FOR_EVER, NOW)
+        plan.provider_called("a:b", None, NOW)
+    plan.provider_called("a:b", FOR_EVER, NOW)
     assert not plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
     plan.is_refused = True
     assert plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)

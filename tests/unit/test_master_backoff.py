@@ -26,14 +26,14 @@ def test_without_a_failure_any_number_may_start() -> None:
 def test_each_failed_start_doubles_the_wait_up_to_the_limit() -> None:
     backoff, now, waits = CALM, 0.0, []
     for _ in range(5):
-        backoff = backoff.after_failed_start(asked_at=now, now=now, limits=LIMITS)
+        backoff = backoff.after_failed_start(requested_at=now, now=now, limits=LIMITS)
         waits.append(backoff.wait_until - now)
         now = backoff.wait_until
     assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 def test_while_it_waits_nothing_starts_and_then_one_probe_at_a_time() -> None:
-    backoff = CALM.after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS)
+    backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS)
     assert backoff.allowance(now=1.5, starting=0) == 0
     assert backoff.allowance(now=2.0, starting=0) == 1
     assert backoff.allowance(now=2.0, starting=1) == 0
@@ -42,12 +42,12 @@ def test_while_it_waits_nothing_starts_and_then_one_probe_at_a_time() -> None:
 def test_children_of_one_wave_count_once() -> None:
     backoff = CALM
     for died_at in (1.0, 1.1, 1.2):
-        backoff = backoff.after_failed_start(asked_at=0.0, now=died_at, limits=LIMITS)
+        backoff = backoff.after_failed_start(requested_at=0.0, now=died_at, limits=LIMITS)
     assert backoff.failures == 1
 
 
 def test_a_ready_child_ends_it() -> None:
-    backoff = CALM.after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS).after_ready(1.0)
+    backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS).after_ready(1.0)
     assert backoff.allowance(now=1.0, starting=9) is None
 
 
@@ -55,8 +55,8 @@ def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> No
     never, once = CALM, CALM.after_ready(0.0)
     for now in range(1, GIVE_UP_AFTER + 1):
         assert not never.gave_up
-        never = never.after_failed_start(asked_at=now, now=now, limits=LIMITS)
-        once = once.after_failed_start(asked_at=now, now=now, limits=LIMITS)
+        never = never.after_failed_start(requested_at=now, now=now, limits=LIMITS)
+        once = once.after_failed_start(requested_at=now, now=now, limits=LIMITS)
     assert never.gave_up
     assert not once.gave_up
 
@@ -65,9 +65,9 @@ def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute
     backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS):
         now = number * 0.01
-        backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS).after_ready(now)
+        backoff = backoff.after_early_death(requested_at=now, now=now, limits=LIMITS).after_ready(now)
         assert backoff.allowance(now, starting=0) is None
-    backoff = backoff.after_early_death(asked_at=2.0, now=2.0, limits=LIMITS).after_ready(2.0)
+    backoff = backoff.after_early_death(requested_at=2.0, now=2.0, limits=LIMITS).after_ready(2.0)
     assert backoff.allowance(2.0, starting=0) == 0
 
 
@@ -75,8 +75,8 @@ def test_children_that_are_killed_together_count_as_one_early_death() -> None:
     backoff = CALM.after_ready(0.0)
     for wave in range(EARLY_DEATHS):
         for number in range(50):
-            asked_at = float(wave)
-            backoff = backoff.after_outside_kill(asked_at, now=asked_at + 0.1 + number * 0.001, limits=LIMITS)
+            requested_at = float(wave)
+            backoff = backoff.after_outside_kill(requested_at, now=requested_at + 0.1 + number * 0.001, limits=LIMITS)
         assert backoff.allowance(wave + 0.2, starting=0) is None
     assert len(backoff.early) <= EARLY_DEATHS
 
@@ -85,7 +85,7 @@ def test_a_healthy_minute_forgets_early_deaths() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS + 1):
         now = number * 0.01
-        backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS)
+        backoff = backoff.after_early_death(requested_at=now, now=now, limits=LIMITS)
     assert backoff.calmed(30.0, LIMITS).failures
     assert backoff.calmed(62.0, LIMITS).allowance(62.0, starting=3) is None
 
@@ -94,30 +94,30 @@ def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked(
     backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS):
         now = number * 0.1
-        backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
+        backoff = backoff.after_outside_kill(requested_at=now, now=now, limits=LIMITS)
         assert backoff.allowance(now, starting=50) is None
-    backoff = backoff.after_outside_kill(asked_at=10.0, now=10.0, limits=LIMITS)
+    backoff = backoff.after_outside_kill(requested_at=10.0, now=10.0, limits=LIMITS)
     assert backoff.allowance(10.0, starting=0) == 0, "but not without bound"
 
 
 def test_a_kill_from_outside_does_not_hasten_a_pool_that_backs_off() -> None:
-    failed = CALM.after_ready(0.0).after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS)
-    killed = failed.after_outside_kill(asked_at=1.0, now=1.5, limits=LIMITS)
+    failed = CALM.after_ready(0.0).after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS)
+    killed = failed.after_outside_kill(requested_at=1.0, now=1.5, limits=LIMITS)
     assert (killed.failures, killed.wait_until) == (failed.failures, failed.wait_until)
 
 
 def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -> None:
     backoff = CALM
     for now in range(1, GIVE_UP_AFTER + 1):
-        backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
+        backoff = backoff.after_outside_kill(requested_at=now, now=now, limits=LIMITS)
     assert backoff.gave_up
 
 
 # Relapses: children that die soon after READY, of their own making, with nothing done
 
 
-def relapse(asked_at: float, at: float, *, in_task: bool = False) -> End:
-    return End(asked_at, at, ready_at=asked_at, in_task=in_task, words="killed by SIGSEGV")
+def relapse(requested_at: float, at: float, *, in_task: bool = False) -> End:
+    return End(requested_at, at, ready_at=requested_at, in_task=in_task, words="killed by SIGSEGV")
 
 
 def relapsing(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
@@ -165,8 +165,8 @@ def test_relapses_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
 
 def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
     backoff = relapsing(TOLERATED + 1, in_task=True)
-    assert backoff.after_work(asked_at=1.0).relapsing, "that one came before"
-    assert not backoff.after_work(asked_at=100.0).failures_in_a_row
+    assert backoff.after_work(requested_at=1.0).relapsing, "that one came before"
+    assert not backoff.after_work(requested_at=100.0).failures_in_a_row
 
 
 def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() -> None:

@@ -92,7 +92,7 @@ def test_one_that_cannot_answer_is_killed_at_once() -> None:
     stopped = Watched()
     stopped.child.stopped_at = 1.0
     assert stopped.step(BEAT + 1.01) == [kill(SLOT, Reason.HUNG)]
-    unborn = Watched(ChildState.ASKED)
+    unborn = Watched(ChildState.REQUESTED)
     unborn.child.pid = 0
     assert unborn.step(BOOT + 0.01) == [kill(SLOT, Reason.BOOT)]
 
@@ -111,7 +111,7 @@ def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_
     watched.runs(until=5.0)
     assert watched.step(6.01) == [DUMP]
     watched.child.runs(())
-    watched.child.beat_at = 6.05
+    watched.child.heartbeat_at = 6.05
     assert watched.step(7.0) == []
     assert watched.step(6.05 + BEAT + 0.01) == [DUMP]
 
@@ -120,17 +120,27 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
     fleet = Children()
     for slot, generation in ((8, 1), (9, 2)):
         fleet._by_slot[slot] = Child(
-            Role.WORKER, POOL, generation, slot, slot, ChildState.READY, 0.0, pid=slot, beat_at=100.0, has_stack=True
+            Role.WORKER,
+            POOL,
+            generation,
+            slot,
+            slot,
+            ChildState.READY,
+            0.0,
+            pid=slot,
+            heartbeat_at=100.0,
+            has_stack=True,
         )
     zygotes = [
-        Child(Role.ZYGOTE, f"generation-{n}", n, 1 + n, n, ChildState.READY, 0.0, pid=n, beat_at=100) for n in (1, 2)
+        Child(Role.ZYGOTE, f"generation-{n}", n, 1 + n, n, ChildState.READY, 0.0, pid=n, heartbeat_at=100)
+        for n in (1, 2)
     ]
     for zygote in zygotes:
         fleet._by_slot[zygote.slot] = zygote
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
     assert plan(rolling, fleet, 101.0) == [drain(8, Reason.RELOAD)]
-    fleet._by_slot[9].beat_at = 0.0  # the new one hangs: the old one is not let go on its account
+    fleet._by_slot[9].heartbeat_at = 0.0  # the new one hangs: the old one is not let go on its account
     assert plan(rolling, fleet, 101.0) == [Signal(9, Order.WRITE_STACK)]
 
 
@@ -140,14 +150,14 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
 def test_one_that_does_not_begin_to_leave_is_killed_though_it_beats() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
-    watched.child.beat_at = 100.0 + BEAT
+    watched.child.heartbeat_at = 100.0 + BEAT
     assert watched.step(100.0 + BEAT) == []
     assert watched.step(100.1 + BEAT) == [kill(SLOT, Reason.STOP)]
 
 
 def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_time() -> None:
     watched = Watched()
-    watched.child.beat_at = 90.0
+    watched.child.heartbeat_at = 90.0
     perform(watched.core.state, drain(SLOT, Reason.MAX_TASKS), 100.0)
     assert watched.step(90.01 + BEAT) == [DUMP]
     assert watched.step(90.2 + BEAT) == [kill(SLOT, Reason.HUNG)]
@@ -157,7 +167,7 @@ def test_one_that_has_begun_to_leave_has_all_the_time_that_its_task_and_redis_ta
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
     watched.child.drain_awaited_since = math.inf  # as its slot shows it
-    watched.child.beat_at = 10_000.0
+    watched.child.heartbeat_at = 10_000.0
     assert watched.step(10_001.0) == []
 
 
@@ -191,7 +201,7 @@ def several() -> Watched:
     """A worker that may run ten tasks, and has just beaten."""
     watched = Watched()
     watched.child.concurrency = 10
-    watched.child.beat_at = 1000.0
+    watched.child.heartbeat_at = 1000.0
     return watched
 
 
@@ -244,7 +254,7 @@ def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [NoteBlocked(SLOT)]
     assert watched.step(1005.0) == []
-    watched.child.beat_at = 1006.0
+    watched.child.heartbeat_at = 1006.0
     assert watched.step(1006.5) == []
     assert watched.step(1007.01) == [NoteBlocked(SLOT)]
 

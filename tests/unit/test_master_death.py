@@ -46,7 +46,7 @@ def died(
     stop: Stop = Stop(),  # noqa: B008 - frozen
 ) -> Death:
     event = Died(dead.slot, dead.nonce, ending, () if task is None else (task,), stack=stack, wall=WALL)
-    return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, stop, in_hand=False)
+    return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, stop, has_work=False)
 
 
 def exited(code: int) -> ProcessEnd:
@@ -118,21 +118,24 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
 @pytest.mark.parametrize(
     ("death", "words"),
     [
-        (died(child()), "killed by SIGKILL: somebody else sent it, as the kernel counted no kill for want of memory"),
+        (died(child()), "killed by SIGKILL: not sent by its master, and the kernel counted no out-of-memory kill"),
         (died(child(), ProcessEnd(signal.SIGKILL, oom_killed=True)), "the kernel ran out of memory for this cgroup"),
-        (died(child(), exited(EXIT_DRAINED)), "not told by its master, perhaps by a signal from somebody else"),
-        (died(child(), exited(3), task=TASK), "3: the process was ended from inside, as by os._exit"),
-        (died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)), "it had been stopped, as by SIGSTOP, for 20 s"),
+        (died(child(), exited(EXIT_DRAINED)), "not requested by its master, perhaps by a signal from outside"),
+        (died(child(), exited(3), task=TASK), "3: the process ended itself, for example with os._exit"),
+        (
+            died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)),
+            "it had been stopped, for example by SIGSTOP, for 20 s",
+        ),
         (died(child(ChildState.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
         (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
         (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet leaves at once"),
         (
             died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
-            "0 as it was told: it was one too many",
+            "0 as requested: it was one too many",
         ),
-        (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as it was told: {UNWANTED}"),
+        (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as requested: {UNWANTED}"),
         (died(child(ChildState.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
-        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), stop=LEAVING), "code 0 as it was told"),
+        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), stop=LEAVING), "code 0 as requested"),
         (
             died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), stop=LEAVING),
             "the fleet leaves, and it was still starting",
@@ -172,7 +175,7 @@ def test_a_stack_that_was_asked_for_long_before_another_death_explains_nothing()
 
 def test_a_process_that_was_asked_for_its_stack_and_wrote_none_says_so() -> None:
     said = fields_of(died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.0), task=TASK))
-    assert said["stack"] == "it did not answer: it blocks signals, or stands in the kernel"
+    assert said["stack"] == "it did not reply: it blocks signals, or hangs in the kernel"
 
 
 def test_a_stopped_child_and_the_kernels_evidence_are_told_only_when_they_are_there() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rota.child.child_life import EXIT_DRAINED, EXIT_LOST
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.children import ARROWS, Child, ChildState, WrongArrow
+from rota_supervisor.master.core.children import TRANSITIONS, Child, ChildState, ForbiddenTransition
 from rota_supervisor.master.core.death import Death, reason_of
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
@@ -69,7 +69,7 @@ def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
 def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
     child: Child, ending: ProcessEnd, from_outside: bool
 ) -> None:
-    death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), in_hand=False)
+    death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), has_work=False)
     assert death.is_from_outside is from_outside
 
 
@@ -81,15 +81,15 @@ def test_a_task_is_not_blamed_for_what_we_did_for_other_reasons() -> None:
 def test_a_child_moves_along_arrows_only() -> None:
     for before, after in itertools.product(ChildState, ChildState):
         child = _child(before)
-        if after in ARROWS[before]:
+        if after in TRANSITIONS[before]:
             child.move(after)
             assert child.state is after
         else:
-            with pytest.raises(WrongArrow):
+            with pytest.raises(ForbiddenTransition):
                 child.move(after)
 
 
 def test_every_state_leads_to_its_end() -> None:
     for state in set(ChildState) - {ChildState.EXITED}:
-        assert ChildState.EXITED in ARROWS[state]
-    assert not ARROWS[ChildState.EXITED]
+        assert ChildState.EXITED in TRANSITIONS[state]
+    assert not TRANSITIONS[ChildState.EXITED]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.manager_news import news
+from rota_supervisor.master.core.manager_news import changes_between
 from rota_supervisor.master.core.state import Picture
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
@@ -20,7 +20,9 @@ WORKS = Picture(works=True)
 
 def told(*pictures: Picture, pid: int = 7) -> list[str]:
     """What a manager hears while a fleet goes through these."""
-    return [message for before, after in itertools.pairwise(pictures) for message in news(before, after, pid)]
+    return [
+        message for before, after in itertools.pairwise(pictures) for message in changes_between(before, after, pid)
+    ]
 
 
 def test_it_is_ready_once_when_the_first_generation_works() -> None:

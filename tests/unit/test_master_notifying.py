@@ -14,7 +14,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
 from rota_supervisor.master.core.fleet_status import status
-from rota_supervisor.master.core.manager_news import in_words
+from rota_supervisor.master.core.manager_news import status_line
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.state import Quiet
 from support.cores import Core
@@ -62,16 +62,16 @@ def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: 
 def test_people_read_one_line(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail").runs((TaskTimes(1, 0, 0, 1),))
     core.child(Role.WORKER, 9, "mail", state=ChildState.DRAINING)
-    assert in_words(core.state) == "2 of 1 workers, 1 busy, starting"
+    assert status_line(core.state) == "2 of 1 workers, 1 busy, starting"
     _works(core)
-    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1"
+    assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1"
     core.state.quiet, core.state.redis_up = Quiet.BY_PERSON, False
-    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1, quiet, Redis is away"
+    assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, quiet, Redis is away"
     core.state.quiet, core.state.redis_up = Quiet.OFF, True
     core.state.wanted.rollout = core.state.rollout.with_candidate(CONFIG, {}, proven=False)
-    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
+    assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
     core.ask(RequestKind.DRAIN)
-    assert in_words(core.state) == "stopping: 2 workers left, 1 busy"
+    assert status_line(core.state) == "stopping: 2 workers left, 1 busy"
 
 
 def test_without_a_manager_nothing_is_told(core: Core) -> None:

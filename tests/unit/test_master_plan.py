@@ -98,7 +98,7 @@ def test_who_is_missed_at_once_is_replaced_sooner_than_a_worker_when_it_is_stopp
 
 def test_all_of_a_pool_leave_by_one_deadline() -> None:
     desired = Desired((Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),), 60.0, 1000.0)
-    children = [_child(8, ChildState.DRAINING), _child(9, ChildState.ASKED), _child(10, ChildState.REGISTERING)]
+    children = [_child(8, ChildState.DRAINING), _child(9, ChildState.REQUESTED), _child(10, ChildState.REGISTERING)]
     assert plan(desired, children, 5.0) == [kill(10, Reason.SURPLUS)]
     assert plan(desired, children, 5.1)[:2] == [kill(8, Reason.STOP), kill(9, Reason.STOP)]
 
@@ -195,7 +195,7 @@ class Fates(RuleBasedStateMachine):
         self.now += seconds
         for child in self.fleet:
             if child.nonce not in self.silent:
-                child.beat_at = self.now
+                child.heartbeat_at = self.now
 
     @rule(pick=st.randoms(use_true_random=False))
     def progress(self, pick: Random) -> None:
@@ -231,14 +231,14 @@ class Fates(RuleBasedStateMachine):
     def _forward(self, child: Child) -> None:
         match child.state:
             case ChildState.REGISTERING:
-                child.move(ChildState.ASKED)
-                child.asked_at = self.now
-            case ChildState.ASKED:
+                child.move(ChildState.REQUESTED)
+                child.requested_at = self.now
+            case ChildState.REQUESTED:
                 child.move(ChildState.BOOTING)
                 child.pid = child.nonce
             case ChildState.BOOTING:
                 child.move(ChildState.READY)
-                child.ready_at = child.beat_at = self.now
+                child.ready_at = child.heartbeat_at = self.now
                 self.backoffs[child.key] = self.backoffs.get(child.key, CALM).after_ready(self.now)
             case ChildState.DRAINING | ChildState.KILLED:
                 self._end(child)
@@ -251,7 +251,7 @@ class Fates(RuleBasedStateMachine):
         child.move(ChildState.EXITED)
         if child.ready_at is None and child.why is None:
             backoff = self.backoffs.get(child.key, CALM)
-            self.backoffs[child.key] = backoff.after_failed_start(child.asked_at, self.now, LIMITS)
+            self.backoffs[child.key] = backoff.after_failed_start(child.requested_at, self.now, LIMITS)
 
     # What the master does
 
@@ -285,7 +285,7 @@ class Fates(RuleBasedStateMachine):
             if drained_for <= {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only one may go when it asks to
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
-        movable = [child for child in self._live_workers() if child.state is not ChildState.ASKED]
+        movable = [child for child in self._live_workers() if child.state is not ChildState.REQUESTED]
         assert len(movable) <= self.count + 1
 
     def _check(self, action: Action) -> None:

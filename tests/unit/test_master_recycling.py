@@ -55,12 +55,12 @@ def test_who_may_go_is_replaced_at_once() -> None:
 
 def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
     young, old = _worker(0, recycle_for=Reason.MAX_TASKS), _worker(1, recycle_for=Reason.MAX_RSS)
-    young.asked_at = 50.0
+    young.requested_at = 50.0
     assert _drains(2, [young, old]) == [(1, Reason.MAX_RSS)]
 
 
 @pytest.mark.parametrize(
-    "state", [ChildState.REGISTERING, ChildState.ASKED, ChildState.BOOTING, ChildState.DRAINING, ChildState.KILLED]
+    "state", [ChildState.REGISTERING, ChildState.REQUESTED, ChildState.BOOTING, ChildState.DRAINING, ChildState.KILLED]
 )
 def test_whatever_else_is_not_ready_counts_as_away(state: ChildState) -> None:
     pool = _pool(8, 3)
@@ -104,6 +104,6 @@ def test_when_the_pool_shrinks_the_others_go_and_the_wish_is_granted_of_what_sta
 
 
 def test_the_only_worker_of_the_new_code_stays_while_one_of_the_old_is_about() -> None:
-    stale, fresh = _worker(0, ChildState.ASKED), _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
+    stale, fresh = _worker(0, ChildState.REQUESTED), _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
     assert _drains(1, [stale, fresh], generation=2) == []
     assert _drains(1, [fresh], generation=2) == [(1, Reason.MAX_TASKS)]

@@ -41,7 +41,7 @@ def test_scaling_says_from_what_to_what(fleet: Core) -> None:
 
 def test_quiet_is_written_to_every_worker_that_has_its_slot(fleet: Core) -> None:
     fleet.child(Role.WORKER, 8, "mail")
-    fleet.child(Role.WORKER, 9, "mail", state=ChildState.ASKED)
+    fleet.child(Role.WORKER, 9, "mail", state=ChildState.REQUESTED)
     assert fleet.ask(RequestKind.QUIET).result() == {"quiet": True, "changed": True}
     assert fleet.state.phase == Phase.QUIET
     assert fleet.ask(RequestKind.QUIET).result() == {"quiet": True, "changed": False}

@@ -177,7 +177,7 @@ def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
 
 def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
     several = Several(core, task(0))
-    several.child.state, several.child.drain_asked_at = ChildState.DRAINING, 100.0
+    several.child.state, several.child.drain_requested_at = ChildState.DRAINING, 100.0
     several.read(101.0)
     assert several.child.drain_awaited_since == 100.0
 

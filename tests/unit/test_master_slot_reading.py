@@ -135,7 +135,7 @@ def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watche
     watched.read(11.0)
     watched.read(50.0)  # nothing is new, and no event comes of it
     watched.slot.record(0).end()
-    assert watched.read(51.0).beat_at >= 50.0
+    assert watched.read(51.0).heartbeat_at >= 50.0
 
 
 def test_a_slot_that_shows_nothing_new_is_no_event_unless_its_child_is_in_another_state(watched: Watched) -> None:

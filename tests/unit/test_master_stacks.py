@@ -67,13 +67,13 @@ def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_
 
 def test_a_child_is_not_asked_before_it_can_hear(stacks: Stacks, child: ChildRef, memory: SlotMemory) -> None:
     made(stacks, child)
-    assert not stacks.ask(child)  # the signal would end it
+    assert not stacks.request(child)  # the signal would end it
     memory.slot(child.slot).assign(NONCE)
-    assert not stacks.ask(child)
+    assert not stacks.request(child)
 
 
 def test_a_child_without_a_file_is_not_asked_and_has_nothing_to_tell(stacks: Stacks, child: ChildRef) -> None:
-    assert not stacks.ask(child)
+    assert not stacks.request(child)
     assert stacks.text(child) == ""
     stacks.close(child)
 

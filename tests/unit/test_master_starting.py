@@ -48,9 +48,14 @@ def start() -> Start:
 
 
 def test_a_worker_whose_owner_is_registered_is_asked_of_its_zygote(start: Start) -> None:
-    (asked,) = start.core.done(ForkWorker)
-    assert (asked.zygote.slot, asked.child.slot, asked.owner, asked.renewed_ns) == (2, SLOT, "node:8:1", 5)
-    assert start.child.state is ChildState.ASKED
+    (requested,) = start.core.done(ForkWorker)
+    assert (requested.zygote.slot, requested.child.slot, requested.owner, requested.renewed_ns) == (
+        2,
+        SLOT,
+        "node:8:1",
+        5,
+    )
+    assert start.child.state is ChildState.REQUESTED
 
 
 def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_one_call() -> None:
@@ -102,7 +107,7 @@ class Channel(ZygoteLine):
 
     def __init__(self, zygote: Child) -> None:
         self.child, self.generation, self.is_open = zygote.ref, 1, True
-        self.asked = {SLOT: 1}
+        self.requested = {SLOT: 1}
         self.messages: list[messages.Message | None] = []
 
     def read(self) -> Iterator[messages.Message | None]:
@@ -119,7 +124,7 @@ def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: m
 
     def heard() -> list[type[Event]]:
         channel.messages.append(message)
-        return [type(event) for event in processes.hear()]
+        return [type(event) for event in processes.receive()]
 
     said = ZygoteGone if message is None else ZygoteReported
     assert heard() == [said]

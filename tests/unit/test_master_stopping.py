@@ -23,9 +23,9 @@ _slots = count(8)
 def fleet_of(*workers: tuple[ChildState, bool]) -> Children:
     """A fleet with workers in these states, and whether each has something in hand."""
     children = Children()
-    for state, in_hand in workers:
+    for state, has_work in workers:
         child = children.begin(Role.WORKER, "mail", 1, next(_slots), 0.0)
-        child.in_hand, child.state = in_hand, state
+        child.has_work, child.state = has_work, state
     return children
 
 
@@ -86,9 +86,9 @@ def test_a_server_that_is_back_is_waited_for_again() -> None:
     assert not away.advance(fleet, 1.1, silent_since=NEVER).is_without_redis
 
 
-@pytest.mark.parametrize(("in_hand", "over"), [(True, False), (False, True)])
-def test_a_stop_at_once_waits_for_what_is_in_hand_alone_while_redis_is_away(*, in_hand: bool, over: bool) -> None:
-    fleet = fleet_of((ChildState.EXITED, in_hand))
+@pytest.mark.parametrize(("has_work", "over"), [(True, False), (False, True)])
+def test_a_stop_at_once_waits_for_what_is_in_hand_alone_while_redis_is_away(*, has_work: bool, over: bool) -> None:
+    fleet = fleet_of((ChildState.EXITED, has_work))
     stop = Stop().after_request(0, DRAIN, at_once=True).advance(fleet, 1.0, silent_since=0)
     assert stop.is_over(fleet, 1.0) is over
     assert stop.is_over(fleet, LEAVE_SECONDS + 0.1)

@@ -102,7 +102,7 @@ def test_a_fleet_that_has_left_ends_its_master_once(core: Core) -> None:
 
 def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
-    worker.in_hand = True
+    worker.has_work = True
     core.ask(RequestKind.DRAIN)
     core.take(Ticked())
     core.take(LeasesRenewed(failed=True))

@@ -30,23 +30,23 @@ def owners_registered(state: MasterState, event: master_events.OwnersRegistered,
         child = state.children.get(slot, nonce)
         if child is not None and child.state is ChildState.REGISTERING:
             child.owner = owner
-            effects += _ask_for(state, child, event.sent_ns, now)
+            effects += _request_worker(state, child, event.sent_ns, now)
     redis_events.hurry_for(state, event.lease_seconds)
     return effects
 
 
-def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> list[do.Effect]:
+def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: float) -> list[do.Effect]:
     generation, settings = state.rollout.of(child.generation), state.settings_of(child)
     zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
-        why = "its zygote or its pool went before it could be asked for"
+        why = "its zygote or its pool was gone before it could be requested"
         return child_exit.not_started(state, child, why, now, from_outside=True)
-    child.move(ChildState.ASKED)
-    child.asked_at, child.asked_of = now, zygote.nonce
+    child.move(ChildState.REQUESTED)
+    child.requested_at, child.zygote_nonce = now, zygote.nonce
     child.concurrency = settings.settings.concurrency
     child.lease_seconds = settings.settings.lease_seconds
-    quiet = state.quiet.is_asked
+    quiet = state.quiet.is_requested
     return [
         do.ForkWorker(
             zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.concurrency
@@ -71,7 +71,7 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
             return _forked(state, spawned)
         case messages.ForkFailed(slot, nonce, why):
             child = state.children.get(slot, nonce)
-            return [] if child is None else _not_forked(state, child, why, now, from_outside=False)
+            return [] if child is None else _fork_failed(state, child, why, now, from_outside=False)
         case messages.Importing(module):
             state.code_of(number).importing = module
         case messages.Imported(tasks):
@@ -102,18 +102,18 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
     if child is None or child.pid:
         return []
     child.pid = event.pid
-    if child.state is ChildState.ASKED:
+    if child.state is ChildState.REQUESTED:
         child.move(ChildState.BOOTING)
     return [do.SignalChild(child.ref, do.Order.KILL)] if child.state is ChildState.KILLED else []
 
 
-def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
+def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
     """Count a worker as not started, unless its pid is known.
 
     Its slot is closed at once, because the master may have to wait for Redis before it can reap the owner. If the
     worker's process still appears later, it finds the slot closed and exits.
     """
-    if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
+    if child.pid or child.state not in (ChildState.REQUESTED, ChildState.KILLED):
         return []
     return [do.FreeSlot(child.slot), *child_exit.not_started(state, child, why, now, from_outside=from_outside)]
 
@@ -130,8 +130,8 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
         zygote.move(ChildState.KILLED)
         effects.append(do.SignalChild(zygote.ref, do.Order.KILL))
     for child in state.children.of(Role.WORKER):
-        if child.asked_of == event.nonce:
-            effects += _not_forked(state, child, "its zygote died", now, from_outside=True)
+        if child.zygote_nonce == event.nonce:
+            effects += _fork_failed(state, child, "its zygote died", now, from_outside=True)
     return effects
 
 
@@ -176,22 +176,24 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
     """Copy what a slot shows into the child's record. `read_before`: when the slots were last read."""
-    beat_at = reading.heartbeat_ns / NANOSECONDS
+    heartbeat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
-    spoke_at = read_before if child.busy and child.concurrency == 1 else 0.0
+    silent_since = read_before if child.busy and child.concurrency == 1 else 0.0
     # A heartbeat more than one tick in the future cannot be right, so it is ignored.
-    child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
+    child.heartbeat_at = max(
+        child.heartbeat_at, silent_since, heartbeat_at if heartbeat_at <= now + TICK_SECONDS else 0.0
+    )
     child.runs(reading.tasks)
     child.stepping = reading.stepping
     child.is_quiet = reading.phase is Phase.QUIET
     child.has_worked = reading.has_worked
     if child.role is Role.WORKER:
-        child.in_hand = child.busy or reading.has_outcomes
+        child.has_work = child.busy or reading.has_outcomes
         child.recycle_for = _REASONS_TO_RECYCLE[reading.recycle_reason]
         child.shortest_soft_seconds = reading.shortest_soft_ns / NANOSECONDS or math.inf
         child.shortest_soft_met_at = reading.shortest_soft_met_ns / NANOSECONDS
-    if child.state is ChildState.DRAINING and not child.has_begun_drain:
+    if child.state is ChildState.DRAINING and not child.has_started_drain:
         _note_drain(child, reading, read_before)
 
 
@@ -200,13 +202,13 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
     A worker that runs one task at a time cannot begin in the task during which it received the request.
     """
-    child.has_begun_drain = reading.phase is Phase.DRAINING
+    child.has_started_drain = reading.phase is Phase.DRAINING
     holds_up = reading.tasks[0] if reading.tasks and child.concurrency == 1 else None
-    is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_asked_at
-    if child.has_begun_drain or is_in_same_task:
+    is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_requested_at
+    if child.has_started_drain or is_in_same_task:
         child.drain_awaited_since = math.inf
     elif child.drain_awaited_since == math.inf:
-        child.drain_awaited_since = max(child.drain_asked_at, read_before)
+        child.drain_awaited_since = max(child.drain_requested_at, read_before)
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:

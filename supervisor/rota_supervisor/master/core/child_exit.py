@@ -45,14 +45,14 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
     if child is None:
         return []
     limits = state.config_of(child.generation).limits
-    death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.in_hand)
+    death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.has_work)
     child.move(ChildState.EXITED)
-    child.in_hand = bool(event.tasks) or event.outcomes != NOTHING
+    child.has_work = bool(event.tasks) or event.outcomes != NOTHING
     used = do.AddToCounter(m.PROCESS_CPU, (child.role.value, str(child.slot)), event.ending.cpu_seconds)
     effects = [used, *_report(state, death, now)]
     if not (death.reason.facts.is_expected or _was_unwanted(child)):
         _feed_backoff(state, child, _end_of(death))
-    if not state.stop.is_asked and child.why is not Reason.SURPLUS:
+    if not state.stop.is_requested and child.why is not Reason.SURPLUS:
         effects.append(do.AddToCounter(m.PROCESS_RESTARTS, (child.role.value, death.reason.label)))
     if child.ready_at is None:
         effects += reload_steps.died_starting(state, death, now)
@@ -67,7 +67,7 @@ def not_started(
     failed = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
     if not _was_unwanted(child):
-        end = End(child.asked_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
+        end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
         _feed_backoff(state, child, end)
     return [failed, do.CloseChannels(child.ref), *_give_back(state, child)]
 
@@ -100,7 +100,7 @@ def _was_unwanted(child: Child) -> bool:
 def _end_of(death: Death) -> End:
     child, event = death.child, death.event
     return End(
-        child.asked_at,
+        child.requested_at,
         death.died_at,
         child.ready_at,
         explained=death.reason.facts.is_explained,

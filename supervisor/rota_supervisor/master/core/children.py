@@ -19,7 +19,7 @@ class ChildState(StrEnum):
     """The state of a child."""
 
     REGISTERING = "registering"  # its owner is being registered in Redis
-    ASKED = "asked"  # it was requested from a zygote
+    REQUESTED = "requested"  # it was requested from a zygote
     BOOTING = "booting"  # it has a pid
     READY = "ready"  # its slot showed that it is ready
     DRAINING = "draining"  # it was asked to leave
@@ -27,16 +27,16 @@ class ChildState(StrEnum):
     EXITED = "exited"  # it is dead, and its owner is being reaped
 
 
-ARROWS: Final = {
-    ChildState.REGISTERING: {ChildState.ASKED, ChildState.EXITED},
-    ChildState.ASKED: {ChildState.BOOTING, ChildState.KILLED, ChildState.EXITED},
+TRANSITIONS: Final = {
+    ChildState.REGISTERING: {ChildState.REQUESTED, ChildState.EXITED},
+    ChildState.REQUESTED: {ChildState.BOOTING, ChildState.KILLED, ChildState.EXITED},
     ChildState.BOOTING: {ChildState.READY, ChildState.DRAINING, ChildState.KILLED, ChildState.EXITED},
     ChildState.READY: {ChildState.DRAINING, ChildState.KILLED, ChildState.EXITED},
     ChildState.DRAINING: {ChildState.KILLED, ChildState.EXITED},
     ChildState.KILLED: {ChildState.EXITED},
     ChildState.EXITED: set[ChildState](),
 }
-STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.ASKED, ChildState.BOOTING})
+STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.REQUESTED, ChildState.BOOTING})
 LIVE: Final = STARTING | {ChildState.READY}  # states that count towards the size of a pool
 AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in which it may run a task
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
@@ -46,8 +46,8 @@ UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which its slot is
 STOPPED_SECONDS: Final = 0.5
 
 
-class WrongArrow(Exception):
-    """A transition that does not exist in `ARROWS`, which is a fault of the master."""
+class ForbiddenTransition(Exception):
+    """A transition that does not exist in `TRANSITIONS`, which is a fault of the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class Child:
     slot: int
     nonce: int  # the number of this incarnation of the slot
     state: ChildState
-    asked_at: float  # when its process was requested
+    requested_at: float  # when its process was requested
     owner: str = ""  # the name under which a worker claims tasks, once it is registered
-    asked_of: int = 0  # the nonce of the zygote that the worker was requested from
+    zygote_nonce: int = 0  # the nonce of the zygote that the worker was requested from
     lease_seconds: float = 0.0  # the lease that the worker was given
     has_stack: bool = False  # whether it has a file to write its stack to
     pid: int = 0
@@ -97,12 +97,12 @@ class Child:
     concurrency: int = 1  # the number of tasks that it runs at once, at most
 
     # The last reading of its slot
-    beat_at: float = 0.0  # its last sign of life
+    heartbeat_at: float = 0.0  # its last sign of life
     tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
     task_until: float = math.inf  # the earliest hard limit of those tasks
     soft_limits: tuple[float, ...] = ()  # the soft limits of those tasks
     stepping: int | None = None  # the index of the task whose coroutine is taking a step
-    in_hand: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
+    has_work: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
     shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
     has_worked: bool = False  # whether it has finished a task
@@ -114,20 +114,20 @@ class Child:
     cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by task index
     dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
-    drain_asked_at: float = math.inf  # when it was asked to drain
-    has_begun_drain: bool = False  # whether its slot has shown that it drains
+    drain_requested_at: float = math.inf  # when it was asked to drain
+    has_started_drain: bool = False  # whether its slot has shown that it drains
     # Since when it has been able to begin to drain. `inf` in the task during which it was asked to.
     drain_awaited_since: float = math.inf
     why: Reason | None = None  # the reason for which it was asked to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it, or None while it runs
 
     def move(self, state: ChildState) -> None:
-        """Move to another state. Raises WrongArrow if the table does not allow the transition."""
-        if state not in ARROWS[self.state]:
-            raise WrongArrow(f"{self.role} in slot {self.slot}: {self.state} to {state}")
+        """Move to another state. Raises ForbiddenTransition if the table does not allow the transition."""
+        if state not in TRANSITIONS[self.state]:
+            raise ForbiddenTransition(f"{self.role} in slot {self.slot}: {self.state} to {state}")
         self.state = state
 
-    def patience(self, beat_seconds: float) -> float:
+    def stop_timeout(self, beat_seconds: float) -> float:
         """Return for how many seconds the child may be stopped before it is killed.
 
         Without a poller no task is promoted, and without the exporter no probe gets a reply, so they get less time.
@@ -199,15 +199,15 @@ class Children:
         return [child for child in self if child.role is role and state in (None, child.state)]
 
     @property
-    def in_hand(self) -> int:
+    def holding_work(self) -> int:
         """The number of workers, living and dead, that hold tasks or unconfirmed outcomes."""
-        return sum(child.in_hand for child in self.of(Role.WORKER))
+        return sum(child.has_work for child in self.of(Role.WORKER))
 
     def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
         """Return the record of a new child in a free slot."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
         self._last_nonce += 1
-        child = Child(role, pool, generation, slot, self._last_nonce, state, now, beat_at=now)
+        child = Child(role, pool, generation, slot, self._last_nonce, state, now, heartbeat_at=now)
         assert slot not in self._by_slot, "a slot has one child"
         self._by_slot[slot] = child
         return child

@@ -18,7 +18,7 @@ from rota_supervisor.layout import LAST_WORDS, Role
 from rota_supervisor.master.core.children import Child, ChildState, SentCancel
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
-    AS_TOLD,
+    AS_REQUESTED,
     KILL_AFTER,
     ONE_TOO_MANY,
     RECYCLED,
@@ -33,18 +33,18 @@ STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 _AT_ONCE: Final = ", by its master: the fleet leaves at once"
-_WITHOUT_REDIS: Final = ", by its master: the fleet leaves, Redis is away, and it had nothing in hand"
+_WITHOUT_REDIS: Final = ", by its master: the fleet leaves, Redis is away, and it held no work"
 _LEAVES: Final = ", by its master: the fleet leaves, and it was still starting"
-_STOPPED: Final = ", by its master: it had been stopped, as by SIGSTOP, for {value:g} s"
+_STOPPED: Final = ", by its master: it had been stopped, for example by SIGSTOP, for {value:g} s"
 _BOOT_DEADLINE: Final = ", by its master: it was not ready within {value:g} s"
 _OTHER_VERSION: Final = ": another version of the package was installed under this master: restart it"
-_SOMEBODY: Final = ": somebody else sent it, as the kernel counted no kill for want of memory"
+_FROM_OUTSIDE: Final = ": not sent by its master, and the kernel counted no out-of-memory kill"
 _NATIVE: Final = ": native code failed"
-_ABORTED: Final = ": it gave itself up, as native code does by abort()"
-_NO_ANSWER: Final = "it did not answer: it blocks signals, or stands in the kernel"
-_BY_ITSELF: Final = ": the process was ended from inside, as by os._exit"
-_OVERWRITTEN: Final = ": a task, or what one had started, wrote over the memory in which it shows what it does"
-_BY_A_SIGNAL: Final = ": not told by its master, perhaps by a signal from somebody else"
+_ABORTED: Final = ": it aborted itself, as native code does with abort()"
+_NO_REPLY: Final = "it did not reply: it blocks signals, or hangs in the kernel"
+_BY_ITSELF: Final = ": the process ended itself, for example with os._exit"
+_OVERWRITTEN: Final = ": a task, or a process that it had started, overwrote the memory of its slot"
+_BY_A_SIGNAL: Final = ": not requested by its master, perhaps by a signal from outside"
 
 
 def reason_of(child: Child, ending: ProcessEnd) -> Reason:
@@ -83,7 +83,7 @@ class Death:
     limits: Limits  # the limits of the child's generation
     died_at: float  # the time of death in seconds of the master's clock
     stop: Stop  # how far the fleet had stopped
-    in_hand: bool  # whether the child held tasks or outcomes when its slot was last read
+    has_work: bool  # whether the child held tasks or outcomes when its slot was last read
 
     @property
     def is_from_outside(self) -> bool:
@@ -134,7 +134,7 @@ class Death:
     @property
     def _is_without_redis(self) -> bool:
         """Whether it was given no more time to leave, because Redis was away and it held nothing."""
-        return self.stop.is_without_redis and not self.in_hand
+        return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
         """Return the limit that the child reached, as its name in the configuration and its value.
@@ -143,13 +143,13 @@ class Death:
         """
         name, why = self.reason.facts.limit, self.child.why
         if self.is_late:
-            name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
+            name = "drain_seconds" if self.stop.is_requested else "beat_seconds"
         if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
             return None
         if name in (TIME_LIMIT, KILL_AFTER):
             return None if task is None else self._limit_of_task(name, task)
         value = getattr(self.limits, name)
-        return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
+        return name, self.child.stop_timeout(value) if self.reason is Reason.HUNG and self.was_stopped else value
 
     def _limit_of_task(self, name: str, task: TaskInSlot) -> tuple[str, float] | None:
         if name == TIME_LIMIT:
@@ -175,15 +175,15 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_asked, AS_TOLD),  # the whole fleet was
-            (Reason.SURPLUS, self.stop.is_asked, _LEAVES),
-            (Reason.RELOAD, self.stop.is_asked, _LEAVES),
-            (Reason.DRAINED, why is Reason.RELOAD, f"{AS_TOLD}: {UNWANTED}"),
-            (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_TOLD}: {ONE_TOO_MANY}"),
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # the whole fleet was
+            (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
+            (Reason.RELOAD, self.stop.is_requested, _LEAVES),
+            (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),
+            (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_REQUESTED}: {ONE_TOO_MANY}"),
             (Reason.CRASH, code == child_life.EXIT_OVERWRITTEN, _OVERWRITTEN),
             (Reason.CRASH, bool(self.event.tasks), _BY_ITSELF),
             (Reason.CRASH, code == child_life.EXIT_DRAINED, _BY_A_SIGNAL),
-            (Reason.SIGNAL, name == "SIGKILL", _SOMEBODY),
+            (Reason.SIGNAL, name == "SIGKILL", _FROM_OUTSIDE),
             (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
             (Reason.SIGNAL, name in _FATAL_SIGNALS, _NATIVE),
         )
@@ -194,8 +194,8 @@ class Death:
         """Return the stack at the time of the failure or the kill in at most `most` characters, or "" if unknown."""
         if self.event.ending.signal_name in _FATAL_SIGNALS:
             return shortened(of_fatal_error(self.event.stack), most)
-        was_asked = self.child.why is self.reason and self.child.dumped_at >= self.child.asked_at
-        return shortened(self.event.stack, most) or _NO_ANSWER if was_asked else ""
+        was_requested = self.child.why is self.reason and self.child.dumped_at >= self.child.requested_at
+        return shortened(self.event.stack, most) or _NO_REPLY if was_requested else ""
 
 
 def fields_of(death: Death) -> dict[str, Any]:

@@ -42,8 +42,8 @@ _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
     """Return the status of the fleet, based on the slots of its living processes."""
-    patience = Patience(TICK_SECONDS, state.config.limits.beat_seconds)
-    seen = snapshot(slots, notice_of(state), at, patience)
+    limits = Patience(TICK_SECONDS, state.config.limits.beat_seconds)
+    seen = snapshot(slots, notice_of(state), at, limits)
     return {
         **seen.to_json(),
         "redis": state.surroundings.redis,
@@ -76,7 +76,7 @@ def notice_of(state: MasterState) -> Notice:
         evicts_keys=state.eviction_policy not in ("", SAFE_POLICY),
         pools=_pools(state),
         held=state.held,
-        quiet_since=state.quiet_since if state.quiet.is_asked else None,
+        quiet_since=state.quiet_since if state.quiet.is_requested else None,
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
@@ -260,7 +260,7 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
     for target in targets:
         backoff = state.backoff_of(target.key)
         pools.append(_Pool(target, backoff, backoff.condition(target.role)))
-    wanted = [pool for pool in pools if pool.target.count and not state.stop.is_asked]
+    wanted = [pool for pool in pools if pool.target.count and not state.stop.is_requested]
     state.held = _held(wanted)
     return [*_gauges(state, pools), *_log(state, wanted)]
 

@@ -15,9 +15,9 @@ from rota_supervisor.notice import PoolState
 
 STATUS_SECONDS: Final = 1.0
 # While the fleet starts, reloads or stops it has its own deadlines, which the manager does not know.
-PATIENCE_SECONDS: Final = 30
-ASK_PATIENCE_SECONDS: Final = 10.0
-EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_SECONDS * 1_000_000}"
+EXTENSION_SECONDS: Final = 30
+EXTEND_EVERY_SECONDS: Final = 10.0
+EXTEND: Final = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
 ALIVE: Final = "WATCHDOG=1"
 
 
@@ -26,10 +26,10 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
     if not state.surroundings.has_manager:
         return []
     picture, shown = picture_of(state), state.shown
-    messages = news(shown.picture, picture, state.surroundings.pid)
+    messages = changes_between(shown.picture, picture, state.surroundings.pid)
     shown.picture = picture
     if messages:
-        shown.patience_at = -math.inf  # The manager applies a separate time limit to the new phase.
+        shown.extended_at = -math.inf  # The manager applies a separate time limit to the new phase.
     return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 
@@ -37,13 +37,13 @@ def picture_of(state: MasterState) -> Picture:
     """Return the state of the fleet as a service manager sees it."""
     return Picture(
         works=state.rollout.current is not None,
-        reloads=state.reloads_asked,
+        reloads=state.reloads_requested,
         changing=state.rollout.candidate is not None,
-        stopping=state.stop.is_asked,
+        stopping=state.stop.is_requested,
     )
 
 
-def news(before: Picture, after: Picture, pid: int) -> list[str]:
+def changes_between(before: Picture, after: Picture, pid: int) -> list[str]:
     """Return the messages that report a change, in order.
 
     A manager that requested a reload waits for a RELOADING that is no older than its own request, and then for READY,
@@ -56,10 +56,10 @@ def news(before: Picture, after: Picture, pid: int) -> list[str]:
     if not before.works:
         # The manager takes a shell that started us for the master. As process 1 we do not know our pid outside.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
-    asked = after.reloads > before.reloads
-    begun = ["RELOADING=1"] if asked else []
-    is_over = not after.changing and (asked or before.changing)
-    return [*begun, "READY=1"] if is_over else begun
+    was_requested = after.reloads > before.reloads
+    reloading = ["RELOADING=1"] if was_requested else []
+    is_over = not after.changing and (was_requested or before.changing)
+    return [*reloading, "READY=1"] if is_over else reloading
 
 
 def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
@@ -72,21 +72,21 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
         shown.alive_at = now
         messages.append(ALIVE)
     takes_time = shown.picture.stopping or shown.picture.changing or not shown.picture.works
-    if takes_time and now - shown.patience_at >= ASK_PATIENCE_SECONDS:
-        shown.patience_at = now
+    if takes_time and now - shown.extended_at >= EXTEND_EVERY_SECONDS:
+        shown.extended_at = now
         messages.append(EXTEND)
     if now - shown.status_at >= STATUS_SECONDS:
-        before, shown.status, shown.status_at = shown.status, in_words(state), now
+        before, shown.status, shown.status_at = shown.status, status_line(state), now
         messages += [f"STATUS={shown.status}"] if shown.status != before else []
     return [do.NotifyManager(message, can_wait=True) for message in messages]
 
 
-def in_words(state: MasterState) -> str:
+def status_line(state: MasterState) -> str:
     """Return the state of the fleet in one line."""
     rollout = state.rollout
     at_work = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     busy = sum(child.busy for child in at_work)
-    if state.stop.is_asked:
+    if state.stop.is_requested:
         return f"stopping: {len(at_work)} workers left, {busy} busy"
     parts = [f"{len(at_work)} of {sum(state.wanted.counts.values())} workers", f"{busy} busy"]
     parts.append(f"generation {rollout.in_force.number}" if rollout.current is not None else "starting")
@@ -94,7 +94,7 @@ def in_words(state: MasterState) -> str:
         parts.append(f"generation {rollout.candidate.number} on its way")
     conditions = {held.state for held in state.held}
     remarks = {
-        "quiet": state.quiet.is_asked,
+        "quiet": state.quiet.is_requested,
         "backing off": PoolState.BACKOFF in conditions,
         "starts keep failing": PoolState.FATAL in conditions,
         "Redis is away": state.redis_up is False,

@@ -77,15 +77,15 @@ Action = Start | Signal | NoteBlocked
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
     """Return the actions to perform now."""
-    everybody = list(children)
+    all_children = list(children)
     if desired.stop.stage is Stage.AT_ONCE:
-        return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
-    actions, pools, condemned = _check_deadlines(desired, everybody, now)
+        return [Signal(child.slot, Order.KILL, Reason.STOP) for child in all_children if child.state not in ENDING]
+    actions, pools, waiting_for_stack = _check_deadlines(desired, all_children, now)
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
     # A free slot is searched only when needed: a plan is made at every wake-up, and hardly any of them starts a child.
-    taken = {child.slot for child in everybody}
+    taken = {child.slot for child in all_children}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
     forkable = {child.generation for child in zygotes if child.state is ChildState.READY}
@@ -95,7 +95,7 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
         drains = _plan_drains(target, members, can_start=can_start)
         actions += drains
         if can_start:
-            staying = _without(members, drains) + condemned.get(target.name, [])
+            staying = _without(members, drains) + waiting_for_stack.get(target.name, [])
             actions += _plan_starts(desired, target, staying, free[target.role], now)
     return actions
 
@@ -108,14 +108,14 @@ def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
 # Deadlines
 
 
-def _check_deadlines(desired: Desired, everybody: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
+def _check_deadlines(desired: Desired, all_children: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
     """Return the actions that deadlines require, the children that stay, and those to be killed after their dump.
 
     Both groups of children are by pool.
     """
     actions: list[Action] = []
-    staying, condemned = _Pools(list), _Pools(list)
-    for child in everybody:
+    staying, waiting_for_stack = _Pools(list), _Pools(list)
+    for child in all_children:
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
@@ -125,12 +125,12 @@ def _check_deadlines(desired: Desired, everybody: list[Child], now: float) -> tu
             if child.stepping is not None and is_blocked(child, now):
                 actions.append(NoteBlocked(child.slot))
         elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
-            condemned[child.role, child.pool].append(child)
+            waiting_for_stack[child.role, child.pool].append(child)
             if child.dumped_at <= broken_at:
                 actions.append(Signal(child.slot, Order.WRITE_STACK))
         else:
             actions.append(Signal(child.slot, Order.KILL, reason))
-    return actions, staying, condemned
+    return actions, staying, waiting_for_stack
 
 
 def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
@@ -138,35 +138,35 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
     state, awake_since, beat_seconds = child.state, desired.awake_since, desired.beat_seconds
     if state in UNSEEN:
         return math.inf, Reason.STOP
-    hung = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
+    hung = max(child.heartbeat_at, awake_since) + beat_seconds, Reason.HUNG
     if child.tasks:
         found = min((child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT), (child.kill_at, Reason.CANCELLED))
         if child.concurrency > 1:
             found = min(found, hung)
     elif state in STARTING:
-        found = max(child.asked_at, awake_since) + desired.boot_seconds, Reason.BOOT
+        found = max(child.requested_at, awake_since) + desired.boot_seconds, Reason.BOOT
     else:
         found = hung
     if child.stopped_at is not None:
-        found = min(found, (child.stopped_at + child.patience(beat_seconds), Reason.HUNG))
+        found = min(found, (child.stopped_at + child.stop_timeout(beat_seconds), Reason.HUNG))
     if state is ChildState.DRAINING:
         found = min(found, (max(child.drain_awaited_since, awake_since) + beat_seconds, Reason.STOP))
     target = desired.by_name.get((child.role, child.pool))
     if target is not None and target.leave_by < math.inf:
-        leave_by = target.leave_by if child.in_hand else min(target.leave_by, desired.stop.idle_leave_by)
+        leave_by = target.leave_by if child.has_work else min(target.leave_by, desired.stop.idle_leave_by)
         found = min(found, (leave_by, Reason.STOP))
     return found
 
 
 def can_be_dumped(child: Child, reason: Reason) -> bool:
     """Whether its stack is requested before it is killed. A child that is stopped by a signal could not reply."""
-    return reason.facts.asks_for_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
+    return reason.facts.dumps_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
 
 
 def is_blocked(child: Child, now: float) -> bool:
     """Whether a step of a running task blocks the worker's event loop, and this is not reported yet."""
-    could_beat = child.state in AT_WORK and child.stopped_at is None
-    return could_beat and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
+    should_beat = child.state in AT_WORK and child.stopped_at is None
+    return should_beat and now - child.heartbeat_at > BLOCKED_SECONDS and child.heartbeat_at > child.blocked_since
 
 
 def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> float:
@@ -218,20 +218,20 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
         *_drain(_most_dispensable(stale_ready)[:spare], Reason.RELOAD),
         *_drain(_most_dispensable(fresh)[:surplus], Reason.SURPLUS),
     ]
-    asking = [child for child in fresh_ready if child.recycle_for is not None] if can_start else []
-    if asking:
+    recycling = [child for child in fresh_ready if child.recycle_for is not None] if can_start else []
+    if recycling:
         staying = _without(live, drains)
-        drains += _recycle(target, [child for child in asking if child in staying], staying)
+        drains += _recycle(target, [child for child in recycling if child in staying], staying)
     return drains
 
 
-def _recycle(target: Target, asking: list[Child], staying: list[Child]) -> list[Signal]:
+def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> list[Signal]:
     """Drain children that request to be replaced, the oldest first, as far as enough of the others are READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)
     granted = max(0, sum(child.state is ChildState.READY for child in staying) - floor)
-    oldest = sorted(asking, key=lambda child: (child.asked_at, child.slot))
+    oldest = sorted(recycling, key=lambda child: (child.requested_at, child.slot))
     return [Signal(child.slot, Order.LEAVE, child.recycle_for) for child in oldest[:granted]]
 
 
@@ -261,7 +261,7 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Yield orders to leave. A child that is ASKED is skipped, because its pid is reported within milliseconds."""
+    """Yield orders to leave. A child that is REQUESTED is skipped, because its pid is reported within milliseconds."""
     for child in children:
         # A zygote that imports modules does not handle a request to leave.
         is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE

@@ -10,7 +10,7 @@ TIME_LIMIT: Final = "time_limit_seconds"
 KILL_AFTER: Final = "kill_after"
 UNWANTED: Final = "its generation or its pool is not wanted any more"
 ONE_TOO_MANY: Final = "it was one too many"
-AS_TOLD: Final = " as it was told"
+AS_REQUESTED: Final = " as requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Facts:
     is_expected: bool = False  # whether the child was asked to leave although it did nothing wrong
     is_explained: bool = True  # whether the master ended it, or knows why it ended
     blames_task: bool = True  # whether the death counts against the task that ran
-    asks_for_stack: bool = False  # whether the child's stack is requested before it is killed
+    dumps_stack: bool = False  # whether the child's stack is requested before it is killed
     mark: CrashKind = CrashKind.CRASH  # the mark that the task that ran keeps of the death
     counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
 
 
 def _hit(limit: str, words: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
-    return Facts(words, limit, asks_for_stack=True, mark=mark)
+    return Facts(words, limit, dumps_stack=True, mark=mark)
 
 
 def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
@@ -58,17 +58,23 @@ class Reason(StrEnum):
             KILL_AFTER,
             is_expected=True,
             blames_task=False,
-            asks_for_stack=True,
+            dumps_stack=True,
         ),
     )
     BOOT = "boot", _hit("boot_seconds", " before it was ready")
     LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
-    MAX_TASKS = "max_tasks", _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks")
-    MAX_RSS = "max_rss", _expected(": recycled between tasks, as it had grown by as much as it may", limit="max_rss_mb")
+    MAX_TASKS = (
+        "max_tasks",
+        _expected(": recycled between tasks, because it had run as many as it may", limit="max_tasks"),
+    )
+    MAX_RSS = (
+        "max_rss",
+        _expected(": recycled between tasks, because it had grown by as much as it may", limit="max_rss_mb"),
+    )
     RELOAD = "reload", _expected(f", by its master: {UNWANTED}")
     SURPLUS = "surplus", _expected(f", by its master: {ONE_TOO_MANY}", counted_as="reload")
-    STOP = "stop", _expected(", by its master: it was to leave and did not in time", counted_as="reload")
-    DRAINED = "drained", _expected(AS_TOLD, counted_as="reload")
+    STOP = "stop", _expected(", by its master: it did not leave in time", counted_as="reload")
+    DRAINED = "drained", _expected(AS_REQUESTED, counted_as="reload")
 
     @property
     def label(self) -> str:

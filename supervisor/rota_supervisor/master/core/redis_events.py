@@ -47,7 +47,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     if leases.is_renewing or now < leases.due_at:
         return []
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
-    leases.is_renewing, leases.is_urgent, leases.begun_at = True, False, now
+    leases.is_renewing, leases.is_urgent, leases.started_at = True, False, now
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declared_schedules(state, now)
     is_settled, report = state.rollout.candidate is None, report_of(state)
@@ -57,7 +57,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
     """Return the tiers of each pool whose workers claim."""
-    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
+    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_requested else state.wanted.counts
     return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
 
 
@@ -88,7 +88,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
     The next round is timed from the start of this one, because a lease runs from the moment when its renewal was sent.
     Over a slow link, the other calls of a round take longer than the time between two rounds.
     """
-    leases, since = state.leases, state.leases.begun_at
+    leases, since = state.leases, state.leases.started_at
     if event.failed:
         leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
         since = now

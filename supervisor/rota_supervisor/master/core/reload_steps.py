@@ -45,7 +45,7 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     # A promoted candidate that is not proven is dropped in favour of the generation before it.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.words, [reload])
-    if proven and superseded.is_asked_for:  # It is in force, and stays so if the new candidate is refused.
+    if proven and superseded.is_reload:  # It is in force, and stays so if the new candidate is refused.
         effects += _accepted(state, superseded, now)
         effects += given_up(state, OVERTAKEN, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
@@ -136,7 +136,7 @@ def _settle(state: MasterState, now: float) -> list[do.Effect]:
     effects = _move_rollout(state, state.rollout.commit())
     loading, state.loading = state.loading, Loading()
     effects += given_up(state, OVERTAKEN, loading.displaced_reloads, now)
-    return [*effects, *_accepted(state, loading, now)] if loading.is_asked_for else effects
+    return [*effects, *_accepted(state, loading, now)] if loading.is_reload else effects
 
 
 def _has_taken_over(state: MasterState) -> bool:

@@ -59,7 +59,7 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
 
 
 def _refuse_while_leaving(state: MasterState) -> None:
-    if state.stop.is_asked:
+    if state.stop.is_requested:
         raise RequestRefused("the fleet is draining and will leave: start it again, then ask")
 
 
@@ -91,15 +91,15 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     if wanted is not before:
         _refuse_while_leaving(state)
     state.quiet = wanted
-    changed = wanted.is_asked is not before.is_asked
+    changed = wanted.is_requested is not before.is_requested
     state.quiet_since = now if changed else state.quiet_since
-    answer = do.Respond(event.ticket, {"quiet": wanted.is_asked, "changed": changed})
+    answer = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
     if not changed:
         return [answer]
     # A worker whose owner is being registered learns it when it gets its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
-    log = do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED)
-    return [do.SetQuiet(workers, wanted.is_asked), log, answer]
+    log = do.info(names.FLEET_QUIET if wanted.is_requested else names.FLEET_RESUMED)
+    return [do.SetQuiet(workers, wanted.is_requested), log, answer]
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
@@ -132,7 +132,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
 
 def _begin(state: MasterState, reload: Reload) -> list[do.Effect]:
     """Begin a reload, or a preview of one."""
-    state.reloads_asked += not reload.only_shown
+    state.reloads_requested += not reload.only_shown
     state.reloads[reload.ticket] = reload
     return [do.ReadConfiguration(reload.ticket)]
 
@@ -172,7 +172,7 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
         return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]
     if event.faults:
         return reload_steps.rejected(state, list(event.faults), [reload], now)
-    if state.stop.is_asked:
+    if state.stop.is_requested:
         return [do.DropPreparedAddress(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
     warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
     return [*warned, *reload_steps.take_in(state, reload, now)]

@@ -41,7 +41,7 @@ BUDGETS: Final = {
 class End:
     """A child's end, as far as the back-off needs it. Times are seconds of the master's clock."""
 
-    asked_at: float
+    requested_at: float
     at: float
     ready_at: float | None = None  # when it became READY, or None if it never did
     explained: bool = False  # whether the master ended it, or knows why it ended
@@ -70,8 +70,8 @@ class StartBackoff:
 
     def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
         """Return the back-off after the end of a child that was not asked to leave."""
-        known = self.after_work(end.asked_at) if end.has_worked else self
-        times = end.asked_at, end.at, limits
+        known = self.after_work(end.requested_at) if end.has_worked else self
+        times = end.requested_at, end.at, limits
         if end.ready_at is None:
             after = known.after_outside_kill(*times) if end.from_outside else known.after_failed_start(*times)
         elif end.explained or end.at - end.ready_at >= limits.healthy_seconds:
@@ -84,36 +84,36 @@ class StartBackoff:
             return known
         return replace(after, words=end.words)
 
-    def after_failed_start(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child requested at `asked_at` died before it was READY."""
-        if asked_at < self.failed_at:  # It belongs to a wave that is counted already.
+    def after_failed_start(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
+        """Return the back-off after a child requested at `requested_at` died before it was READY."""
+        if requested_at < self.failed_at:  # It belongs to a wave that is counted already.
             return self
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
-    def after_relapse(self, asked_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
+    def after_relapse(self, requested_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
         """Return the back-off after a child died soon after READY through its own fault, without a finished task.
 
         If the child dies in its first task, either the worker or the task may be the cause.
         """
-        if asked_at < self.relapsed_at:  # It belongs to a wave that is counted already.
+        if requested_at < self.relapsed_at:  # It belongs to a wave that is counted already.
             return self
         pause = _pause(self.relapses - TOLERATED, limits)
         pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
         after = replace(self, relapses=self.relapses + 1, relapsed_at=now, ready_at=math.inf)
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.relapsing else after
 
-    def after_early_death(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
+    def after_early_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child died soon after READY through no fault of its own or of a task."""
-        if self.early and asked_at < self.early[-1]:  # It belongs to a wave that is counted already.
+        if self.early and requested_at < self.early[-1]:  # It belongs to a wave that is counted already.
             return self
         counted = replace(self, early=(*self._recent(now, limits)[-EARLY_DEATHS:], now))
-        return counted.after_failed_start(asked_at, now, limits) if counted.flapping else counted
+        return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted
 
-    def after_outside_kill(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
+    def after_outside_kill(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child was killed before READY, neither by the master nor by the OOM killer."""
         after = self.after_early_death if self.ever_ready else self.after_failed_start
-        return after(asked_at, now, limits)
+        return after(requested_at, now, limits)
 
     # Recovery
 
@@ -125,12 +125,12 @@ class StartBackoff:
         wait_until = now + self.pause_seconds if self.relapsing else 0.0
         return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
-    def after_work(self, asked_at: float) -> "StartBackoff":
+    def after_work(self, requested_at: float) -> "StartBackoff":
         """Return the back-off after a child finished a task.
 
-        `asked_at`: when the child was requested. A child from before the last relapse proves nothing.
+        `requested_at`: when the child was requested. A child from before the last relapse proves nothing.
         """
-        return self if asked_at < self.relapsed_at else self._without_relapses()
+        return self if requested_at < self.relapsed_at else self._without_relapses()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
         """Return it without early deaths older than `healthy_seconds`, and without relapses so long after READY."""

@@ -55,7 +55,7 @@ class Quiet(Enum):
     BY_PERSON = auto()
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether workers should be quiet."""
         return self is not Quiet.OFF
 
@@ -87,7 +87,7 @@ class Loading:
     displaced: "Loading | None" = None
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_reload(self) -> bool:
         """Whether it is a reload. The first generation is not, unless something was changed while it loaded."""
         return bool(self.changes or self.reloads)
 
@@ -102,7 +102,7 @@ class Leases:
     """The schedule of lease renewals."""
 
     due_at: float = -math.inf  # when the next round begins
-    begun_at: float = -math.inf  # when the last round began
+    started_at: float = -math.inf  # when the last round began
     seconds: float = 0.0  # the time from one round to the next
     is_renewing: bool = False  # whether a round is running
     is_urgent: bool = False  # whether another round follows at once
@@ -145,7 +145,7 @@ class Shown:
     status: str = ""  # the last status line for the service manager
     status_at: float = -math.inf  # when that line was last computed
     alive_at: float = -math.inf  # when the watchdog message was last sent
-    patience_at: float = -math.inf  # when more time was last requested from the service manager
+    extended_at: float = -math.inf  # when more time was last requested from the service manager
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class MasterState:
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
     reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads that are being read
-    reloads_asked: int = 0  # the number of reloads requested so far
+    reloads_requested: int = 0  # the number of reloads requested so far
     has_worked: bool = False  # whether the first generation has come into service
     has_ended: bool = False  # whether the master has returned Leave
 
@@ -227,15 +227,15 @@ class MasterState:
     @property
     def phase(self) -> Phase:
         """The phase of the master, as its own slot shows it."""
-        if self.stop.is_asked:
+        if self.stop.is_requested:
             return Phase.DRAINING
         if self.rollout.current is None:
             return Phase.BOOTING
-        return Phase.QUIET if self.quiet.is_asked else Phase.IDLE
+        return Phase.QUIET if self.quiet.is_requested else Phase.IDLE
 
     def quiet_seconds(self, now: float) -> float:
         """Return for how long this node has been quiet, or 0 if it is not."""
-        return now - self.quiet_since if self.quiet.is_asked else 0.0
+        return now - self.quiet_since if self.quiet.is_requested else 0.0
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:

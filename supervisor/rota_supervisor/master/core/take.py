@@ -22,12 +22,12 @@ def take(state: MasterState, event: master_events.Event, now: float) -> list[do.
 
     The function reads nothing but its arguments. `now`: seconds of CLOCK_BOOTTIME.
     """
-    effects = TRANSITIONS[type(event)](state, event, now)
+    effects = HANDLERS[type(event)](state, event, now)
     fleet_status.note_events(state, effects, now)
     return [*effects, *fleet_status.publish_snapshot(state)] if isinstance(event, master_events.Ticked) else effects
 
 
-TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
+HANDLERS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
     master_events.Ticked: tick.ticked,
     master_events.Requested: requests.requested,
     master_events.ConfigurationRead: requests.configuration_read,

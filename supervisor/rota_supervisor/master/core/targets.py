@@ -60,32 +60,32 @@ class Stop:
     """The stage of stopping, with its deadlines. Times are in seconds of CLOCK_BOOTTIME."""
 
     stage: Stage = Stage.RUNNING
-    began: float = math.inf  # when the stage began
+    since: float = math.inf  # when the stage began
     leave_by: float = math.inf  # when the children that remain are killed
     is_without_redis: bool = False  # whether Redis is away meanwhile
 
     @property
-    def is_asked(self) -> bool:
-        """Whether the fleet was asked to stop."""
+    def is_requested(self) -> bool:
+        """Whether a stop of the fleet was requested."""
         return self.stage is not Stage.RUNNING
 
     @property
     def idle_leave_by(self) -> float:
         """When children that hold nothing are killed while Redis is away, if that is before `leave_by`."""
-        return self.began + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
+        return self.since + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
     def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":
         """Return the stop after a request to stop. A second request never delays the first."""
         if at_once:
             return self if self.stage is Stage.AT_ONCE else Stop(Stage.AT_ONCE, now, now + LEAVE_SECONDS)
-        return self if self.is_asked else Stop(Stage.WORKERS, now, now + drain_seconds)
+        return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
         """Return the stop with the current state of Redis, in the stage REST once no worker remains to wait for.
 
         `silent_since`: since when a reply of Redis is outstanding.
         """
-        if not self.is_asked:
+        if not self.is_requested:
             return self
         stop = replace(self, is_without_redis=now - silent_since > AWAY_SECONDS)
         if stop.stage is not Stage.WORKERS or any(stop.waits_for(child, now) for child in children.of(Role.WORKER)):
@@ -100,7 +100,7 @@ class Stop:
         return _is_there(worker) or (self._needs_reap(worker) and now <= self.leave_by + REAP_SECONDS)
 
     def _needs_reap(self, child: Child) -> bool:
-        return child.in_hand or not self.is_without_redis
+        return child.has_work or not self.is_without_redis
 
     def is_over(self, children: Children, now: float) -> bool:
         """Whether the fleet has left and nothing remains to wait for."""
@@ -110,7 +110,7 @@ class Stop:
 
     def ends_by(self, children: Children) -> float:
         """Return the latest time at which the fleet has left if Redis stays away."""
-        has_work = children.in_hand > 0
+        has_work = children.holding_work > 0
         if self.stage is not Stage.WORKERS:
             return self.leave_by if has_work else self.idle_leave_by
         workers_by = self.leave_by + REAP_SECONDS if has_work else self.idle_leave_by
@@ -307,7 +307,7 @@ def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
     for code in dict.fromkeys(each.code for each in wanted.rollout.generations):
         yield Target(Role.ZYGOTE, zygote_pool(code), int(rest), code, surge=0, leave_by=by)
     for pool, size in wanted.counts.items():
-        count, number = 0 if stop.is_asked else size, generation.of_pool(pool)
+        count, number = 0 if stop.is_requested else size, generation.of_pool(pool)
         yield Target(Role.WORKER, pool, count, number, leave_by=stop.leave_by, zygote=generation.code)
     yield Target(Role.POLLER, POLLERS, config.pollers if rest else 0, versions.pollers, leave_by=by)
     exporters = int(rest and bool(config.http.listen))

@@ -32,7 +32,7 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     calm_down(state, now)
     effects: list[do.Effect] = []
     while True:  # A moved child may let a candidate take over, which may require further moves.
-        effects += [] if state.stop.is_asked else reload_steps.settle(state, now)
+        effects += [] if state.stop.is_requested else reload_steps.settle(state, now)
         if any(isinstance(effect, do.Leave) for effect in effects):
             return effects
         effects += _advance_stop(state, now)
@@ -56,8 +56,8 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
-    in_hand = state.children.in_hand
-    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=in_hand)]
+    holding_work = state.children.holding_work
+    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=holding_work)]
 
 
 def wake_at(state: MasterState) -> float:
@@ -80,8 +80,8 @@ def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
         return _start(state, state.children.begin(*action, now))
     child = state.children.in_slot(action.slot)
     if isinstance(action, NoteBlocked):
-        child.blocked_since = child.beat_at
-        return [do.ReportBlocked(child.ref, child.pool, round(now - child.beat_at, 3))]
+        child.blocked_since = child.heartbeat_at
+        return [do.ReportBlocked(child.ref, child.pool, round(now - child.heartbeat_at, 3))]
     child.why = action.reason or child.why
     match action.order:
         case do.Order.INTERRUPT:
@@ -90,7 +90,7 @@ def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
             child.dumped_at = now
         case do.Order.LEAVE:
             child.move(ChildState.DRAINING)
-            child.drain_asked_at = child.drain_awaited_since = now
+            child.drain_requested_at = child.drain_awaited_since = now
         case do.Order.KILL if child.state is ChildState.REGISTERING:
             child.move(ChildState.EXITED)
             state.children.forget(child)
@@ -148,5 +148,5 @@ def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBac
         return backoff
     for child in state.children.of(key.role, ChildState.READY):
         if child.key == key and child.has_worked:
-            backoff = backoff.after_work(child.asked_at)
+            backoff = backoff.after_work(child.requested_at)
     return backoff

@@ -45,7 +45,7 @@ class RenewalPlan:
             self._backoff.reset()
         return is_wanted and now >= self._not_before
 
-    def asked(self, provider: str, login: Login | None, now: float) -> None:
+    def provider_called(self, provider: str, login: Login | None, now: float) -> None:
         """Note a call of the provider. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
@@ -81,7 +81,7 @@ class LoginKeeper:
             self._shared.put(login)
             self._shared.take_refusals()  # Drop refusals of the previous login.
             log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
-        self._plan.asked(provider, login, boottime_seconds())
+        self._plan.provider_called(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
         """Return what is wrong with a provider that a reload brings, or "" if it returns a login."""

@@ -38,7 +38,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
-ANSWER_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
+STACK_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
 _STACK_CHARACTERS: Final = 3000  # out of the 4,096 bytes of a log line
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
@@ -203,11 +203,11 @@ class StackReport:
         slot = self._memory.slot(effect.child.slot)
         task_index = slot.stepping
         task = None if task_index is None else slot.record(task_index).current()
-        if task is not None and slot.nonce == effect.child.nonce and self._stacks.ask(effect.child):
+        if task is not None and slot.nonce == effect.child.nonce and self._stacks.request(effect.child):
             self._background.start(self._write_blocked(effect, task))
 
     async def _write_blocked(self, effect: do.ReportBlocked, task: TaskInSlot) -> None:
-        await asyncio.sleep(ANSWER_SECONDS)
+        await asyncio.sleep(STACK_SECONDS)
         log.logger().warning(
             log_events.WORKER_BLOCKED,
             pool=effect.pool,
@@ -217,7 +217,7 @@ class StackReport:
             task_id=task.id,
             queue=task.queue,
             seconds=effect.seconds,
-            stack=shortened(self._stacks.text(effect.child), _STACK_CHARACTERS) or "it did not answer",
+            stack=shortened(self._stacks.text(effect.child), _STACK_CHARACTERS) or "it did not reply",
         )
 
     async def _write(self) -> None:
@@ -233,8 +233,8 @@ class StackReport:
     async def _write_stacks(self) -> None:
         alive = AT_WORK | {ChildState.BOOTING}
         children = sorted((child for child in self._state.children if child.state in alive), key=attrgetter("slot"))
-        asked = {child.nonce for child in children if self._ask(child)}
-        await asyncio.sleep(ANSWER_SECONDS if asked else 0)
+        requested = {child.nonce for child in children if self._request_stack(child)}
+        await asyncio.sleep(STACK_SECONDS if requested else 0)
         for child in children:
             log.logger().info(
                 log_events.WORKER_STACK,
@@ -243,20 +243,24 @@ class StackReport:
                 slot=child.slot,
                 child_pid=child.pid,
                 state=child.state.value,
-                stack=self._stack_of(child, is_asked=child.nonce in asked),
+                stack=self._stack_of(child, was_requested=child.nonce in requested),
             )
-            self._stacks.ask_for_tasks(child.ref)
+            self._stacks.request_task_stacks(child.ref)
             await asyncio.sleep(_LINE_SECONDS)
 
-    def _ask(self, child: Child) -> bool:
-        return not _is_dying(child) and child.stopped_at is None and self._stacks.ask(child.ref)
+    def _request_stack(self, child: Child) -> bool:
+        return not _is_dying(child) and child.stopped_at is None and self._stacks.request(child.ref)
 
-    def _stack_of(self, child: Child, *, is_asked: bool) -> str:
-        if not is_asked:
-            return "it is stopped" if child.stopped_at is not None else "it cannot be asked, as while it starts"
+    def _stack_of(self, child: Child, *, was_requested: bool) -> str:
+        if not was_requested:
+            return (
+                "it is stopped"
+                if child.stopped_at is not None
+                else "its stack cannot be requested, for example while it starts"
+            )
         if _is_dying(child):
             return "it is being killed: see the event of its death"
-        return shortened(self._stacks.text(child.ref), _STACK_CHARACTERS) or "it did not answer"
+        return shortened(self._stacks.text(child.ref), _STACK_CHARACTERS) or "it did not reply"
 
 
 def _is_dying(child: Child) -> bool:

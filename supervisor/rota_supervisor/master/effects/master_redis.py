@@ -55,7 +55,7 @@ _SCRIPTS: Final = (
     "retire",
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
-_MOST_PATIENCE_SECONDS: Final = 5.0  # the longest wait for a reply
+_MOST_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
 # The quickest of the last six round trips is reported: on a busy machine some take long although the server is quick.
 _ROUND_TRIPS: Final = 6
 
@@ -71,32 +71,34 @@ class RedisWatch:
         self._state = state
         self._happened = happened
         self.silent_since = math.inf
-        self._asked_at = math.inf
+        self._sent_at = math.inf
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()
         self.store = Store(state.config.namespace)
         # Load the scripts now: later there may be no descriptor left, or the files may be of another version.
         for name in _SCRIPTS:
             load_script(name)
-        watch = ConnectionWatch(self._answered, self._failed, self._asked)
+        watch = ConnectionWatch(self._replied, self._failed, self._command_sent)
         address = address_of(resolution.server_settings(state.config))
-        self.connection = AioConnection(Opener(address, "rota:master"), self._patience, watch)
+        self.connection = AioConnection(Opener(address, "rota:master"), self._reply_timeout, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(Opener(address, "rota:orders"), lambda: PARK_SECONDS + self._patience(), waiting)
+        self.parked = AioConnection(
+            Opener(address, "rota:orders"), lambda: PARK_SECONDS + self._reply_timeout(), waiting
+        )
         self._doubted = asyncio.Event()
 
-    def _patience(self) -> float:
+    def _reply_timeout(self) -> float:
         # One lost reply must not cost a lease, which a reload may have made shorter.
-        return min(_MOST_PATIENCE_SECONDS, self._state.config.lease.seconds / 4)
+        return min(_MOST_REPLY_SECONDS, self._state.config.lease.seconds / 4)
 
-    def _asked(self) -> None:
-        self._asked_at = boottime_seconds()
-        self.silent_since = min(self.silent_since, self._asked_at)
+    def _command_sent(self) -> None:
+        self._sent_at = boottime_seconds()
+        self.silent_since = min(self.silent_since, self._sent_at)
 
-    def _answered(self) -> None:
+    def _replied(self) -> None:
         self.silent_since = math.inf
         self.works.set()
-        self._round_trips.append(boottime_seconds() - self._asked_at)
+        self._round_trips.append(boottime_seconds() - self._sent_at)
         if not self._state.redis_up:
             self._happened(seen.RedisReplied())
         self._happened(seen.RoundTripSeen(round(min(self._round_trips), 6)))
@@ -116,7 +118,7 @@ class RedisWatch:
 
     # The methods below ignore a ServerError, because the watch above has reported it.
 
-    async def ask_when_in_doubt(self) -> None:
+    async def probe_when_in_doubt(self) -> None:
         """Call the server at once, forever, whenever the parked connection has lost it.
 
         The next renewal may be seconds away, and until then the server would count as available.
@@ -145,7 +147,7 @@ class RedisWatch:
 
     async def leave_when_idle(self, leave: Callable[[], None]) -> None:
         """Call `leave` once nothing is ready, running or overdue in this node's queues (for `--burst`)."""
-        while not self._state.stop.is_asked:
+        while not self._state.stop.is_requested:
             if await self._is_idle():
                 leave()
                 return
@@ -155,17 +157,17 @@ class RedisWatch:
         if self._state.rollout.current is None:
             return False
         try:
-            portion = await self.connection.run(self.store.overview(()))
-            while portion.more and not self._has_work(portion):
-                portion = await self.connection.run(self.store.overview((), portion.cursor))
+            chunk = await self.connection.run(self.store.overview(()))
+            while chunk.more and not self._has_work(chunk):
+                chunk = await self.connection.run(self.store.overview((), chunk.cursor))
         except ServerError:  # Without a reply the queues may not be empty, so the fleet stays.
             return False
-        return not self._has_work(portion)
+        return not self._has_work(chunk)
 
-    def _has_work(self, portion: Overview) -> bool:
+    def _has_work(self, chunk: Overview) -> bool:
         ours, label_of = self._state.taken_queues, self._state.label_of_queue
         return any(
-            queue.ready or queue.inflight or queue.overdue for queue in portion.queues if label_of(queue.queue) in ours
+            queue.ready or queue.inflight or queue.overdue for queue in chunk.queues if label_of(queue.queue) in ours
         )
 
 
@@ -276,11 +278,11 @@ class RedisCalls:
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
-        heard = await self._connection.run(call)
+        announced = await self._connection.run(call)
         await self._declaring.declare(effect.schedules, milliseconds)
         if effect.is_settled:
-            await self._declaring.withdraw(effect.schedules, is_alone=heard.nodes == 1)
-        may_be_closed = effect.conditions or heard.any_closed
+            await self._declaring.withdraw(effect.schedules, is_alone=announced.nodes == 1)
+        may_be_closed = effect.conditions or announced.any_closed
         self._happened(seen.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
 
     async def _read_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
@@ -386,8 +388,8 @@ class ScheduleDeclarer:
         words: dict[str, DeclareStatus] = {}
         for at in range(0, len(schedules), SCHEDULES_A_CALL):
             batch = schedules[at : at + SCHEDULES_A_CALL]
-            answer = await self._connection.run(self._store.declare(ttl_ms, batch))
-            words |= {each.name: word for each, word in zip(batch, answer, strict=True)}
+            statuses = await self._connection.run(self._store.declare(ttl_ms, batch))
+            words |= {each.name: word for each, word in zip(batch, statuses, strict=True)}
         return words
 
     def _tell(self, name: str, word: DeclareStatus) -> None:

@@ -30,27 +30,27 @@ _SHOWN_BYTES: Final = 80
 class ZygoteLine:
     """The channel of one zygote. Packets are sent without ever blocking, and read when there are any.
 
-    `asked`: by slot, the nonce for which the zygote was last requested to fork. `wake` is called when there is
+    `requested`: by slot, the nonce for which the zygote was last requested to fork. `wake` is called when there is
     something to `read`.
     """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
         self.child = child
         self.generation = generation
-        self.asked: dict[int, int] = {}
+        self.requested: dict[int, int] = {}
         self._channel = channel
         self._outbox: deque[tuple[bytes, int | None]] = deque()
         self._pool_settings: dict[str, str] = {}
         self.is_open = True
         asyncio.get_running_loop().add_reader(channel, wake)
 
-    def lend(self, slots_fd: int) -> None:
+    def send_slots(self, slots_fd: int) -> None:
         """Send the memory of the slots for its workers. If no descriptor is left for that, the zygote exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
         """Request a worker with that stack file. New settings of its pool are sent first."""
-        self.asked[request.slot] = request.nonce
+        self.requested[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
             self._send(messages.PoolSettings(request.pool, pool_settings))
@@ -184,7 +184,7 @@ class Processes:
         if child.role is Role.ZYGOTE:
             generation = effect.settings["generation"]
             line = ZygoteLine(child, generation, started.channel, self._wake)
-            line.lend(self._memory.fd)
+            line.send_slots(self._memory.fd)
             self._zygotes.append(line)
         else:
             self._close_channel(child.slot)
@@ -210,7 +210,7 @@ class Processes:
 
     # Signals
 
-    def tell(self, effect: do.SignalChild) -> None:
+    def signal_child(self, effect: do.SignalChild) -> None:
         """Send a child a signal. KILL is sent to all of its process group as well.
 
         A zygote blocks its signals, so it is sent a Bye instead of TERM. If the pid of a child is not known yet, no
@@ -221,7 +221,7 @@ class Processes:
         if line is not None:
             line.bye()
         elif order is do.Order.WRITE_STACK:
-            self.stacks.ask(child)
+            self.stacks.request(child)
         elif child.pid:
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(child.pid, _SIGNALS[order])
@@ -250,18 +250,18 @@ class Processes:
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
             slot.record(effect.task_index).cancelled = effect.number
-            self.tell(do.SignalChild(effect.child, do.Order.INTERRUPT))
+            self.signal_child(do.SignalChild(effect.child, do.Order.INTERRUPT))
 
     # Messages
 
-    def hear(self) -> Iterator[Event]:
+    def receive(self) -> Iterator[Event]:
         """Yield the events that zygotes and their intermediates have sent so far."""
         for line in list(self._zygotes):
             for message in line.read():
-                yield from self._heard(line, message)
+                yield from self._events_of(line, message)
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
-    def _heard(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
+    def _events_of(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
         """Yield the events of a message, with a Spawned first for a worker that was never reported.
 
         Such a worker may be in its slot although it was reported as failed or its zygote died, because its intermediate
@@ -269,16 +269,16 @@ class Processes:
         """
         match message:
             case None:
-                for slot, nonce in line.asked.items():
-                    yield from self._who_came(slot, nonce)
+                for slot, nonce in line.requested.items():
+                    yield from self._unreported_worker(slot, nonce)
                 yield ZygoteGone(line.child.slot, line.child.nonce)
             case messages.ForkFailed(slot, nonce):
-                yield from self._who_came(slot, nonce)
+                yield from self._unreported_worker(slot, nonce)
                 yield ZygoteReported(line.generation, message)
             case _:
                 yield ZygoteReported(line.generation, message)
 
-    def _who_came(self, slot: int, nonce: int) -> Iterator[Event]:
+    def _unreported_worker(self, slot: int, nonce: int) -> Iterator[Event]:
         seen = self._memory.slot(slot)
         if seen.nonce == nonce and seen.pid > 1:
             yield ZygoteReported(0, messages.Spawned(slot, nonce, seen.pid))
@@ -325,12 +325,12 @@ def bell_fd(rung: Callable[[], None]) -> int:
     """Return an eventfd that children write to when the master should read their slots."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def answer() -> None:
+    def drain() -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(fd)
         rung()
 
-    asyncio.get_running_loop().add_reader(fd, answer)
+    asyncio.get_running_loop().add_reader(fd, drain)
     return fd
 
 
@@ -371,19 +371,19 @@ class Stacks:
         self._files[child.nonce] = fd
         return fd
 
-    def ask(self, child: ChildRef) -> bool:
+    def request(self, child: ChildRef) -> bool:
         """Have a child write its stacks, which takes about a millisecond. Returns False if it cannot."""
         fd, slot = self._files.get(child.nonce), self._memory.slot(child.slot)
         # Before the child has entered its slot, it has no handler, and the signal would end it.
-        can_hear = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
-        if fd is None or not can_hear:
+        has_handler = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
+        if fd is None or not has_handler:
             return False
         os.lseek(fd, 0, os.SEEK_SET)
         with contextlib.suppress(*UNREACHABLE):
             os.kill(child.pid, STACK_SIGNAL)
         return True
 
-    def ask_for_tasks(self, child: ChildRef) -> None:
+    def request_task_stacks(self, child: ChildRef) -> None:
         """Have a worker of several tasks log the stack of each task, once its event loop runs."""
         slot = self._memory.slot(child.slot)
         if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:

@@ -31,7 +31,7 @@ class ConfigWatch:
         self._file = file
         self._loaded = loaded
         self._reload = reload
-        self._asked: bytes | None = None
+        self._requested: bytes | None = None
 
     async def watch(self, is_wanted: Callable[[], bool]) -> None:
         """Check the file about once a second, forever, while `is_wanted` returns true."""
@@ -48,11 +48,11 @@ class ConfigWatch:
             return
         await asyncio.sleep(SETTLE_SECONDS)
         if await beside(self._read) == content and self._is_new(content):
-            self._asked = content
+            self._requested = content
             self._reload()
 
     def _is_new(self, content: bytes | None) -> bool:
-        return content is not None and content not in (self._loaded(), self._asked)
+        return content is not None and content not in (self._loaded(), self._requested)
 
     def _read(self) -> bytes | None:
         try:

@@ -105,7 +105,7 @@ class Inbox:
 class MasterLoop:
     """The loop, which steps until the fleet has left.
 
-    `hear` returns what zygotes and their intermediates have sent so far. `reap` handles everything that happened to
+    `receive` returns what zygotes and their intermediates have sent so far. `reap` handles everything that happened to
     children. It is given a function that handles what zygotes sent before that, and reads the slot of one child.
     `silent_since` returns since when a reply of Redis is outstanding, or `inf` if none is.
     """
@@ -114,14 +114,14 @@ class MasterLoop:
         self,
         inbox: Inbox,
         memory: SlotMemory,
-        hear: Callable[[], Iterable[Event]],
+        receive: Callable[[], Iterable[Event]],
         reap: Callable[[float, Callable[[Child | None], None]], None],
         silent_since: Callable[[], float],
     ) -> None:
         self._inbox = inbox
         self._state = inbox.state
         self._own = memory.slot(MASTER_SLOT)
-        self._hear = hear
+        self._receive = receive
         self._reap = reap
         self._silent_since = silent_since
         self._reader = SlotReader(memory)
@@ -143,19 +143,19 @@ class MasterLoop:
 
     def step(self) -> None:
         """Handle what has happened, tick, and send the master's own heartbeat."""
-        self._listen(None)
-        self._reap(boottime_seconds(), self._listen)
+        self._handle_messages(None)
+        self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)
-        self._listen(None)  # A zygote sends what it imported before its slot shows that it is ready.
+        self._handle_messages(None)  # A zygote sends what it imported before its slot shows that it is ready.
         if readings:
             self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
         self._own.phase = self._state.phase
         self._own.heartbeat()
 
-    def _listen(self, child: Child | None) -> None:
+    def _handle_messages(self, child: Child | None) -> None:
         """Handle what zygotes and their intermediates have sent so far, and read the slot of one child."""
-        for event in self._hear():
+        for event in self._receive():
             if isinstance(event, ZygoteGone):
                 self._read(self._state.children.get(event.slot, event.nonce))
             self._inbox.happened(event)
@@ -239,20 +239,20 @@ class MasterPort(ControlPort):
     def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
         """Make a request. Its reply comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
-        answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        reply = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._inbox.happened(Requested(kind, ticket, order=order))
-        if answer.done():
-            answer.result()
-        return answer
+        if reply.done():
+            reply.result()
+        return reply
 
     def respond(self, effect: Respond) -> None:
         """Pass a reply to the request that waits for it."""
-        answer = self._waiting.pop(effect.ticket, None)
-        if answer is not None and not answer.done():  # The client may have left.
-            if effect.answer is None:
-                answer.set_exception(RequestRefused(effect.refused))
+        reply = self._waiting.pop(effect.ticket, None)
+        if reply is not None and not reply.done():  # The client may have left.
+            if effect.reply is None:
+                reply.set_exception(RequestRefused(effect.refused))
             else:
-                answer.set_result(effect.answer)
+                reply.set_result(effect.reply)
 
 
 # `rota run --record FILE` writes the events and effects of a master to a file, so that they can be replayed. The first

@@ -46,7 +46,7 @@ class SignalReader:
 
     def __init__(self, *, had_terminal: bool) -> None:
         self._had_terminal = had_terminal
-        self._asked_to_stop_at: float | None = None
+        self._stop_requested_at: float | None = None
 
     def read(self, number: signal.Signals, now: float) -> RequestKind | None:
         """Return the request of a signal at `now` (monotonic seconds), or None if it repeats a request."""
@@ -55,9 +55,9 @@ class SignalReader:
             request = RequestKind.DRAIN
         if request is not RequestKind.DRAIN:
             return request
-        first = self._asked_to_stop_at
+        first = self._stop_requested_at
         if first is None:
-            self._asked_to_stop_at = now
+            self._stop_requested_at = now
             return RequestKind.DRAIN
         return None if now - first < REPEAT_SECONDS else RequestKind.STOP_NOW
 
@@ -72,8 +72,8 @@ def has_terminal() -> bool:
     return True
 
 
-def let_in(ask: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Have the running loop call `ask` for the requests of signals, including signals that are already pending."""
+def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
+    """Have the running loop call `handle` for the requests of signals, including signals that are already pending."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent had set it to be ignored, waiting would fail.
     inbox = open_inbox(TAKEN)
@@ -84,6 +84,6 @@ def let_in(ask: Callable[[RequestKind], None], child_ended: Callable[[], None]) 
             if number is signal.SIGCHLD:
                 child_ended()
             elif (request := reader.read(number, time.monotonic())) is not None:
-                ask(request)
+                handle(request)
 
     asyncio.get_running_loop().add_reader(inbox, arrived)

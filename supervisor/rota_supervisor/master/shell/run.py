@@ -199,10 +199,10 @@ class _Master:
         )
         self._display = master_output.Display(state, memory)
         self._report = master_output.StackReport(state, memory, self._processes.stacks, background)
-        self._asking = MasterPort(inbox, memory)
+        self._port = MasterPort(inbox, memory)
         self._take_handlers()
         reaper = Reaper(state, memory, self._processes.stacks, happened)
-        self.loop = MasterLoop(inbox, memory, self._processes.hear, reaper.reap, lambda: self._redis.silent_since)
+        self.loop = MasterLoop(inbox, memory, self._processes.receive, reaper.reap, lambda: self._redis.silent_since)
 
     def _login_keeper(self) -> LoginKeeper | None:
         folder = self._options.import_paths[0]
@@ -215,7 +215,7 @@ class _Master:
         self._inbox.handlers |= {
             do.Spawn: processes.spawn,
             do.ForkWorker: processes.fork,
-            do.SignalChild: processes.tell,
+            do.SignalChild: processes.signal_child,
             do.SetQuiet: processes.set_quiet,
             do.NotifyCancelled: processes.notify_cancelled,
             do.CloseChannels: processes.close_channels,
@@ -233,30 +233,30 @@ class _Master:
             do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,
             do.ReadConfiguration: self._read,
-            do.Respond: self._asking.respond,
+            do.Respond: self._port.respond,
             **self._calls.handlers,
         }
 
     def start(self) -> None:
         """Listen, let signals in, and start the background work. Raises Failure, with nothing spawned."""
         state, options = self._state, self._options
-        ask, keep = self._asking.signalled, self._background.keep
+        request, keep = self._port.signalled, self._background.keep
         self._display.begin()
-        master_signals.let_in(ask, self._inbox.wake.set)
+        master_signals.watch_signals(request, self._inbox.wake.set)
         self._listen()
         keep(self._redis.watch_eviction)
-        keep(self._redis.ask_when_in_doubt)
+        keep(self._redis.probe_when_in_doubt)
         keep(self._orders.listen)
         keep(self._progress.copy)
         if self._keeper is not None:
             keep(self._keeper.keep)
         self._background.start(self._serve())
-        file = file_watch.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
+        file = file_watch.ConfigWatch(options.file, lambda: state.content, lambda: request(RequestKind.RELOAD))
         keep(lambda: file.watch(lambda: bool(options.code) or state.config.watch_config))
         if options.code:
-            self._background.start(file_watch.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
+            self._background.start(file_watch.watch_code(options.code, lambda: request(RequestKind.RESTART)))
         if options.burst:
-            keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
+            keep(lambda: self._redis.leave_when_idle(lambda: request(RequestKind.DRAIN)))
         # This takes 20 ms, which should not delay the start.
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
@@ -270,7 +270,7 @@ class _Master:
 
     async def _serve(self) -> None:
         """Serve the control socket, forever."""
-        async with serve_control(self._options.place, self._asking):
+        async with serve_control(self._options.place, self._port):
             await asyncio.Event().wait()
 
     async def close(self) -> None:
@@ -281,7 +281,7 @@ class _Master:
         await self._background.cancel()
         for child in self._state.children:
             if child.state is not ChildState.EXITED:  # Another process may have its pid by now.
-                self._processes.tell(do.SignalChild(child.ref, do.Order.KILL))
+                self._processes.signal_child(do.SignalChild(child.ref, do.Order.KILL))
         self._processes.close()
         self._listening.close()
         await self._redis.connection.close()
