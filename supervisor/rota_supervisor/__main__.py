@@ -30,7 +30,7 @@ def command_of(arguments: Sequence[str]) -> str:
     return ""
 
 
-def open_what_is_closed() -> None:
+def open_closed_descriptors() -> None:
     """Open the standard descriptors that the parent has closed. Otherwise the next files to be opened would get their
     numbers, and the log would be written into those files."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
@@ -39,14 +39,14 @@ def open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", encoding="utf-8"))
 
 
-def escape_what_cannot_be_written() -> None:
+def escape_unencodable_output() -> None:
     """Escape characters that the encoding of an output cannot represent. By default they end the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def why_not_here() -> str:
+def environment_fault() -> str:
     """Return why no command can run in this environment, or "" if it can. Imports need more than 64 kB of stack, and
     the fleet reads facts about its processes from /proc."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
@@ -57,16 +57,16 @@ def why_not_here() -> str:
 
 def main() -> None:
     """Run the command line of this process, and exit with its exit code."""
-    open_what_is_closed()
-    escape_what_cannot_be_written()
-    if why_not := why_not_here():
-        sys.stderr.write(f"rota: error: {why_not}\n")
+    open_closed_descriptors()
+    escape_unencodable_output()
+    if fault := environment_fault():
+        sys.stderr.write(f"rota: error: {fault}\n")
         sys.exit(78)  # ExitCode.CONFIG, whose module takes more stack to import
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
-    from rota_supervisor.exits import ExitCode, say_crash  # noqa: PLC0415 - after the signals are blocked
+    from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked
 
-    sys.excepthook = say_crash
+    sys.excepthook = print_crash
     try:
         from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
 

@@ -37,15 +37,17 @@ from rota.child.slot_memory import enter_slot
 from rota.child.slots import Slot
 from rota.server.logins import SharedLogins, fleet_login
 from rota_supervisor import messages
-from rota_supervisor.exits import say_crash
+from rota_supervisor.exits import print_crash
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, LAST_WORDS, Role
-from rota_supervisor.process import die_with_parent, nest_signals_safely, opened_anew, show_title, spawn_python, tie
+from rota_supervisor.process import die_with_parent, nest_signals_safely, reopened, show_title, spawn_python, tie
 
 _MOST_BYTES: Final = 300
 _STDERR: Final = 2
-_ANSWER_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a loaded machine
+_STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a loaded machine
 # The signals that faulthandler handles. A fault whose signal is blocked would end the process without any output.
-ANSWERED: Final = frozenset({STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
+HANDLED_SIGNALS: Final = frozenset(
+    {STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+)
 
 _ABOVE_ALL_TARGETS: Final = max(CHANNEL_FD, DEATH_FD) + 1
 MODULES: Final = {
@@ -56,7 +58,7 @@ MODULES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class EnteredChild:
     """A child that has received its first message. The memory of all slots is closed, except in an exporter."""
 
     channel: socket.socket
@@ -66,10 +68,10 @@ class Entrance:
     process_table: memoryview  # of all slots, read-only
 
 
-def enter(pid: int) -> Entrance:
+def enter(pid: int) -> EnteredChild:
     """Enter the slot of this child as the process `pid`. Raises SystemExit if the master has died, runs another
     version, or has given the slot to another process."""
-    sys.excepthook = say_crash
+    sys.excepthook = print_crash
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
     try:
@@ -83,14 +85,14 @@ def enter(pid: int) -> Entrance:
         fleet_login.shared = SharedLogins(descriptors.login, descriptors.refused)
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
-    hear_nothing_at_the_end()
+    block_signals_at_exit()
     leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never rest
-    place = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
-    if place is None:
+    mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
+    if mapped is None:
         sys.exit(EXIT_ORPHANED)
     if first.role != Role.EXPORTER:  # The exporter reads the slots of the others.
         os.close(descriptors.slots)
-    return Entrance(channel, first, descriptors, place.slot, place.process_table)
+    return EnteredChild(channel, first, descriptors, mapped.slot, mapped.process_table)
 
 
 # Stack files
@@ -107,18 +109,18 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
     faulthandler.enable(file=target)
     nest_signals_safely()
     faulthandler.register(STACK_SIGNAL, file=target, all_threads=all_threads)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ANSWERED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
 
-def leave_last_words(fd: int | None, words: str) -> None:
+def leave_last_words(fd: int | None, reason: str) -> None:
     """Write one line with the reason why this process exits."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
-        os.write(fd, f"{LAST_WORDS}{' '.join(words.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
+        os.write(fd, f"{LAST_WORDS}{' '.join(reason.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
 
 
-def hear_nothing_at_the_end() -> None:
+def block_signals_at_exit() -> None:
     """Have this process block all signals when the interpreter shuts down.
 
     The shutdown removes the handlers. After that, STACK_SIGNAL or a second TERM would end a process that is about to
@@ -128,15 +130,15 @@ def hear_nothing_at_the_end() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         atexit.register(signal.signal, number, signal.SIG_IGN)  # for the remaining threads, which do not block signals
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, signal.valid_signals())
-    atexit.register(_answer_no_more)  # registered last, so it runs first
+    atexit.register(_stop_writing_stacks)  # registered last, so it runs first
 
 
-def _answer_no_more() -> None:
+def _stop_writing_stacks() -> None:
     """Ignore STACK_SIGNAL, and let a thread finish that is handling it. Its handler reads the stack of this thread, and
     would crash if that is removed meanwhile."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
-        time.sleep(_ANSWER_SECONDS)
+        time.sleep(_STACK_SECONDS)
 
 
 def leave_no_stacks() -> None:
@@ -163,19 +165,19 @@ class Spawner:
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
-        self._ahead: dict[Role, SpawnedChild] = {}
+        self._prestarted: dict[Role, SpawnedChild] = {}
 
-    def begin_ahead(self, role: Role) -> None:
+    def prestart(self, role: Role) -> None:
         """Start a child that will be needed soon, so that it loads its modules meanwhile. Errors are found later."""
         with contextlib.suppress(OSError):
-            self._ahead[role] = _begin(role, self._death_pipe[0])
+            self._prestarted[role] = _start(role, self._death_pipe[0])
 
-    def begin(self, role: Role) -> SpawnedChild:
+    def start(self, role: Role) -> SpawnedChild:
         """Start a child with this role, or return the one that was started ahead.
 
         Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case nothing is left behind.
         """
-        return self._ahead.pop(role, None) or _begin(role, self._death_pipe[0])
+        return self._prestarted.pop(role, None) or _start(role, self._death_pipe[0])
 
     def close(self) -> None:
         """Have the kernel kill all remaining children, and reap those that were started ahead but never used. May be
@@ -183,10 +185,10 @@ class Spawner:
         for fd in self._death_pipe:
             os.close(fd)
         self._death_pipe = ()
-        for child in self._ahead.values():
+        for child in self._prestarted.values():
             child.channel.close()
             os.waitpid(child.pid, 0)
-        self._ahead.clear()
+        self._prestarted.clear()
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
@@ -200,11 +202,11 @@ def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Desc
     child.channel.setblocking(False)
 
 
-def _begin(role: Role, death_fd: int) -> SpawnedChild:
+def _start(role: Role, death_fd: int) -> SpawnedChild:
     """Start a child in a session of its own. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with opened_anew(death_fd) as line:  # A separate opening, because the kernel kills one group per opening.
+        with reopened(death_fd) as line:  # A separate opening, because the kernel kills one group per opening.
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
@@ -243,12 +245,12 @@ def main() -> int:
     """Run a poller until it receives a stop signal, and return its exit code."""
     from rota.poller.poller_loop import run_poller  # noqa: PLC0415 - the other children do not need it
 
-    entrance = enter(os.getpid())
-    first = entrance.first
+    entered = enter(os.getpid())
+    first = entered.first
     settings = poller_settings_from_json(json.dumps(first.settings))
     show_title("poller", settings.server.namespace)
-    bell_fd = entrance.descriptors.bell
-    return run_poller(settings, Life(first.node, first.slot, entrance.slot, first.nonce, "", DEATH_FD, bell_fd))
+    bell_fd = entered.descriptors.bell
+    return run_poller(settings, Life(first.node, first.slot, entered.slot, first.nonce, "", DEATH_FD, bell_fd))
 
 
 if __name__ == "__main__":

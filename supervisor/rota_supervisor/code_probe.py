@@ -17,51 +17,51 @@ from rota.server.connection import wait_for
 from rota.server.logins import Login, LoginUnknown, ProviderFault
 from rota_supervisor.process import spawn_python
 
-ANSWER_FD: Final = 3
+REPLY_FD: Final = 3
 PROVIDER_SECONDS: Final = 30.0  # time limit for a provider of passwords
-_ANSWERS: Final = "rota_supervisor.task_modules"  # by name, because a master must never import it
+_MODULE: Final = "rota_supervisor.task_modules"  # by name, because a master must never import it
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """The process gave no answer. The text continues a sentence."""
+    """The process gave no reply. The text continues a sentence."""
 
 
 class TookTooLong(ProbeFailed):
-    """The process gave no answer within the time limit."""
+    """The process gave no reply within the time limit."""
 
 
-def ask_code(folder: str, modules: Sequence[str], question: Mapping[str, Any], seconds: float) -> Any:
-    """Return the answer of a process that imports modules from the folder first. Raises ProbeFailed."""
+def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
+    """Return the reply of a process that imports modules from the folder first. Raises ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    asking = os.memfd_create("question", os.MFD_CLOEXEC)  # not an argument, as those are limited to 128 KiB
+    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # not an argument, as those are limited to 128 KiB
     try:
-        os.write(asking, json.dumps({**question, "parent": os.getpid()}).encode())
-        os.lseek(asking, 0, os.SEEK_SET)
-        pid = _spawn([folder, *modules], asking, writing)
+        os.write(query_fd, json.dumps({**query, "parent": os.getpid()}).encode())
+        os.lseek(query_fd, 0, os.SEEK_SET)
+        pid = _spawn([folder, *modules], query_fd, writing)
     finally:
-        os.close(asking)
+        os.close(query_fd)
         os.close(writing)
     status = None
     try:
-        answer = _read_line(reading, time.monotonic() + seconds)
+        reply = _read_line(reading, time.monotonic() + seconds)
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):  # A master that reaps all its children may have been faster.
             _, status = os.waitpid(pid, 0)
-    if answer is None:
+    if reply is None:
         raise TookTooLong(f"took longer than {seconds:g} s")
-    if not answer:
+    if not reply:
         raise ProbeFailed(f"ended the process{_ending(status)}")
-    return json.loads(answer)
+    return json.loads(reply)
 
 
-def _spawn(arguments: Sequence[str], asking: int, writing: int) -> int:
-    descriptors = {0: asking, ANSWER_FD: writing, 1: 2}  # output of the modules goes to stderr, as it is not data
+def _spawn(arguments: Sequence[str], query_fd: int, writing: int) -> int:
+    descriptors = {0: query_fd, REPLY_FD: writing, 1: 2}  # output of the modules goes to stderr, as it is not data
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
-    return spawn_python(["-m", _ANSWERS, *arguments], actions)
+    return spawn_python(["-m", _MODULE, *arguments], actions)
 
 
 def _read_line(fd: int, deadline: float) -> bytes | None:
@@ -85,19 +85,19 @@ def _ending(status: int | None) -> str:
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
     """Return the login that a provider gives. Raises ProviderFault or LoginUnknown."""
     try:
-        answer = ask_code(folder, (), {"provider": provider}, seconds)
+        reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:
         raise LoginUnknown(f"the provider {provider!r} cannot be asked: it {error}") from None
-    if "error" in answer:
-        raise (ProviderFault if answer["is_fault"] else LoginUnknown)(answer["error"])
-    return Login(**answer)
+    if "error" in reply:
+        raise (ProviderFault if reply["is_fault"] else LoginUnknown)(reply["error"])
+    return Login(**reply)
 
 
-def login_answer(login: Login) -> dict[str, Any]:
-    """Return the answer from which `fetch_login` makes a login."""
+def login_reply(login: Login) -> dict[str, Any]:
+    """Return the reply from which `fetch_login` makes a login."""
     return login._asdict()
 
 
-def fault_answer(error: LoginUnknown) -> dict[str, Any]:
-    """Return the answer from which `fetch_login` makes the error again."""
+def fault_reply(error: LoginUnknown) -> dict[str, Any]:
+    """Return the reply from which `fetch_login` makes the error again."""
     return {"error": str(error), "is_fault": isinstance(error, ProviderFault)}

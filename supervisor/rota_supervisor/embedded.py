@@ -35,7 +35,7 @@ BINARY = "valkey-server"
 FOLDER = ".rota"
 START_SECONDS = 30.0  # loading a large append-only file takes time
 STOP_SECONDS = 10.0
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 HEALTHY_SECONDS = 60.0
 BACKOFF_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
@@ -121,10 +121,10 @@ def _find_binary() -> str:
 
 def _check_free(address: Address) -> None:
     family = socket.AF_UNIX if address.path else socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    place = address.path or (address.host, address.port)
+    target = address.path or (address.host, address.port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        if probe.connect_ex(place) == 0:
+        if probe.connect_ex(target) == 0:
             shown = address.path or f"{address.host}:{address.port}"
             raise Failure(
                 ExitCode.TAKEN,
@@ -181,7 +181,7 @@ class _Supervised:
     def start(self) -> None:
         """Start the server, wait until it replies, and watch it from now on. Raises Failure."""
         process = _Process.spawn(self._recipe)
-        if not process.wait_until_it_answers(self._recipe.address):
+        if not process.wait_until_ready(self._recipe.address):
             process.end()
             log_file = self._recipe.config_file.with_name("valkey.log")
             raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not answer; its log is {log_file}")
@@ -236,13 +236,13 @@ class _Process:
         pid = spawn_python(command, [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)])
         return cls(os.pidfd_open(pid))
 
-    def wait_until_it_answers(self, address: Address) -> bool:
+    def wait_until_ready(self, address: Address) -> bool:
         """Whether the server answered a PING before it ended or the start took too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            if _answers(address):
+            if _replies(address):
                 return True
-            if wait_for(self.fd, select.POLLIN, LOOK_SECONDS):
+            if wait_for(self.fd, select.POLLIN, POLL_SECONDS):
                 return False
         return False
 
@@ -258,7 +258,7 @@ class _Process:
         os.close(self.fd)
 
 
-def _answers(address: Address) -> bool:
+def _replies(address: Address) -> bool:
     try:
         with contextlib.closing(Connection(address, _OPTIONS)) as connection:
             connection.execute("PING")

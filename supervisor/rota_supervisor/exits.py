@@ -41,7 +41,7 @@ class Failure(Exception):
         self.messages = messages
 
 
-def say_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def print_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an uncaught error as the `sys.excepthook` of our processes. Its text may contain unsafe input, so it is
     escaped."""
     import traceback  # noqa: PLC0415 - poller and exporter do not need it until something fails

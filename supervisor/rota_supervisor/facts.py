@@ -36,9 +36,9 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     facts.pop("progress", None)
     progress = progress_summary(progress_row(found.progress))
     death, crash = facts.pop("death", {}), facts.pop("last_crash", {})
-    told = {"progress": progress} if progress else {}
+    extra = {"progress": progress} if progress else {}
     lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content
-    return {**facts, **told, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
+    return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)

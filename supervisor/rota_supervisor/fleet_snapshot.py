@@ -1,4 +1,4 @@
-"""The state of this node's fleet at one time, from its slots and its master's notice, as typed records. It includes
+"""The state of this node's fleet at one time, from its slots and its master's snapshot, as typed records. It includes
 whether the fleet is alive and ready.
 
 `snapshot` is pure. The master calls it for the control socket's `status`, and the exporter for `/status.json`; each
@@ -22,15 +22,15 @@ from rota.protocol.nodes import NodeReport
 from rota.protocol.progress import Progress, progress_row, read_progress
 from rota.server.server_errors import first_sentence
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import (
+from rota_supervisor.master_snapshot import (
     FLEET_STATES,
-    ChildNotice,
+    ChildFacts,
     Json,
-    Notice,
-    PoolNotice,
+    MasterSnapshot,
+    PoolFacts,
     PoolState,
     dated,
-    death_in_words,
+    death_text,
     redis_warnings,
     sentence,
 )
@@ -71,7 +71,7 @@ class Member:
     role: Role
     pid: int
     phase: Phase
-    beat_age_seconds: float  # since the last heartbeat
+    heartbeat_age_seconds: float  # since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
     concurrency: int = 1  # maximum number of tasks
 
@@ -79,8 +79,8 @@ class Member:
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
     """Return what a slot shows of its process at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
-    beat_age = max(0, now_ns - slot.heartbeat_ns) / NANOSECONDS
-    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.concurrency)
+    heartbeat_age = max(0, now_ns - slot.heartbeat_ns) / NANOSECONDS
+    return Member(number, role_of(number), slot.pid, slot.phase, heartbeat_age, tasks, slot.concurrency)
 
 
 def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
@@ -92,7 +92,7 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 # Alive and ready
 
 
-class Patience(NamedTuple):
+class HeartbeatLimits(NamedTuple):
     """The longest times without a heartbeat. The master sends one every `tick_seconds`; a child that runs no task may
     take `beat_seconds`."""
 
@@ -125,54 +125,56 @@ class Health:
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks], "warnings": list(self.warnings)}
 
 
-def in_one_line(health: Mapping[str, Any]) -> str:
+def one_line(health: Mapping[str, Any]) -> str:
     """Return a health, given as JSON, as text: "ok" or the failed checks, then the warnings."""
-    said = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
-    return "; ".join((*said, *health["warnings"]))
+    texts = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
+    return "; ".join((*texts, *health["warnings"]))
 
 
 def liveness(members: Iterable[Member], tick_seconds: float) -> Health:
     """Return whether the master sends heartbeats, which are due every `tick_seconds`."""
-    return Health((_master_beats(_master_of(members), tick_seconds),))
+    return Health((_master_heartbeat(_master_of(members), tick_seconds),))
 
 
-def readiness(members: Sequence[Member], notice: Notice, now: float, patience: Patience | None) -> Health:
+def readiness(
+    members: Sequence[Member], master_snapshot: MasterSnapshot, now: float, limits: HeartbeatLimits | None
+) -> Health:
     """Return whether this node accepts work: the master runs the fleet, a worker and a poller serve, Redis replies, and
-    no pool is in back-off. `patience` is None if no master is expected; then only Redis counts."""
-    who = "this exporter" if patience is None else "the master"
-    redis = HealthCheck("redis", notice.redis_up, _redis_in_words(who, notice))
-    warnings = redis_warnings(notice.redis_round_trip_seconds, evicts_keys=notice.evicts_keys)
-    shown = tuple(warnings) if notice.redis_up else ()
-    if patience is None:
+    no pool is in back-off. `limits` is None if no master is expected; then only Redis counts."""
+    observer = "this exporter" if limits is None else "the master"
+    redis = HealthCheck("redis", master_snapshot.redis_up, _redis_text(observer, master_snapshot))
+    warnings = redis_warnings(master_snapshot.redis_round_trip_seconds, evicts_keys=master_snapshot.evicts_keys)
+    shown = tuple(warnings) if master_snapshot.redis_up else ()
+    if limits is None:
         return Health((redis,), shown)
     master = _master_of(members)
     phase = Phase.EMPTY if master is None else master.phase
-    held_back = "; ".join(sentence(held.row(now)) for held in notice.held)
+    in_backoff = "; ".join(sentence(held.row(now)) for held in master_snapshot.held)
     checks = (
-        _master_beats(master, patience.tick_seconds),
+        _master_heartbeat(master, limits.tick_seconds),
         HealthCheck("master_serves", phase is Phase.IDLE, f"the master is {_STATES_OF_MASTER[phase]}"),
-        _one_serves(Role.WORKER, members, patience.beat_seconds),
-        _one_serves(Role.POLLER, members, patience.beat_seconds),
+        _one_serves(Role.WORKER, members, limits.beat_seconds),
+        _one_serves(Role.POLLER, members, limits.beat_seconds),
         redis,
-        HealthCheck("restarts", not held_back, held_back or "no pool is in back-off"),
+        HealthCheck("restarts", not in_backoff, in_backoff or "no pool is in back-off"),
     )
     return Health(checks, shown)
 
 
-def _redis_in_words(who: str, notice: Notice) -> str:
-    if notice.redis_refusal:
-        return f"Redis refuses: {first_sentence(notice.redis_refusal)}"
-    return f"{who} {'reaches' if notice.redis_up else 'does not reach'} Redis"
+def _redis_text(observer: str, master_snapshot: MasterSnapshot) -> str:
+    if master_snapshot.redis_refusal:
+        return f"Redis refuses: {first_sentence(master_snapshot.redis_refusal)}"
+    return f"{observer} {'reaches' if master_snapshot.redis_up else 'does not reach'} Redis"
 
 
 def _master_of(members: Iterable[Member]) -> Member | None:
     return next((member for member in members if member.role is Role.MASTER), None)
 
 
-def _master_beats(master: Member | None, tick_seconds: float) -> HealthCheck:
+def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck:
     if master is None:
         return HealthCheck("master_beats", ok=False, seen="there is no master")
-    age, limit = master.beat_age_seconds, tick_seconds * LIVE_TICKS
+    age, limit = master.heartbeat_age_seconds, tick_seconds * LIVE_TICKS
     return HealthCheck("master_beats", age < limit, f"last beat {age:.1f} s ago, limit {limit:g} s")
 
 
@@ -186,10 +188,10 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 def serves(member: Member, beat_seconds: float) -> bool:
     """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline; any
     other process by its heartbeat."""
-    alone = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
-    if member.phase is Phase.BUSY and alone is not None and alone.left_seconds > 0:
+    only_task = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
+    if member.phase is Phase.BUSY and only_task is not None and only_task.left_seconds > 0:
         return True
-    return member.phase in (Phase.IDLE, Phase.BUSY) and member.beat_age_seconds <= beat_seconds
+    return member.phase in (Phase.IDLE, Phase.BUSY) and member.heartbeat_age_seconds <= beat_seconds
 
 
 class Moment(NamedTuple):
@@ -203,39 +205,39 @@ class Moment(NamedTuple):
 class ProcessSnapshot:
     """A child as the master reports it, and what its slot shows."""
 
-    child: ChildNotice
+    child: ChildFacts
     role: Role
     member: Member | None  # None if no process is in the slot
     ready_seconds: float | None  # since the child reported that it is ready
 
     def to_json(self) -> Json:
         """Return the row in JSON, with everything that the master and the slot report."""
-        told, member = self.child._asdict(), self.member
-        del told["ready_at"]
+        facts, member = self.child._asdict(), self.member
+        del facts["ready_at"]
         seen = {
             "role": self.role.value,
             "pid": member.pid if member else 0,
             "phase": member.phase.name.lower() if member else None,
             "quiet": member is not None and member.phase is Phase.QUIET,
             "concurrency": member.concurrency if member else 1,
-            "beat_age_seconds": round(member.beat_age_seconds, 3) if member else None,
+            "beat_age_seconds": round(member.heartbeat_age_seconds, 3) if member else None,
             "ready_seconds": self.ready_seconds,
             "tasks": [task.to_json() for task in member.tasks] if member else [],
         }
-        return told | seen
+        return facts | seen
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
     """A pool as the master reports it, whether its starts are held back, and how many tasks it runs."""
 
-    told: PoolNotice
+    facts: PoolFacts
     state: PoolState
     busy: int
 
     def to_json(self) -> Json:
         """Return the row in JSON."""
-        return {**self.told._asdict(), "state": self.state.value, "busy": self.busy}
+        return {**self.facts._asdict(), "state": self.state.value, "busy": self.busy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,7 @@ class FleetSnapshot:
     """The fleet `at` one time."""
 
     at: Moment
-    notice: Notice
+    master_snapshot: MasterSnapshot
     state: str  # of its master, or LOST
     ready: Health  # whether this node accepts work
     pools: tuple[PoolSnapshot, ...]
@@ -251,28 +253,28 @@ class FleetSnapshot:
 
     def to_json(self) -> Json:
         """Return the fleet as the control socket and `/status.json` show it. `docs/status.md` explains each key."""
-        notice, (now, wall) = self.notice, self.at
-        started_at, quiet_since = notice.started_at, notice.quiet_since
+        master_snapshot, (now, wall) = self.master_snapshot, self.at
+        started_at, quiet_since = master_snapshot.started_at, master_snapshot.quiet_since
         return {
             "at": round(wall, 3),
             "version": __version__,
-            **{name: getattr(notice, name) for name in _AS_TOLD},
+            **{name: getattr(master_snapshot, name) for name in _UNCHANGED},
             "state": self.state,
             "ready": self.ready.to_json(),
             "started_at": None if started_at is None else round(wall - (now - started_at), 1),
             "quiet_seconds": 0.0 if quiet_since is None else round(now - quiet_since, 1),
-            "held": [held.row(now) for held in notice.held],
-            "closed": [closed.row(now) for closed in notice.closed],
-            "last_reload": dated(notice.last_reload, now, wall),
-            "last_death": dated(notice.last_death, now, wall),
-            "events": [dated(event._asdict(), now, wall) for event in notice.events],
+            "held": [held.row(now) for held in master_snapshot.held],
+            "closed": [closed.row(now) for closed in master_snapshot.closed],
+            "last_reload": dated(master_snapshot.last_reload, now, wall),
+            "last_death": dated(master_snapshot.last_death, now, wall),
+            "events": [dated(event._asdict(), now, wall) for event in master_snapshot.events],
             "pools": [pool.to_json() for pool in self.pools],
             "processes": [process.to_json() for process in self.processes],
         }
 
 
-# Facts of the notice that JSON contains unchanged.
-_AS_TOLD: Final = (
+# Facts of the master's snapshot that JSON contains unchanged.
+_UNCHANGED: Final = (
     "fleet",
     "node",
     "pid",
@@ -285,18 +287,22 @@ _AS_TOLD: Final = (
 )
 
 
-def snapshot(slots: Iterable[Member], notice: Notice, at: Moment, patience: Patience | None) -> FleetSnapshot:
-    """Return the fleet from the live processes in `slots` and the master's `notice`.
+def snapshot(
+    slots: Iterable[Member], master_snapshot: MasterSnapshot, at: Moment, limits: HeartbeatLimits | None
+) -> FleetSnapshot:
+    """Return the fleet from the live processes in `slots` and the master's `master_snapshot`.
 
-    `patience` gives the longest times without a heartbeat. It is None if no master is expected, as in `rota exporter`.
+    `limits` gives the longest times without a heartbeat. It is None if no master is expected, as in `rota exporter`.
     """
     members = {member.slot: member for member in slots}
-    children = {child.slot: child for child in notice.children}
-    ready = readiness(tuple(members.values()), notice, at.now, patience)
+    children = {child.slot: child for child in master_snapshot.children}
+    ready = readiness(tuple(members.values()), master_snapshot, at.now, limits)
     processes = tuple(
         _process(slot, children.get(slot), members.get(slot), at.now) for slot in sorted(members | children)
     )
-    return FleetSnapshot(at, notice, state_of(members.values()), ready, _pools(notice, processes), processes)
+    return FleetSnapshot(
+        at, master_snapshot, state_of(members.values()), ready, _pools(master_snapshot, processes), processes
+    )
 
 
 def state_of(members: Iterable[Member]) -> str:
@@ -305,19 +311,21 @@ def state_of(members: Iterable[Member]) -> str:
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
 
-def _process(slot: int, child: ChildNotice | None, member: Member | None, now: float) -> ProcessSnapshot:
-    child = child or ChildNotice(slot)
+def _process(slot: int, child: ChildFacts | None, member: Member | None, now: float) -> ProcessSnapshot:
+    child = child or ChildFacts(slot)
     ready_seconds = None if child.ready_at is None else round(now - child.ready_at, 1)
     return ProcessSnapshot(child, role_of(slot), member, ready_seconds)
 
 
-def _pools(notice: Notice, processes: Iterable[ProcessSnapshot]) -> tuple[PoolSnapshot, ...]:
-    held = {row.pool: PoolState(row.state) for row in notice.held if row.role == Role.WORKER}
+def _pools(master_snapshot: MasterSnapshot, processes: Iterable[ProcessSnapshot]) -> tuple[PoolSnapshot, ...]:
+    held = {row.pool: PoolState(row.state) for row in master_snapshot.held if row.role == Role.WORKER}
     busy: Counter[str | None] = Counter()
     for process in processes:
         if process.role is Role.WORKER and process.member is not None:
             busy[process.child.pool] += len(process.member.tasks)
-    return tuple(PoolSnapshot(pool, held.get(pool.name, PoolState.RUNNING), busy[pool.name]) for pool in notice.pools)
+    return tuple(
+        PoolSnapshot(pool, held.get(pool.name, PoolState.RUNNING), busy[pool.name]) for pool in master_snapshot.pools
+    )
 
 
 _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": None}
@@ -325,7 +333,7 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Return a row for each task of a process that runs several, otherwise one row for the process with its task, if
-    any. `where` is the slot, with the task's index if there are several tasks."""
+    any. `where` is the slot, with the index of the task if there are several."""
     rows: list[Json] = []
     for process in processes:
         slot, tasks = process["slot"], process["tasks"]
@@ -347,16 +355,16 @@ class WorkerLoad(NamedTuple):
     is_quiet: bool
 
 
-def node_report(notice: Notice, state: str, workers: Collection[WorkerLoad]) -> NodeReport:
+def node_report(master_snapshot: MasterSnapshot, state: str, workers: Collection[WorkerLoad]) -> NodeReport:
     """Return the report of the node, which the master sends with each heartbeat and the exporter shows on its page."""
     return NodeReport(
         state=state,
         version=__version__,
-        url=notice.url,
+        url=master_snapshot.url,
         workers=len(workers),
-        desired=sum(pool.desired for pool in notice.pools),
+        desired=sum(pool.desired for pool in master_snapshot.pools),
         busy=sum(worker.tasks for worker in workers),
         concurrency=sum(worker.concurrency for worker in workers),
         quiet=sum(worker.is_quiet for worker in workers),
-        last_death=None if notice.last_death is None else death_in_words(notice.last_death),
+        last_death=None if master_snapshot.last_death is None else death_text(master_snapshot.last_death),
     )

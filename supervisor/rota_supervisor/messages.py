@@ -18,7 +18,7 @@ MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # requested; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: escaped, they fit into what the kernel always grants
-TASKS_A_PACKET: Final = 500
+TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
 _ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # for all Descriptors
@@ -136,9 +136,9 @@ class ImportFailed(NamedTuple):
 
     module: str
     error: str  # one line
-    where: str  # the place in the user's code, "" for none
+    where: str  # the location in the user's code, "" for none
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return the text for people."""
         return f"module {self.module} cannot be imported: {self.error}" + (f" ({self.where})" if self.where else "")
 

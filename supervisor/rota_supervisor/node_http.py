@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-ANSWER_SECONDS: Final = 5.0
+RESPONSE_SECONDS: Final = 5.0
 _UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes: self-signed, or of an authority that is not known here
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - the address to reach a server that listens everywhere
 
 
-class NodeSilent(Exception):
+class NodeUnreachable(Exception):
     """No server replies. The message states where, and why."""
 
 
-class NodeAnswer(NamedTuple):
+class NodeResponse(NamedTuple):
     """A reply: its HTTP status, its text, and the text's media type."""
 
     status: int
@@ -46,18 +46,18 @@ class NodeHttp(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
-    def get(self, path: str, seconds: float = ANSWER_SECONDS) -> NodeAnswer:
-        """Request a path, and wait up to `seconds` for the reply. Raises NodeSilent."""
+    def get(self, path: str, seconds: float = RESPONSE_SECONDS) -> NodeResponse:
+        """Request a path, and wait up to `seconds` for the reply. Raises NodeUnreachable."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         with contextlib.closing(self._connection(seconds)) as connection:
             try:
                 connection.request("GET", path, headers=headers)
-                answer = connection.getresponse()
-                text = answer.read().decode(errors="replace")
-                return NodeAnswer(answer.status, text, answer.getheader("Content-Type", ""))
+                response = connection.getresponse()
+                text = response.read().decode(errors="replace")
+                return NodeResponse(response.status, text, response.getheader("Content-Type", ""))
             except (OSError, http.client.HTTPException) as error:
                 what = getattr(error, "strerror", None) or error
-                raise NodeSilent(f"nothing answers at {self.url}{path}: {what}{_what_to_do(error)}") from None
+                raise NodeUnreachable(f"nothing answers at {self.url}{path}: {what}{_what_to_do(error)}") from None
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self.scheme == "http":

@@ -137,7 +137,7 @@ def die_with_parent(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def keep_to_ourselves() -> None:
+def keep_descriptors_private() -> None:
     """Prevent children from inheriting the descriptors that our parent left open."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
@@ -146,7 +146,7 @@ def keep_to_ourselves() -> None:
 
 
 @contextlib.contextmanager
-def opened_anew(fd: int) -> Iterator[int]:
+def reopened(fd: int) -> Iterator[int]:
     """Open a pipe's read end a second time, because a copy would share the settings that `tie` makes."""
     opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

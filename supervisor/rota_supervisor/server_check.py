@@ -54,10 +54,10 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "waitaof": frozenset({"WAITAOF"}),
 }
 _CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts use aliases for these
-_ASKED_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
+_COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
 # The check passes whole commands, in which each argument is a permitted key: when they were asked about an EVALSHA that
 # was too short, Redis 7.0 and Valkey 9 read keys beyond its end and crashed. Servers without the function are skipped.
-_ASK: Final = """#!lua flags=no-writes,allow-oom
+_ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
   if command == 'EVALSHA' then return redis.acl_check_cmd(command, '', '1', key) end
@@ -143,8 +143,8 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
         has = "and the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
     # Seen with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis fixed that in 8.0.
-    mended = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
-    if durability == "waitaof" and info.get("appendfsync") == "everysec" and not mended:
+    is_fixed = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
+    if durability == "waitaof" and info.get("appendfsync") == "everysec" and not is_fixed:
         what = f"{version} confirms up to a second before its disk has it"
         warnings.append(f'durability = "waitaof", and with appendfsync everysec {what}: set appendfsync always')
     return warnings
@@ -195,16 +195,16 @@ def connected(config: Config) -> Iterator[Connection]:
     except ServerError as error:
         if isinstance(error, TlsFilesFault):
             raise Failure(ExitCode.CONFIG, str(error)) from None
-        place = "redis_credentials" if config.redis_credentials else "redis_url"
-        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, place)}"
+        setting = "redis_credentials" if config.redis_credentials else "redis_url"
+        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error, setting)}"
         raise Failure(ExitCode.UNREACHABLE, message) from None
 
 
-_TO_THE_RIGHT_PLACE: Final = "set redis_url (or ROTA_REDIS_URL) to the right place"
+_SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
 # Texts by the reason of an error: what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: "cannot be found: {error}: check that sentinels and servers run, and their names in redis_url",
-    REASON_PROTOCOL: f"does not answer as Redis does: {{error}}: {_TO_THE_RIGHT_PLACE}",
+    REASON_PROTOCOL: f"does not answer as Redis does: {{error}}: {_SET_ADDRESS}",
     "readonly": "is a replica and takes no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
     "misconf": "refuses writes: {error}: mend what its log reports, such as a full disk or a missing folder",
     "noauth": (
@@ -224,16 +224,16 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     if _NO_DATABASE in str(error):
         return f"has no such database: {error}: use a lower number, usually 0 to 15, or raise databases in its settings"
     if isinstance(error, ConnectionLost) and not isinstance(error, TlsFault):
-        return f"is not reachable: {error}: start it, or {_TO_THE_RIGHT_PLACE}"
+        return f"is not reachable: {error}: start it, or {_SET_ADDRESS}"
     if isinstance(error, PushedBack):
         return f"refuses for now: {error}: try again when it has recovered"
     return f"cannot be used: {error}"
 
 
-def check_server(config: Config, *, begin: bool) -> CheckedServer:
+def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
     """Check that the server is reachable and fit for a fleet, and return its version and warnings.
 
-    With `begin`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
+    With `open_namespace`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
     address = address_of(server_settings(config))
     failover = address.sentinels is not None
@@ -252,7 +252,7 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
             )
             faults += _faults_of_adoption(connection, config)
         if not faults:
-            faults = _faults_of_namespace(connection, config.namespace, begin=begin)
+            faults = _faults_of_namespace(connection, config.namespace, open_namespace=open_namespace)
     if faults:
         where = redact(config.redis_url)
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
@@ -275,13 +275,13 @@ def _information(connection: Connection, config: Config) -> dict[str, str]:
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
     # INFO does not contain the policy, and hosting providers may forbid CONFIG.
     with contextlib.suppress(Refused):
-        answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
-        return dict(zip(answer[::2], answer[1::2], strict=True))
+        reply = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
+        return dict(zip(reply[::2], reply[1::2], strict=True))
     return {}
 
 
-def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool) -> list[str]:
-    if begin:
+def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespace: bool) -> list[str]:
+    if open_namespace:
         version = connection.run(Store(namespace).open())
     else:
         meta = Keys(namespace).meta
@@ -308,7 +308,7 @@ def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> l
     """Return those commands that this connection's user may not run on a key; all of them if the user may not run EVAL,
     which makes the check. Raises ServerError."""
     try:
-        return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
+        return [word.decode() for word in connection.execute("EVAL", _ACL_SCRIPT, 0, key, *needed)]
     except Refused as error:
         if error.reason != _NO_PERMISSION:
             raise
@@ -317,7 +317,7 @@ def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> l
 
 def commands_of_adoption() -> list[str]:
     """Return the commands that pollers run on the keys of classic queues."""
-    return sorted({word.decode() for word in _ASKED_OF_SOURCES.findall(read_script("adopt_classic").text)})
+    return sorted({word.decode() for word in _COMMANDS_OF_SOURCES.findall(read_script("adopt_classic").text)})
 
 
 def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:

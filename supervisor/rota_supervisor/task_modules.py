@@ -25,7 +25,7 @@ from rota.errors import InvalidArguments
 from rota.protocol.command import load_script
 from rota.server.logins import LoginUnknown, ask
 from rota.tasks.registry import default_registry
-from rota_supervisor.code_probe import ANSWER_FD, fault_answer, login_answer
+from rota_supervisor.code_probe import REPLY_FD, fault_reply, login_reply
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import die_with_parent, give_memory_back
 
@@ -45,18 +45,18 @@ def make_importable(folders: Iterable[str]) -> None:
     sys.path[at:at] = [folder for folder in folders if folder not in sys.path]
 
 
-def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
-    """Import the modules in order, up to the first that fails. `begin` is called before each import. Then the type
-    annotations of all tasks are resolved, which may import more; a task whose annotations cannot be used is
-    reported."""
+def import_all(modules: Iterable[str], before_import: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
+    """Import the modules in order, up to the first that fails. `before_import` is called before each import.
+    Then the type annotations of all tasks are resolved, which may import more; a task whose annotations cannot be used
+    is reported."""
     for module in modules:
-        begin(module)
+        before_import(module)
         try:
             importlib.import_module(module)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the boundary to the user's code: SystemExit is a failure too
-            return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _place_of(error))
+            return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _location_of(error))
     return _read_annotations()
 
 
@@ -78,7 +78,7 @@ def _advice(error: BaseException, module: str) -> str:
     return f"; modules are looked for in the folder where rota is started ({Path.cwd()}), and among what is installed"
 
 
-def _place_of(error: BaseException) -> str:
+def _location_of(error: BaseException) -> str:
     """Return the last line of the user's code in the traceback, as `file:line`, or "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
@@ -198,22 +198,22 @@ def _is_socket(fd: int) -> bool:
 def main() -> None:
     """Answer one query and exit."""
 
-    os.set_inheritable(ANSWER_FD, False)
+    os.set_inheritable(REPLY_FD, False)
     folder, *modules = sys.argv[1:]
-    question = json.load(sys.stdin)
-    if not die_with_parent(question["parent"]):
+    query = json.load(sys.stdin)
+    if not die_with_parent(query["parent"]):
         return
     make_importable([folder])
-    answer = _login_of(question["provider"]) if "provider" in question else _found_in(modules, question["calls"])
-    os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
+    reply = _login_of(query["provider"]) if "provider" in query else _found_in(modules, query["calls"])
+    os.write(REPLY_FD, json.dumps(reply).encode() + b"\n")
     os._exit(0)  # Exit even if the modules left threads running.
 
 
 def _login_of(provider: str) -> dict[str, Any]:
     try:
-        return login_answer(ask(provider))
+        return login_reply(ask(provider))
     except LoginUnknown as error:
-        return fault_answer(error)
+        return fault_reply(error)
 
 
 def _found_in(modules: Sequence[str], calls: ScheduledCalls) -> dict[str, Any]:

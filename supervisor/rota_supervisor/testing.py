@@ -94,11 +94,11 @@ class FleetOfTest:
     def start(self, *launcher: str, new_session: bool = False) -> None:
         """Start the fleet, and wait until its workers are ready. `launcher` holds arguments for Python in front of the
         command, for example those of `rota_supervisor.process`. Raises FleetFailed."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.bind(str(self.folder / "notify"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(str(self.folder / "notify"))
             with (self.folder / _LOG).open("ab") as log:
                 self._process = self._spawn(log.fileno(), launcher, new_session=new_session)
-            if not _hears_ready(told, self._process.pid):
+            if not _wait_until_ready(notified, self._process.pid):
                 raise FleetFailed(self._why_not())
 
     @property
@@ -164,11 +164,11 @@ def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
             made.stop()
 
 
-def _hears_ready(told: socket.socket, pid: int) -> bool:
+def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
     """Whether the master reports that it is ready before it ends or the start takes too long."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
-    poller.register(told, select.POLLIN)
+    poller.register(notified, select.POLLIN)
     poller.register(ended, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
     try:
@@ -176,7 +176,7 @@ def _hears_ready(told: socket.socket, pid: int) -> bool:
             found = {fd for fd, _ in poller.poll(left * 1000)}
             if ended in found:
                 return False
-            if told.fileno() in found and _READY in told.recv(4096).splitlines():
+            if notified.fileno() in found and _READY in notified.recv(4096).splitlines():
                 return True
         return False
     finally:

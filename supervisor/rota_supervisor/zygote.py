@@ -39,7 +39,7 @@ from rota.worker.worker_life import run_worker
 from rota_supervisor import child_start, messages, process, task_modules
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
-BEAT_SECONDS: Final = 1.0
+HEARTBEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
 _OOM_EXTRA: Final = 300  # the kernel should rather kill a worker than the master
@@ -49,21 +49,21 @@ _OOM_BYTES: Final = 16
 
 def main() -> int:
     """Run the zygote, and return its exit code."""
-    entrance = child_start.enter(os.getpid())
+    entered = child_start.enter(os.getpid())
     gc.disable()
-    raw = entrance.first.settings
+    raw = entered.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
-    _configure_log(entrance.first, raw)
-    if not _load(entrance, raw):
+    _configure_log(entered.first, raw)
+    if not _load(entered, raw):
         return EXIT_IMPORT_FAILED
     # CPython 3.12 and later misreads the number of threads if a title contains spaces, and warns at each fork. This
     # comes after the modules, which may have set filters of their own.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
-    entrance.slot.phase = Phase.IDLE
-    ring(entrance.descriptors.bell)
+    entered.slot.phase = Phase.IDLE
+    ring(entered.descriptors.bell)
     process.outlive_parent(DEATH_FD)
-    if not _serve(entrance):
-        _kill_live_groups(entrance.process_table)
+    if not _serve(entered):
+        _kill_live_groups(entered.process_table)
     return 0
 
 
@@ -72,44 +72,44 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
     log.configure(LogSettings(**raw["log"]), **own)
 
 
-def _load(entrance: child_start.Entrance, raw: Mapping[str, Any]) -> bool:
+def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
     """Import everything and report the result. Returns False if a module failed. `raw` holds the ZygoteSettings."""
-    channel, imports = entrance.channel, raw["imports"]
+    channel, imports = entered.channel, raw["imports"]
     task_modules.make_importable(raw["path"])
     failure = task_modules.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
         messages.send(channel, failure)
         return False
     # Block all signals again, as the modules may have unblocked some.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.ANSWERED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.HANDLED_SIGNALS)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, the exit status of an intermediate would be lost
     for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
     tasks = task_modules.tasks_and_queues()
-    for at in range(0, len(tasks), messages.TASKS_A_PACKET):
-        messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_A_PACKET])))
-    for name, says in task_modules.declared_schedules():
-        messages.send(channel, messages.Scheduled(name, says))
+    for at in range(0, len(tasks), messages.TASKS_PER_PACKET):
+        messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_PER_PACKET])))
+    for name, definition in task_modules.declared_schedules():
+        messages.send(channel, messages.Scheduled(name, definition))
     task_modules.warm_up()
     messages.send(channel, messages.Ready(len(imports), task_modules.freeze()))
     return True
 
 
-def _serve(entrance: child_start.Entrance) -> bool:
+def _serve(entered: child_start.EnteredChild) -> bool:
     """Fork on request until the master sends Bye (True) or has died (False)."""
     pools: dict[str, WorkerSettings] = {}
-    first = entrance.first
-    bell_fd, stack_fd = entrance.descriptors.bell, entrance.descriptors.stack
-    forks = Forks(entrance.channel, first.node, first.master_pid, pools, bell_fd, stack_fd)
+    first = entered.first
+    bell_fd, stack_fd = entered.descriptors.bell, entered.descriptors.stack
+    forks = Forks(entered.channel, first.node, first.master_pid, pools, bell_fd, stack_fd)
     waiting = select.poll()
-    waiting.register(entrance.channel, select.POLLIN)
+    waiting.register(entered.channel, select.POLLIN)
     while True:
-        entrance.slot.heartbeat()
+        entered.slot.heartbeat()
         if os.getppid() != first.master_pid:
             return False  # The channel may stay open: a child that was stopped as a copy of the master holds it.
-        if not waiting.poll(BEAT_SECONDS * 1000):
+        if not waiting.poll(HEARTBEAT_SECONDS * 1000):
             continue
-        message, fd = messages.receive(entrance.channel)
+        message, fd = messages.receive(entered.channel)
         match message:
             case messages.Slots():
                 if fd is None:
@@ -240,12 +240,12 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     _offer_to_oom_killer()
     _reseed()
     os.environ[OWNER_MARK] = request.owner
-    place = enter_slot(forks.slots_fd, request.slot, request.nonce, os.getpid())
+    mapped = enter_slot(forks.slots_fd, request.slot, request.nonce, os.getpid())
     os.close(forks.slots_fd)
-    if place is None:
+    if mapped is None:
         return EXIT_ORPHANED
     gc.enable()
-    life = Life(forks.node, request.slot, place.slot, request.nonce, request.owner, DEATH_FD, forks.bell_fd)
+    life = Life(forks.node, request.slot, mapped.slot, request.nonce, request.owner, DEATH_FD, forks.bell_fd)
     settings = forks.pools[request.pool]
     process.show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota_supervisor.node_http import NodeAnswer, NodeSilent, node_at
+from rota_supervisor.node_http import NodeResponse, NodeUnreachable, node_at
 from support.certificates import certificate
 from support.fleet_process import DEADLINE_SECONDS, ROTA, environment, toml
 from support.fleet_process import rota as run_rota
@@ -107,15 +107,15 @@ def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleet
     assert exporter.returncode == 0, said
 
 
-def shown(ask: Callable[[str], NodeAnswer]) -> Any:
+def shown(ask: Callable[[str], NodeResponse]) -> Any:
     return json.loads(ask("/status.json").text)
 
 
-def answers(ask: Callable[[str], NodeAnswer], path: str) -> int:
+def answers(ask: Callable[[str], NodeResponse], path: str) -> int:
     """The status of the answer, 0 while nobody gives one."""
     try:
         return ask(path).status
-    except NodeSilent:
+    except NodeUnreachable:
         return 0
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from rota_supervisor.notice import SLOW_SECONDS
+from rota_supervisor.master_snapshot import SLOW_SECONDS
 from support.faulty_link import FaultyLink
 from support.fleet_process import FleetProcess
 from support.fleets import RunningFleet

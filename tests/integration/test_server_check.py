@@ -21,14 +21,14 @@ def _own_server(server: Server, tmp_path: Path) -> Server:
 def _checked(server: Server) -> list[str]:
     server.start()
     try:
-        return check_server(Config(redis_url=server.url), begin=False).warnings
+        return check_server(Config(redis_url=server.url), open_namespace=False).warnings
     finally:
         server.stop()
 
 
 def _fault(url: str) -> tuple[ExitCode, str]:
     with pytest.raises(Failure) as caught:
-        check_server(Config(redis_url=url), begin=False)
+        check_server(Config(redis_url=url), open_namespace=False)
     [message] = caught.value.messages
     return caught.value.code, message
 

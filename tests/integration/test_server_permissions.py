@@ -109,7 +109,7 @@ def test_a_check_names_all_commands_that_are_missing_even_those_it_asks_by(
     )
     url = server.url.replace("//", "//fleet:secret@")
     with pytest.raises(Failure) as caught:
-        check_server(Config(namespace=namespace, redis_url=url, durability="wait"), begin=False)
+        check_server(Config(namespace=namespace, redis_url=url, durability="wait"), open_namespace=False)
     [message] = caught.value.messages
     assert set(re.findall(r"\+(\w+)", message)) >= all_that_is_missing - {"role"}
     redis_client.acl_deluser("fleet")

@@ -6,7 +6,7 @@ import pytest
 
 from rota.child.slots import Phase
 from rota.telemetry.metrics import TASK_EARLY_STARTS
-from rota_supervisor.notice import Held, Notice
+from rota_supervisor.master_snapshot import MasterSnapshot, PoolInBackoff
 from support.exporting import WORKER_SLOT, Exporter, settings_for
 from support.hostile import HOSTILE, VALID, unfit_in
 
@@ -20,7 +20,7 @@ def exporter() -> Iterator[Exporter]:
 
 
 def test_no_endpoint_shows_an_escape_that_a_child_left(exporter: Exporter) -> None:
-    exporter.put_up(Notice(held=(Held("worker", VALID, "fatal", 3, 0.0, HOSTILE),)))
+    exporter.put_up(MasterSnapshot(held=(PoolInBackoff("worker", VALID, "fatal", 3, 0.0, HOSTILE),)))
     exporter.fill(WORKER_SLOT, Phase.IDLE)
     exporter.recorder(WORKER_SLOT).counter(TASK_EARLY_STARTS, VALID).add()
     exporter.start()

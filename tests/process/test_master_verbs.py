@@ -11,7 +11,7 @@ import pytest
 from rota import Client, Every
 from rota.child.slot_record import TaskInSlot
 from rota_supervisor.fleet_snapshot import MemberTask
-from rota_supervisor.notice import Held
+from rota_supervisor.master_snapshot import PoolInBackoff
 from support.masters import ON_ONE_SERVER, TASKS, Mastered
 from support.prose import ROOT
 from support.waiting import until
@@ -205,7 +205,7 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
     fleet.configure("workers = 'three'")
     refused = json.loads(fleet.rota("reload", "--json").stdout)
     task = MemberTask(TaskInSlot(b"id-1 mail i 1 1 0 0 0 0 -", "send", 1, 0), 1.0, 1.0)
-    held = Held("worker", "mail", "backoff", 1, 2.0, "why").row(1.0)
+    held = PoolInBackoff("worker", "mail", "backoff", 1, 2.0, "why").row(1.0)
     found = {
         "status": status,
         "a row of pools": status["pools"][0],

@@ -22,8 +22,8 @@ def end_of(child: SpawnedChild) -> int:
 
 
 def test_who_was_begun_ahead_is_handed_out_once(spawner: Spawner) -> None:
-    spawner.begin_ahead(Role.ZYGOTE)
-    first, second = spawner.begin(Role.ZYGOTE), spawner.begin(Role.ZYGOTE)
+    spawner.prestart(Role.ZYGOTE)
+    first, second = spawner.start(Role.ZYGOTE), spawner.start(Role.ZYGOTE)
     assert first.pid < second.pid
     for child in (first, second):
         child.channel.close()
@@ -32,8 +32,8 @@ def test_who_was_begun_ahead_is_handed_out_once(spawner: Spawner) -> None:
 
 def test_the_kernel_ends_children_that_were_never_greeted() -> None:
     spawner = Spawner()
-    spawner.begin_ahead(Role.ZYGOTE)
-    children = [spawner.begin(role) for role in (Role.ZYGOTE, Role.POLLER)]
+    spawner.prestart(Role.ZYGOTE)
+    children = [spawner.start(role) for role in (Role.ZYGOTE, Role.POLLER)]
     spawner.close()
     assert [end_of(child) for child in children] == [-signal.SIGKILL] * 2
     for child in children:

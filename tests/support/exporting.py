@@ -23,8 +23,8 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
+from rota_supervisor.master_snapshot import MasterSnapshot
 from rota_supervisor.messages import Descriptors, First
-from rota_supervisor.notice import Notice
 from support.child_settings import exporter_settings
 from support.waiting import until
 
@@ -64,7 +64,7 @@ class Exporter:
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
         self.master.gauge(REDIS_UP).set(1)
-        self.put_up(Notice(fleet=settings.server.namespace, redis_up=True))
+        self.put_up(MasterSnapshot(fleet=settings.server.namespace, redis_up=True))
         self.master.gauge(START_TIME).set(time.time())
 
     @property
@@ -95,17 +95,17 @@ class Exporter:
         """Return a recorder of a slot, as the next process in it would create it."""
         return Recorder(self.memory.slot(number).metrics)
 
-    def put_up(self, notice: Notice) -> None:
-        """Publish this notice as the master."""
+    def put_up(self, master_snapshot: MasterSnapshot) -> None:
+        """Publish this snapshot as the master."""
         board = Board(self.memory.slot(MASTER_SLOT).far_spare)
-        board.put_up(notice.to_json(board.room))
+        board.put_up(master_snapshot.to_json(board.room))
 
     def start(self) -> "Exporter":
         """Spawn the exporter and wait until it serves."""
         nonce = secrets.randbits(32)
         self.memory.slot(EXPORTER_SLOT).assign(nonce)
         first = First("exporter", "node", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
-        self.spawned = self._spawner.begin(Role.EXPORTER)
+        self.spawned = self._spawner.start(Role.EXPORTER)
         greet(self.spawned, first, Descriptors(self.memory.fd, self.bell_fd, self.listener.fileno()))
         until(lambda: self.memory.slot(EXPORTER_SLOT).phase is Phase.IDLE, "the exporter serves")
         return self

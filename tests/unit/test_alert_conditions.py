@@ -11,7 +11,7 @@ import pytest
 from rota_supervisor.exporter import history
 from rota_supervisor.exporter.headlines import CONDITIONS, NO_PAGE, SKEW_SECONDS, headlines
 from rota_supervisor.exporter.queue_headlines import OVERDUE_SECONDS, STALLED_SECONDS
-from rota_supervisor.notice import SLOW_SECONDS, redis_warnings
+from rota_supervisor.master_snapshot import SLOW_SECONDS, redis_warnings
 from rota_supervisor.top import fleet_view
 from support.alert_cases import ALERTS
 from support.fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task

@@ -7,20 +7,20 @@ import pytest
 
 from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.fleet_snapshot import Health, Member, MemberTask, Patience, liveness, readiness, serves
+from rota_supervisor.fleet_snapshot import Health, HeartbeatLimits, Member, MemberTask, liveness, readiness, serves
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Held, Notice
+from rota_supervisor.master_snapshot import MasterSnapshot, PoolInBackoff
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
 WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
-PATIENCE = Patience(tick_seconds=1.0, beat_seconds=30.0)
+HEARTBEAT_LIMITS = HeartbeatLimits(tick_seconds=1.0, beat_seconds=30.0)
 NOW = 100.0
 TASK = TaskInSlot(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
-def verdict_on(*fleet: Member, held: tuple[Held, ...] = (), redis_up: bool = True) -> Health:
-    return readiness(fleet, Notice(held=held, redis_up=redis_up), NOW, PATIENCE)
+def verdict_on(*fleet: Member, held: tuple[PoolInBackoff, ...] = (), redis_up: bool = True) -> Health:
+    return readiness(fleet, MasterSnapshot(held=held, redis_up=redis_up), NOW, HEARTBEAT_LIMITS)
 
 
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
@@ -40,17 +40,17 @@ def but(member: Member, **changes: Any) -> Member:
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
 def test_alive_is_a_master_whose_beat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
-    assert liveness((but(MASTER, beat_age_seconds=age),), PATIENCE.tick_seconds).ok is ok
+    assert liveness((but(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
 
 
 def test_without_a_master_nothing_is_alive() -> None:
-    assert not liveness((WORKER, POLLER), PATIENCE.tick_seconds).ok
+    assert not liveness((WORKER, POLLER), HEARTBEAT_LIMITS.tick_seconds).ok
 
 
 @pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
 def test_a_master_that_boots_or_drains_is_alive_and_not_ready(phase: Phase) -> None:
     master = but(MASTER, phase=phase)
-    assert liveness((master, POLLER, WORKER), PATIENCE.tick_seconds).ok
+    assert liveness((master, POLLER, WORKER), HEARTBEAT_LIMITS.tick_seconds).ok
     assert faults(master, POLLER, WORKER) == ["master_serves"]
 
 
@@ -63,7 +63,7 @@ def test_ready_needs_a_worker_a_poller_and_redis() -> None:
 
 
 def test_a_pool_in_back_off_makes_it_unready_in_words_though_others_serve() -> None:
-    held = Held("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
+    held = PoolInBackoff("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
     found = verdict_on(MASTER, POLLER, WORKER, held=(held,))
     assert [check.seen for check in found.checks if not check.ok] == [
         "pool mail is in fatal: 12 failures in a row, next try in 5 s; last: left with exit code 3 before it was ready"
@@ -71,7 +71,7 @@ def test_a_pool_in_back_off_makes_it_unready_in_words_though_others_serve() -> N
 
 
 def test_one_worker_that_serves_is_enough() -> None:
-    hung = but(WORKER, slot=9, beat_age_seconds=1000.0)
+    hung = but(WORKER, slot=9, heartbeat_age_seconds=1000.0)
     assert faults(MASTER, POLLER, hung, WORKER, but(WORKER, slot=10, phase=Phase.BOOTING)) == []
     assert faults(MASTER, POLLER, hung) == ["worker_serves"]
 
@@ -80,13 +80,13 @@ def test_one_worker_that_serves_is_enough() -> None:
     ("member", "ok"),
     [
         (WORKER, True),
-        (but(WORKER, beat_age_seconds=30.0), True),
-        (but(WORKER, beat_age_seconds=30.1), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(3000.0),), beat_age_seconds=600.0), True),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(float("inf")),), beat_age_seconds=600.0), True),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), beat_age_seconds=600.0), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(9.0),), places=2, beat_age_seconds=600.0), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), places=2, beat_age_seconds=0.2), True),
+        (but(WORKER, heartbeat_age_seconds=30.0), True),
+        (but(WORKER, heartbeat_age_seconds=30.1), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(3000.0),), heartbeat_age_seconds=600.0), True),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(float("inf")),), heartbeat_age_seconds=600.0), True),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), heartbeat_age_seconds=600.0), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(9.0),), concurrency=2, heartbeat_age_seconds=600.0), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), concurrency=2, heartbeat_age_seconds=0.2), True),
         (but(WORKER, phase=Phase.DRAINING), False),
         (but(WORKER, phase=Phase.QUIET), False),
         (but(WORKER, phase=Phase.EMPTY), False),

@@ -13,7 +13,7 @@ from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.series import Samples
 from rota_supervisor.fleet_snapshot import Member, Moment
 from rota_supervisor.layout import RANGES, Role
-from rota_supervisor.notice import Notice
+from rota_supervisor.master_snapshot import MasterSnapshot
 
 WORKER_SLOT = RANGES[Role.WORKER][0]
 NEVER_USED = cast(Any, SimpleNamespace())
@@ -26,7 +26,7 @@ def node(name: str, state: str = "running", left_seconds: float = 15.0) -> Node:
 def seen(*fleet: Member, **told: Any) -> Observation:
     samples = Samples()
     recent = History().recent(samples, 100.0)
-    return Observation(Moment(50.0, 1000.0), fleet, samples, recent, None, Notice(node="this", **told))
+    return Observation(Moment(50.0, 1000.0), fleet, samples, recent, None, MasterSnapshot(node="this", **told))
 
 
 def others(*known: Node) -> list[tuple[str, str, float]]:
@@ -54,7 +54,7 @@ def test_a_silent_node_is_lost_for_as_long_as_it_has_been_silent() -> None:
 def test_this_node_counts_its_workers_and_what_they_run() -> None:
     master = Member(MASTER_SLOT, Role.MASTER, 1, Phase.IDLE, 0.1)
     workers = [
-        Member(WORKER_SLOT, Role.WORKER, 2, Phase.BUSY, 0.1, (NEVER_USED, NEVER_USED), places=5),
+        Member(WORKER_SLOT, Role.WORKER, 2, Phase.BUSY, 0.1, (NEVER_USED, NEVER_USED), concurrency=5),
         Member(WORKER_SLOT + 1, Role.WORKER, 3, Phase.QUIET, 0.1),
     ]
     death = {"child": "worker", "slot": 9, "words": "killed by SIGSEGV", "at": 1.0}

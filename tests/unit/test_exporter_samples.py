@@ -15,18 +15,18 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.observer import (
     CpuTotals,
     put_folded,
-    put_held,
     put_processes,
     put_reading,
     put_running,
     put_settings,
+    put_starts_held,
     put_usage,
 )
 from rota_supervisor.exporter.queue_reading import Largest, QueueReading
 from rota_supervisor.exporter.series import Fold, Samples, zeroes
 from rota_supervisor.fleet_snapshot import Member, MemberTask
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Held
+from rota_supervisor.master_snapshot import PoolInBackoff
 from rota_supervisor.process import Usage
 from support.child_settings import exporter_settings
 
@@ -167,8 +167,8 @@ def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_ze
     samples = Samples()
     samples.put(m.WORKERS_DESIRED, ("mail",), 2)
     samples.put(m.WORKERS_DESIRED, ("bulk",), 2)
-    held = [Held(*who, "backoff", 1, 0.0, "") for who in (("worker", "bulk"), ("zygote", "generation-2"))]
-    put_held(samples, held)
+    held = [PoolInBackoff(*who, "backoff", 1, 0.0, "") for who in (("worker", "bulk"), ("zygote", "generation-2"))]
+    put_starts_held(samples, held)
     assert dict(samples.series(m.STARTS_HELD)) == {
         ("worker", "mail"): (0,),
         ("worker", "bulk"): (1,),

@@ -16,7 +16,7 @@ from rota_supervisor.exporter.http_connection import HttpRequest
 from rota_supervisor.exporter.observer import Observation, Observer, OwnSlot, Probe
 from rota_supervisor.fleet_snapshot import Health
 from rota_supervisor.layout import EXPORTER_SLOT
-from rota_supervisor.notice import FleetEvent, Notice
+from rota_supervisor.master_snapshot import FleetEvent, MasterSnapshot
 from support.child_settings import exporter_settings
 
 EVENT = FleetEvent(1, 0.0, "info", "fleet.ready", "the fleet is ready", {})
@@ -54,7 +54,7 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
 def test_a_number_of_an_event_that_is_none_leaves_out_nothing(number: str) -> None:
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
-    Board(memory.slot(MASTER_SLOT).far_spare).put_up(Notice(events=(EVENT,)).to_json(8192))
+    Board(memory.slot(MASTER_SLOT).far_spare).put_up(MasterSnapshot(events=(EVENT,)).to_json(8192))
     observer = Observer(settings, memory, os.getpid(), lambda: None, OwnSlot.of(memory.slot(EXPORTER_SLOT)))
     site = Site(settings, Probe(settings, memory, os.getpid()), observer, None, AccessRules(settings))
     answer = site.page(HttpRequest("GET", "/status.json", f"events_after={number}", {}))

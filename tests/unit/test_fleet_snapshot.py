@@ -11,41 +11,41 @@ from rota_supervisor.cli import node_verbs
 from rota_supervisor.fleet_snapshot import (
     LOST,
     FleetSnapshot,
+    HeartbeatLimits,
     Member,
     MemberTask,
     Moment,
-    Patience,
     WorkerLoad,
-    in_one_line,
     node_report,
+    one_line,
     readiness,
     rows_by_task,
     snapshot,
 )
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import ChildNotice, Held, Notice, PoolNotice
+from rota_supervisor.master_snapshot import ChildFacts, MasterSnapshot, PoolFacts, PoolInBackoff
 
 AT = Moment(now=100.0, wall=5000.0)
-PATIENCE = Patience(tick_seconds=1.0, beat_seconds=30.0)
+HEARTBEAT_LIMITS = HeartbeatLimits(tick_seconds=1.0, beat_seconds=30.0)
 STATUS_PAGE = Path(__file__).parents[2] / "docs/status.md"
 TASK = MemberTask(TaskInSlot(b"id-1 mail i 1 1 0 0 0 0 -", "send", 1, 2), 4.0, 6.0)
 MASTER = Member(0, Role.MASTER, 70, Phase.IDLE, 0.1)
 POLLER = Member(4, Role.POLLER, 71, Phase.IDLE, 0.1)
 WORKER = Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (TASK,))
-NOTICE = Notice(
+NOTICE = MasterSnapshot(
     fleet="shop",
     node="a",
     pid=70,
     started_at=40.0,
     generation=2,
     redis_up=True,
-    pools=(PoolNotice("mail", 2, "file", 2, 1, {"running": 1}),),
-    children=(ChildNotice(4, "", 1, "ready", 90.0), ChildNotice(8, "mail", 2, "ready", 97.0)),
+    pools=(PoolFacts("mail", 2, "file", 2, 1, {"running": 1}),),
+    children=(ChildFacts(4, "", 1, "ready", 90.0), ChildFacts(8, "mail", 2, "ready", 97.0)),
 )
 
 
 def seen(*slots: Member, **said: Any) -> FleetSnapshot:
-    return snapshot(slots, replace(NOTICE, **said), AT, PATIENCE)
+    return snapshot(slots, replace(NOTICE, **said), AT, HEARTBEAT_LIMITS)
 
 
 def shown(*slots: Member, **said: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_what_slots_show_and_what_the_master_says_are_one_row() -> None:
 
 
 def test_a_child_without_a_process_is_shown_by_the_word_of_its_master() -> None:
-    starting = ChildNotice(9, "mail", 2, "registering")
+    starting = ChildFacts(9, "mail", 2, "registering")
     row = shown(MASTER, children=(starting,))["processes"][1]
     assert (row["slot"], row["role"], row["pid"], row["state"]) == (9, "worker", 0, "registering")
     assert (row["phase"], row["beat_age_seconds"], row["ready_seconds"], row["tasks"]) == (None, None, None, [])
@@ -81,7 +81,7 @@ def test_a_fleet_whose_master_is_gone_is_lost() -> None:
 
 
 def test_a_pool_whose_starts_are_held_back_says_so() -> None:
-    held = Held("worker", "mail", "fatal", 3, 105.0, "exit code 3")
+    held = PoolInBackoff("worker", "mail", "fatal", 3, 105.0, "exit code 3")
     found = shown(MASTER, held=(held,))
     assert found["pools"][0]["state"] == "fatal"
     assert found["held"][0]["next_try_seconds"] == 5.0
@@ -96,9 +96,9 @@ def test_probes_the_command_and_the_status_judge_alike() -> None:
     )
     for slots, said in cases:
         status = shown(*slots, **said)
-        probe = readiness(slots, replace(NOTICE, **said), AT.now, PATIENCE)
+        probe = readiness(slots, replace(NOTICE, **said), AT.now, HEARTBEAT_LIMITS)
         assert status["ready"] == probe.to_json()
-        assert node_verbs.judge(status, node_verbs.READY) == (probe.ok, in_one_line(probe.to_json()))
+        assert node_verbs.judge(status, node_verbs.READY) == (probe.ok, one_line(probe.to_json()))
 
 
 def test_the_page_explains_every_key() -> None:

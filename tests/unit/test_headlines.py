@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota_supervisor.exporter.headlines import MOST, headlines
-from rota_supervisor.notice import EVICTS_KEYS
+from rota_supervisor.master_snapshot import EVICTS_KEYS
 from support.fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
 
 

@@ -14,7 +14,7 @@ from rota_supervisor.master.core.start_backoff import (
     End,
     StartBackoff,
 )
-from rota_supervisor.notice import PoolState
+from rota_supervisor.master_snapshot import PoolState
 
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 

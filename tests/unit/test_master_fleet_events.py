@@ -15,7 +15,7 @@ from rota_supervisor.master.core import fleet_status
 from rota_supervisor.master.core.fleet_status import MOST_CHARACTERS, MOST_PARTS, notice_of, report_of, status, url_of
 from rota_supervisor.master.core.master_events import ClosedSeen, ListeningAt, RedisFailed, RedisReplied, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
-from rota_supervisor.notice import Notice
+from rota_supervisor.master_snapshot import MasterSnapshot
 from support.cores import Core
 
 DEATH = {"child": "worker", "slot": 9, "pool": "mail", "words": "killed by SIGSEGV: native code failed", "stack": "x"}
@@ -33,7 +33,7 @@ def noted(core: Core, *lines: do.Effect) -> list[str]:
     return [each.text for each in core.state.events.last]
 
 
-def notice(core: Core) -> Notice:
+def notice(core: Core) -> MasterSnapshot:
     return notice_of(core.state)
 
 

@@ -20,7 +20,7 @@ from rota_supervisor.cli.command import CliState
 from rota_supervisor.cli.demo_verb import Screen
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.proof import Check
-from rota_supervisor.exits import say_crash
+from rota_supervisor.exits import print_crash
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.series import Samples
 from rota_supervisor.master.effects.notify_socket import NotifySocket
@@ -164,7 +164,7 @@ def _demo() -> None:
 
 def _raised() -> None:
     error = failure()
-    say_crash(type(error), error, error.__traceback__)
+    print_crash(type(error), error, error.__traceback__)
 
 
 PLACES: dict[str, Callable[[], str | None]] = {

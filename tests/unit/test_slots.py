@@ -308,7 +308,7 @@ for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
     record.start(f"{text} {text} i".encode(), "", n, n)
     record.name(text)
-    slot.beat()
+    slot.heartbeat()
     record.end()
 """
 

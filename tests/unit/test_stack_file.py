@@ -9,21 +9,21 @@ from rota.child.child_life import STACK_SIGNAL
 LEAVES = """
 import atexit, os, signal
 from rota.child.child_life import STACK_SIGNAL
-from rota_supervisor.child_start import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child_start import block_signals_at_exit, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}
 atexit.register(lambda: print(not heard - signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
-hear_nothing_at_the_end()
+block_signals_at_exit()
 leave_stacks_in(None)
 os.kill(os.getpid(), STACK_SIGNAL)
 """
 
 LEAVES_A_THREAD = """
 import atexit, threading, time
-from rota_supervisor.child_start import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child_start import block_signals_at_exit, leave_stacks_in
 
 atexit.register(print, "leaving", flush=True)  # the last one called
-hear_nothing_at_the_end()
+block_signals_at_exit()
 leave_stacks_in(None)
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # it takes what the main thread blocks
 """

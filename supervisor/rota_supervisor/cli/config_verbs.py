@@ -9,7 +9,7 @@ import click
 
 from rota.protocol.keys import is_pattern
 from rota_supervisor.cli import command, output
-from rota_supervisor.code_probe import ProbeFailed, TookTooLong, ask_code
+from rota_supervisor.code_probe import ProbeFailed, TookTooLong, query_code
 from rota_supervisor.config import loader
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
 from rota_supervisor.config.model import Config
@@ -139,7 +139,7 @@ def _checked_server(config: Config, counts: str) -> str:
     """Return the server's version, and print its warnings. Raises Failure. If the server is not reachable, first report
     that everything else is usable."""
     try:
-        checked = check_server(config, begin=False)
+        checked = check_server(config, open_namespace=False)
     except Failure as failure:
         if failure.code == ExitCode.UNREACHABLE:
             output.say(f"all else can be used: {counts}")
@@ -192,7 +192,7 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
         return Imports({}, [], [])
     modules = ", ".join(imports)
     try:
-        found = ask_code(str(Path.cwd()), imports, {"calls": calls}, seconds)
+        found = query_code(str(Path.cwd()), imports, {"calls": calls}, seconds)
     except TookTooLong as late:
         raise Failure(
             ExitCode.CONFIG,
@@ -201,7 +201,7 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
     except ProbeFailed as ended:
         raise Failure(ExitCode.CONFIG, f"importing {modules} {ended}") from None
     if "error" in found:
-        raise Failure(ExitCode.CONFIG, ImportFailed(**found).told())
+        raise Failure(ExitCode.CONFIG, ImportFailed(**found).message())
     return Imports(dict(found["tasks"]), found["schedules"], found["misfits"])
 
 

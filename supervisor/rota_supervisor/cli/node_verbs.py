@@ -20,8 +20,8 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.headlines import GOOD
-from rota_supervisor.fleet_snapshot import in_one_line
-from rota_supervisor.node_http import NodeHttp, NodeSilent, node_at, node_of_url, token_in
+from rota_supervisor.fleet_snapshot import one_line
+from rota_supervisor.node_http import NodeHttp, NodeUnreachable, node_at, node_of_url, token_in
 
 STATUS: Final = "/status.json"
 _NO_TEXTUAL: Final = "rota top draws with Textual, which is not installed: pip install 'rota[top]', or say --once"
@@ -54,7 +54,7 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
     state = command.current_state()
     config = state.load_usable().config
     node = _node(config, url, token_file)
-    with command.failing({NodeSilent: ExitCode.UNREACHABLE}):
+    with command.failing({NodeUnreachable: ExitCode.UNREACHABLE}):
         if state.json:
             output.put_json(status_of(node))
         elif once:
@@ -82,17 +82,17 @@ def _token_in(file: Path) -> str:
 
 
 def status_of(node: NodeHttp) -> dict[str, Any]:
-    """Return the content of the node's `/status.json`. Raises NodeSilent."""
+    """Return the content of the node's `/status.json`. Raises NodeUnreachable."""
     answer = node.get(STATUS)
     if answer.status == HTTPStatus.UNAUTHORIZED:
-        raise NodeSilent(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
+        raise NodeUnreachable(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
     if answer.status != HTTPStatus.OK:
         why = "the server there is not a node of Rota" if answer.status == HTTPStatus.NOT_FOUND else answer.line
-        raise NodeSilent(f"{node.url}{STATUS} answers {answer.status}: {why or 'is it a node of Rota?'}")
+        raise NodeUnreachable(f"{node.url}{STATUS} answers {answer.status}: {why or 'is it a node of Rota?'}")
     try:
         status: dict[str, Any] = json.loads(answer.text)
     except ValueError:
-        raise NodeSilent(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
+        raise NodeUnreachable(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
     return status
 
 
@@ -105,7 +105,7 @@ def _plain(status: dict[str, Any]) -> str:
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     """Show the picture until the user quits, and return the exit code. Raises Failure: 78 without Textual, 2 without a
-    terminal; and NodeSilent if the node does not reply at the start."""
+    terminal; and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
     try:
@@ -146,7 +146,7 @@ def health(path: str) -> None:
 def _ask_http(config: Config, path: str) -> tuple[bool, str]:
     """Query the fleet's HTTP server. The master reports its address, if the file has port 0 or a fault."""
     node = node_of(config)
-    with command.failing({NodeSilent: ExitCode.UNREACHABLE}):
+    with command.failing({NodeUnreachable: ExitCode.UNREACHABLE}):
         answer = node.get(path)
     is_well, text = answer.status == HTTPStatus.OK, answer.text.strip()
     if is_well and path == READY and (headline := _headline(node)):
@@ -159,7 +159,7 @@ def _headline(node: NodeHttp) -> str:
     needs a token that is not available here."""
     try:
         answer = node.get("/status.json", seconds=HEADLINE_SECONDS)
-    except NodeSilent:
+    except NodeUnreachable:
         return ""
     if answer.status != HTTPStatus.OK:
         return ""
@@ -206,4 +206,4 @@ def _status(config: Config) -> dict[str, Any]:
 
 def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
     """Return whether a fleet with this status is well, and the reason if not. A master that replied is alive."""
-    return (True, "ok") if path == LIVE else (status["ready"]["ok"], in_one_line(status["ready"]))
+    return (True, "ok") if path == LIVE else (status["ready"]["ok"], one_line(status["ready"]))

@@ -18,7 +18,7 @@ from rota_supervisor.config.loader import Flags, Loaded, Sources, load_config, s
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
-from rota_supervisor.process import keep_to_ourselves, show_title
+from rota_supervisor.process import keep_descriptors_private, show_title
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 
@@ -65,7 +65,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         options = RunOptions(
             loaded,
             reload=lambda: load_config(_sources_of_reload(sources, loaded)),
-            check_server=lambda: check_server(config, begin=True).warnings,
+            check_server=lambda: check_server(config, open_namespace=True).warnings,
             place=place,
             manager=manager,
             spawner=spawner,
@@ -86,9 +86,9 @@ def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
 
 def _with_a_zygote_begun() -> Spawner:
     """Return a spawner that has started the zygote, which takes as long to load its modules as the master does."""
-    keep_to_ourselves()
+    keep_descriptors_private()
     spawner = Spawner()
-    spawner.begin_ahead(Role.ZYGOTE)
+    spawner.prestart(Role.ZYGOTE)
     return spawner
 
 

@@ -29,7 +29,7 @@ from rota_supervisor.cli import command, master_verbs, output
 from rota_supervisor.exits import Failure
 from rota_supervisor.fleet_snapshot import rows_by_task
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import how_it_died, redis_warnings, sentence, who_died
+from rota_supervisor.master_snapshot import cause_of_death, dead_child, redis_warnings, sentence
 
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
@@ -123,7 +123,7 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
         said = reload.get("faults") or reload.get("changes") or ["nothing changed"]
         yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, said))}"
     if death := found["last_death"]:
-        yield "last death", f"{who_died(death)} {_ago(death)}: {how_it_died(death)}"
+        yield "last death", f"{dead_child(death)} {_ago(death)}: {cause_of_death(death)}"
     for row in found["held"]:
         yield "held back", sentence(dict(row))
     if found["quiet_seconds"]:

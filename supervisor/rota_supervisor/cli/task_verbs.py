@@ -38,7 +38,7 @@ from rota_supervisor.config.model import Config, suggestion
 from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of, fields_of, task_facts
-from rota_supervisor.node_http import NodeSilent, node_of_url
+from rota_supervisor.node_http import NodeUnreachable, node_of_url
 
 if TYPE_CHECKING:
     from rota.client.blocking.client import Client
@@ -162,7 +162,7 @@ def _import_tasks(loaded: Loaded, name: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # The output of modules at import is not data.
         failure = import_all(imports)
     if failure is not None:
-        raise Failure(ExitCode.CONFIG, failure.told())
+        raise Failure(ExitCode.CONFIG, failure.message())
     if name not in default_registry:
         near = suggestion(name, [each.name for each in default_registry])
         raise Failure(ExitCode.USAGE, _not_imported(name, near, loaded))
@@ -372,7 +372,7 @@ class RunningAttempt(NamedTuple):
 def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> RunningAttempt | None:
     """Return the run of a task, or None if neither the master here nor the task's node shows it."""
     url = next((node.report.url for node in nodes if node.name == found.node), None)
-    with contextlib.suppress(NodeSilent, ValueError):
+    with contextlib.suppress(NodeUnreachable, ValueError):
         runs = _of_this_node(found.node, config) or (_of_another(url, config) if url else ())
         return next((run for run in runs if run.task_id == found.id), None)
     return None
@@ -395,7 +395,7 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
-    """Yield the attempts on the node at that URL. Raises NodeSilent, and ValueError if the reply is not a status."""
+    """Yield the attempts on the node at that URL. Raises NodeUnreachable, and ValueError for an invalid status."""
     answer = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
     if answer.status != HTTPStatus.OK:
         return

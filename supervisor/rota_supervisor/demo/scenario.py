@@ -14,7 +14,7 @@ from rota.durations import seconds as in_seconds
 from rota_supervisor.demo import proof
 from rota_supervisor.demo.proof import Accepted, Check, Run
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.node_http import NodeSilent, node_at
+from rota_supervisor.node_http import NodeUnreachable, node_at
 from rota_supervisor.testing import FleetOfTest
 from rota_supervisor.top import fleet_view
 
@@ -190,7 +190,7 @@ class Demo:
         now = time.monotonic()
         if now - self._looked_at > _LOOK_SECONDS:
             self._looked_at = now
-            with contextlib.suppress(NodeSilent, ValueError):  # for example while one exporter follows another
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while one exporter follows another
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._told_at > _TELL_SECONDS:
             self._told_at = now

@@ -24,7 +24,7 @@ from rota_supervisor.exporter.http_connection import Endpoint, HttpRequest, Http
 from rota_supervisor.exporter.node_status import node_status, nodes_reader
 from rota_supervisor.exporter.observer import Observer, Probe
 from rota_supervisor.exporter.redis_thread import RedisThread, connector
-from rota_supervisor.fleet_snapshot import Health, in_one_line
+from rota_supervisor.fleet_snapshot import Health, one_line
 
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
@@ -155,7 +155,7 @@ def _health(found: Health, request: HttpRequest) -> HttpResponse:
     status = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
         return json_response(found.to_json(), status)
-    return text_response(f"{printable(in_one_line(found.to_json()))}\n", status=status)
+    return text_response(f"{printable(one_line(found.to_json()))}\n", status=status)
 
 
 _FOLDER: Final = Path(__file__).with_name("site")

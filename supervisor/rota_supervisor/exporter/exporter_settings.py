@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.child_settings import LogSettings, ServerSettings
-from rota_supervisor.fleet_snapshot import Patience
+from rota_supervisor.fleet_snapshot import HeartbeatLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class ExporterSettings:
     is_standalone: bool = False  # whether there is no master here, because the fleet runs elsewhere
 
     @property
-    def patience(self) -> Patience | None:
+    def heartbeat_limits(self) -> HeartbeatLimits | None:
         """The longest silence of the processes of the fleet, or None if the fleet runs elsewhere."""
-        return None if self.is_standalone else Patience(self.tick_seconds, self.beat_seconds)
+        return None if self.is_standalone else HeartbeatLimits(self.tick_seconds, self.beat_seconds)
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

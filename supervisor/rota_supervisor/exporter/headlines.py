@@ -14,7 +14,7 @@ from rota.telemetry.log_events import DEATHS
 from rota_supervisor.exporter import queue_headlines as queues
 from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, living, workers_of
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import EVICTS_KEYS, Json, is_slow, sentence, slow_words
+from rota_supervisor.master_snapshot import EVICTS_KEYS, Json, is_slow, sentence, slow_text
 
 GOOD: Final = "good"
 MOST: Final = 20
@@ -213,7 +213,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
     round_trip, age = status.get("redis_round_trip_seconds"), status.get("queue_states_age_seconds")
     if _reaches(status) and round_trip is not None and is_slow(round_trip):
         old = f"; queues are shown as they were {in_words(age)} ago" if age is not None and age > OLD_SECONDS else ""
-        yield Headline(BAD if round_trip >= VERY_SLOW_SECONDS else WARN, f"{slow_words(round_trip)}{old}", "redis")
+        yield Headline(BAD if round_trip >= VERY_SLOW_SECONDS else WARN, f"{slow_text(round_trip)}{old}", "redis")
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:

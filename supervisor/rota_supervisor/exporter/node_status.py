@@ -33,7 +33,7 @@ from rota_supervisor.exporter.history import (
     RecentProblems,
     quantile,
 )
-from rota_supervisor.exporter.observer import Observation, pace_of
+from rota_supervisor.exporter.observer import Observation, throughput_of
 from rota_supervisor.exporter.queue_reading import queue_row, size_of
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 from rota_supervisor.exporter.series import Numbers, Samples
@@ -47,7 +47,7 @@ from rota_supervisor.fleet_snapshot import (
     state_of,
 )
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import FLEET_STATES, Json
+from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
 _MOST_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
 _LEAST_RUNS: Final = 10  # the least number of runs that show what is usual
@@ -60,7 +60,7 @@ def node_status(
 
     `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to leave out.
     """
-    seen_here = snapshot(seen.fleet, seen.notice, seen.at, settings.patience)
+    seen_here = snapshot(seen.fleet, seen.master_snapshot, seen.at, settings.heartbeat_limits)
     status = {
         **seen_here.to_json(),
         "actions": settings.actions,
@@ -161,7 +161,7 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
     """Return a row for each node, first this one, if it is a node."""
-    this = seen.notice.node
+    this = seen.master_snapshot.node
     own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
     return [*([own] if this else []), *_others(this, nodes or ())]
 
@@ -179,8 +179,8 @@ def own_report(seen: Observation) -> NodeReport:
     """Return the report of this node."""
     workers = [member for member in seen.fleet if member.role is Role.WORKER]
     loads = [WorkerLoad(len(each.tasks), each.concurrency, each.phase is Phase.QUIET) for each in workers]
-    report = node_report(seen.notice, state_of(seen.fleet), loads)
-    return pace_of(seen.recent, seen.at.now).added_to(report)
+    report = node_report(seen.master_snapshot, state_of(seen.fleet), loads)
+    return throughput_of(seen.recent, seen.at.now).added_to(report)
 
 
 def add_to_tasks(

@@ -29,7 +29,7 @@ from rota_supervisor.exporter.regions import Regions, exact, starts, touched
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
 from rota_supervisor.fleet_snapshot import Health, Member, Moment, liveness, member_in, readiness
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Held, Json, Notice, Pace
+from rota_supervisor.master_snapshot import Json, MasterSnapshot, NodeThroughput, PoolInBackoff
 from rota_supervisor.process import Usage, parent_of, usage_of
 
 # The gauge of each number in `queue_row`
@@ -70,7 +70,7 @@ class Probe:
         return liveness(self._members((MASTER_SLOT,)), self._settings.tick_seconds)
 
     def ready(self) -> Health:
-        return readiness(self.fleet(), self.notice(), boottime_seconds(), self._settings.patience)
+        return readiness(self.fleet(), self.master_snapshot(), boottime_seconds(), self._settings.heartbeat_limits)
 
     def fleet(self) -> tuple[Member, ...]:
         """Return the living processes among the slots that were ever written to, by slot."""
@@ -82,9 +82,9 @@ class Probe:
         # Only the master and its living children count, not another process that has got a pid since.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
-    def notice(self) -> Notice:
-        """Return the notice of the master."""
-        return Notice.from_json(self._board.read())
+    def master_snapshot(self) -> MasterSnapshot:
+        """Return the snapshot of the master."""
+        return MasterSnapshot.from_json(self._board.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
         """Return the lists that look like queues but are not (`key`, `fault`), as this node's pollers found them."""
@@ -102,7 +102,7 @@ class Observation:
     samples: Samples
     recent: Recent  # the last minutes
     reading: QueueReading | None  # the queues, or None if Redis did not reply
-    notice: Notice  # the notice of the master
+    master_snapshot: MasterSnapshot  # the snapshot of the master
     problems: RecentProblems = field(default_factory=RecentProblems)
     stray_lists: tuple[Json, ...] = ()
 
@@ -166,7 +166,7 @@ class Observer:
         is_standalone, samples = self._settings.is_standalone, seen.samples
         if not is_standalone:
             put_processes(samples, seen.fleet)
-            put_held(samples, seen.notice.held)
+            put_starts_held(samples, seen.master_snapshot.held)
         fold = self._folding.choose(samples, self._not_configured(seen.reading))
         self._dropped.add(self._folding.take_folded())
         shown = fold.apply(samples)
@@ -210,7 +210,7 @@ class Observer:
             samples,
             self._history.recent(samples, began),
             reading,
-            self._probe.notice(),
+            self._probe.master_snapshot(),
             self._problems.recent(),
             self._probe.stray_lists(fleet),
         )
@@ -228,7 +228,7 @@ class Observer:
             samples = self._regions.read((MASTER_SLOT,))
             self._history.note(samples, now)
             self._problems.note(samples)
-            self._board.put_up(pace_of(self._history.recent(samples, now), boottime_seconds()).to_json())
+            self._board.put_up(throughput_of(self._history.recent(samples, now), boottime_seconds()).to_json())
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
@@ -250,10 +250,10 @@ def _has_started(member: Member) -> bool:
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
-def pace_of(recent: Recent, now: float) -> Pace:
+def throughput_of(recent: Recent, now: float) -> NodeThroughput:
     """Return the throughput and the lag of this node."""
     starts = recent.overall
-    return Pace(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
+    return NodeThroughput(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
 
 
 def put_settings(
@@ -292,7 +292,7 @@ def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
     """Put the ages of heartbeats."""
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # A zygote waits in one blocking call and sends no heartbeats.
-            samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
+            samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.heartbeat_age_seconds)
 
 
 def put_running(
@@ -308,16 +308,16 @@ def put_running(
         samples.raise_to(m.TASK_LAG_WORST, (name,), (0.0,))
 
 
-def put_held(samples: Samples, held: Iterable[Held]) -> None:
-    """Put whether starts are held back, according to the master's notice.
+def put_starts_held(samples: Samples, held: Iterable[PoolInBackoff]) -> None:
+    """Put whether starts are held back, according to the master's snapshot.
 
     There is a series for each pool, and one for each other role, whatever its generation.
     """
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
     names += [(role, "") for role in m.CHILD_ROLES if role != Role.WORKER]
-    are_held = {(row.role, row.pool if row.role == Role.WORKER else "") for row in held}
+    are_delayed = {(row.role, row.pool if row.role == Role.WORKER else "") for row in held}
     for name in names:
-        samples.put(m.STARTS_HELD, name, name in are_held)
+        samples.put(m.STARTS_HELD, name, name in are_delayed)
 
 
 def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:

@@ -28,7 +28,7 @@ from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.http_connection import Endpoint, HttpRequest, HttpResponse, json_response
 from rota_supervisor.exporter.redis_thread import NoReply, RedisThread
 from rota_supervisor.facts import facts_of, task_facts
-from rota_supervisor.notice import Json
+from rota_supervisor.master_snapshot import Json
 
 MASTER_SECONDS: Final = 1.0
 _MOST_SHOWN: Final = 80  # characters of a value in an error

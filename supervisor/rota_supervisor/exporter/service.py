@@ -24,7 +24,7 @@ from rota_supervisor.exporter import endpoints, observer, queue_reading, redis_t
 from rota_supervisor.exporter.access import AccessRules
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, exporter_settings
 from rota_supervisor.exporter.http_server import Server
-from rota_supervisor.notice import Notice
+from rota_supervisor.master_snapshot import MasterSnapshot
 from rota_supervisor.process import show_title
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -88,14 +88,14 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
     """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
-    board, notice = Board(slot.far_spare), Notice(fleet=namespace, started_at=boottime_seconds())
+    board, snapshot = Board(slot.far_spare), MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
 
     def read_and_publish() -> queue_reading.QueueReading | None:
         reading = read()
         seconds = None if reading is None else reading.round_trip_seconds
         redis_up.set(reading is not None)
         round_trip.set(math.nan if seconds is None else seconds)
-        published = replace(notice, redis_up=reading is not None, redis_round_trip_seconds=seconds)
+        published = replace(snapshot, redis_up=reading is not None, redis_round_trip_seconds=seconds)
         board.put_up(published.to_json(board.room))
         return reading
 
@@ -144,11 +144,11 @@ def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
 
 def main() -> int:
     """Serve until asked to leave, or exit at once if the master is gone. Returns the exit code."""
-    entrance = child_start.enter(os.getpid())
-    settings, first = exporter_settings(entrance.first.settings), entrance.first
+    entered = child_start.enter(os.getpid())
+    settings, first = exporter_settings(entered.first.settings), entered.first
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
-    given = entrance.descriptors
+    given = entered.descriptors
     assert given.listen is not None, "an exporter is given a socket"
     memory = SlotMemory.to_read(given.slots)
     try:
@@ -157,7 +157,7 @@ def main() -> int:
         child_start.leave_last_words(given.stack, f"[http] cannot be used: {error}")
         return EXIT_NO_ACCESS
     process = ExporterProcess(
-        memory, first.master_pid, entrance.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell)
+        memory, first.master_pid, entered.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell)
     )
     return serve(settings, access, process, given.listen)
 

@@ -19,7 +19,7 @@ from rota.client.queues import QueuedTask
 from rota.display_text import printable
 from rota.protocol.task_states import State
 from rota_supervisor.layout import Role
-from rota_supervisor.node_http import NodeSilent
+from rota_supervisor.node_http import NodeUnreachable
 from rota_supervisor.top import fleet_view
 from rota_supervisor.top.screens import Confirm, FleetTable, Tasks, Words, drawn, fields
 from rota_supervisor.top.tables import Cell, Row
@@ -42,8 +42,10 @@ _TALL: Final = 40  # terminal height from which more than one problem is shown
 
 
 class Top(App[None]):
-    """The view of a fleet. `read` returns the reply of /status.json or raises NodeSilent, and is called in a thread.
-    `client` controls the fleet, and lists its tasks."""
+    """The view of a fleet.
+
+    `read` returns the reply of /status.json or raises NodeUnreachable, and is called in a thread. `client` controls the
+    fleet, and lists its tasks."""
 
     CSS_PATH = Path(__file__).with_name("top.tcss")
     ENABLE_COMMAND_PALETTE = False
@@ -109,7 +111,7 @@ class Top(App[None]):
     def _ask_node(self) -> None:
         try:
             status = self._read()
-        except NodeSilent as error:
+        except NodeUnreachable as error:
             self.call_from_thread(self._show, None, str(error))
         else:
             self.call_from_thread(self._show, status, "")

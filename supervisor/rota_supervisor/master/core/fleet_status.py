@@ -16,23 +16,23 @@ from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
-from rota_supervisor.fleet_snapshot import Member, Moment, Patience, WorkerLoad, node_report, snapshot
+from rota_supervisor.fleet_snapshot import HeartbeatLimits, Member, Moment, WorkerLoad, node_report, snapshot
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, LIVE, STARTING, Child, ChildState
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import Target, origin_of_count
-from rota_supervisor.notice import (
+from rota_supervisor.master_snapshot import (
     FLEET_STATES,
-    ChildNotice,
+    ChildFacts,
     FleetEvent,
-    Held,
-    Notice,
-    PoolNotice,
+    MasterSnapshot,
+    PoolFacts,
+    PoolInBackoff,
     PoolState,
-    how_it_died,
-    who_died,
+    cause_of_death,
+    dead_child,
 )
 from rota_supervisor.server_check import SAFE_POLICY
 
@@ -42,7 +42,7 @@ _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
     """Return the status of the fleet, based on the slots of its living processes."""
-    limits = Patience(TICK_SECONDS, state.config.limits.beat_seconds)
+    limits = HeartbeatLimits(TICK_SECONDS, state.config.limits.beat_seconds)
     seen = snapshot(slots, notice_of(state), at, limits)
     return {
         **seen.to_json(),
@@ -58,11 +58,11 @@ def publish_snapshot(state: MasterState) -> list[do.Effect]:
     return [do.PublishSnapshot()] if state.shown.notice != before else []
 
 
-def notice_of(state: MasterState) -> Notice:
+def notice_of(state: MasterState) -> MasterSnapshot:
     """Return the facts about the fleet that only the master knows."""
     rollout = state.rollout
     children = sorted(state.children, key=attrgetter("slot"))
-    return Notice(
+    return MasterSnapshot(
         fleet=state.config.namespace,
         node=state.surroundings.node,
         pid=state.surroundings.pid,
@@ -82,7 +82,7 @@ def notice_of(state: MasterState) -> Notice:
         last_death=state.last_death,
         # This runs for each child at each tick, so nothing is called: a state is a string already.
         children=tuple(
-            ChildNotice(
+            ChildFacts(
                 each.slot,
                 each.pool if each.role is Role.WORKER else "",
                 each.generation,
@@ -110,7 +110,7 @@ def url_of(place: str, host: str) -> str | None:
     return f"http://{host if address in _ANY else address}:{port}/"
 
 
-def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
+def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
     """Return the notice of each pool. Its numbers of workers are those of the gauges at the last tick."""
     generation, scaling = state.rollout.in_force, state.wanted.scaling
     sizes, (_, states) = pool_sizes(generation.config), state.shown.workers or ({}, Counter())
@@ -119,7 +119,7 @@ def _pools(state: MasterState) -> tuple[PoolNotice, ...]:
         if number:
             workers[pool][label] = number
     return tuple(
-        PoolNotice(
+        PoolFacts(
             pool,
             count,
             origin_of_count(pool, generation, scaling),
@@ -142,7 +142,7 @@ _LEFT_OUT: Final = frozenset({"stack"})
 
 def _death(fields: Fields) -> str:
     task = f", in task {fields['task']}" if "task" in fields else ""
-    return f"{who_died(fields)}{task}: {how_it_died(fields)}"
+    return f"{dead_child(fields)}{task}: {cause_of_death(fields)}"
 
 
 def _starts(fields: Fields) -> str:
@@ -265,10 +265,10 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
     return [*_gauges(state, pools), *_log(state, wanted)]
 
 
-def _held(pools: Sequence[_Pool]) -> tuple[Held, ...]:
+def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
     """Return the pools in back-off, those that need a person first."""
     held = [
-        Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
+        PoolInBackoff(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
         for target, backoff, condition in pools
         if condition is not PoolState.RUNNING
     ]

@@ -11,7 +11,7 @@ from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
 from rota_supervisor.master.core.state import MasterState, Picture
-from rota_supervisor.notice import PoolState
+from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
 # While the fleet starts, reloads or stops it has its own deadlines, which the manager does not know.

@@ -26,7 +26,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import Loading, MasterState, Reload
 from rota_supervisor.master.core.targets import Versions
-from rota_supervisor.notice import PoolState
+from rota_supervisor.master_snapshot import PoolState
 
 CANDIDATE_TRIES: Final = 2  # Few, as the old generation works: the caller wants to know soon, and can try again.
 STACK_CHARACTERS: Final = 400

@@ -21,7 +21,7 @@ from typing import Final
 from rota.durations import doubled
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import PoolState
+from rota_supervisor.master_snapshot import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
 EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s

@@ -21,7 +21,7 @@ from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.process_settings import Surroundings, WorkersOfPool
 from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
 from rota_supervisor.master.core.targets import Stop, WantedFleet
-from rota_supervisor.notice import Closed, FleetEvent, Held, Notice, PoolState
+from rota_supervisor.master_snapshot import Closed, FleetEvent, MasterSnapshot, PoolInBackoff, PoolState
 
 MOST_EVENTS: Final = 100
 MOST_CLOSED_SHOWN: Final = 20
@@ -136,7 +136,7 @@ class FleetEvents:
 class Shown:
     """The output that people, probes and service managers were last shown, so that only changes are sent."""
 
-    notice: Notice = field(default_factory=Notice)
+    notice: MasterSnapshot = field(default_factory=MasterSnapshot)
     conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)  # the logged state of each pool
     # Desired workers by pool, and workers by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
@@ -198,7 +198,7 @@ class MasterState:
     # For people
     last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time `at`
     last_death: Mapping[str, Any] | None = None  # the last death worth a warning, with its time `at`
-    held: tuple[Held, ...] = ()  # the pools in back-off
+    held: tuple[PoolInBackoff, ...] = ()  # the pools in back-off
     events: FleetEvents = field(default_factory=FleetEvents)
 
     @classmethod

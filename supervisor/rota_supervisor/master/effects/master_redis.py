@@ -38,7 +38,7 @@ from rota_supervisor.master.core import master_events as seen
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.task_watch import cancelled_in
-from rota_supervisor.notice import read_pace
+from rota_supervisor.master_snapshot import read_throughput
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 # The scripts that a master runs
@@ -273,8 +273,8 @@ class RedisCalls:
 
     async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish this master, its queues, its schedules and the fleet's settings, and read which queues are closed."""
-        pace = read_pace(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
-        report = effect.report if pace is None else pace.added_to(effect.report)
+        throughput = read_throughput(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
+        report = effect.report if throughput is None else throughput.added_to(effect.report)
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)

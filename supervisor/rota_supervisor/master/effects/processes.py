@@ -175,7 +175,7 @@ class Processes:
         listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
         descriptors = messages.Descriptors(self._memory.fd, self._bell_fd, listen_fd, stack_fd, *_login_fds())
         try:
-            started = self._spawner.begin(child.role)
+            started = self._spawner.start(child.role)
             greet(started, messages.First(*whose, effect.settings), descriptors)
         except OSError as error:
             self._happened(Started(child.slot, child.nonce, error=str(error)))

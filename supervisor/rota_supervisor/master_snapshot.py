@@ -1,6 +1,6 @@
-"""The notes that the master and the exporter leave for each other in their slots: the master's notice of the fleet, and
-the exporter's pace of the node, which a heartbeat forwards to Redis. Also the words with which both describe the state
-of a fleet and its pools.
+"""The data that master and the exporter leave for each other in their slots: the master's snapshot of the fleet, and
+the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. Also the texts with which both
+describe the state of a fleet and its pools.
 """
 
 import json
@@ -15,8 +15,8 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MOST_WORDS: Final = 300  # characters of an error text
-_PACE_SECONDS: Final = 15.0
+_MOST_CHARACTERS: Final = 300  # characters of an error text
+_THROUGHPUT_SECONDS: Final = 15.0
 
 # The state of a fleet by the phase of its master.
 FLEET_STATES: Final = {
@@ -35,7 +35,7 @@ class PoolState(StrEnum):
     FATAL = "fatal"  # the budget is spent, so a person is needed; one probe per pause recovers if the cause is gone
 
 
-class Held(NamedTuple):
+class PoolInBackoff(NamedTuple):
     """A pool in back-off."""
 
     role: str
@@ -43,7 +43,7 @@ class Held(NamedTuple):
     state: str  # backoff or fatal
     failures: int  # in a row
     next_try_at: float  # CLOCK_BOOTTIME, in seconds
-    words: str  # how its last child ended
+    last_error: str  # how its last child ended
 
     def row(self, now: float) -> Json:
         """Return the row that the control socket and `/status.json` show to people."""
@@ -53,7 +53,7 @@ class Held(NamedTuple):
             "state": self.state,
             "failures_in_a_row": self.failures,
             "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
-            "last_error": self.words,
+            "last_error": self.last_error,
         }
 
 
@@ -66,13 +66,13 @@ def is_slow(round_trip_seconds: float) -> bool:
     return round_trip_seconds >= SLOW_SECONDS
 
 
-def slow_words(round_trip_seconds: float) -> str:
+def slow_text(round_trip_seconds: float) -> str:
     return f"Redis answers slowly: {round_trip_seconds * 1000:,.0f} ms a round trip"
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
     """Return warnings about a Redis that replies."""
-    found = [slow_words(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
+    found = [slow_text(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
 
@@ -118,23 +118,23 @@ def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json |
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
-def who_died(death: Mapping[str, Any]) -> str:
+def dead_child(death: Mapping[str, Any]) -> str:
     """Return a name of the child from the fields of its death."""
     of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
     return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
 
 
-def how_it_died(death: Mapping[str, Any]) -> str:
+def cause_of_death(death: Mapping[str, Any]) -> str:
     """Return what ended the child."""
     return str(death.get("words") or death.get("reason"))
 
 
-def death_in_words(death: Mapping[str, Any]) -> str:
+def death_text(death: Mapping[str, Any]) -> str:
     """Return the child and its end in one line."""
-    return f"{who_died(death)}: {how_it_died(death)}"
+    return f"{dead_child(death)}: {cause_of_death(death)}"
 
 
-class ChildNotice(NamedTuple):
+class ChildFacts(NamedTuple):
     """The facts about a child that only the master knows. Its slot shows the process."""
 
     slot: int
@@ -144,7 +144,7 @@ class ChildNotice(NamedTuple):
     ready_at: float | None = None  # when the child reported that it is ready
 
 
-class PoolNotice(NamedTuple):
+class PoolFacts(NamedTuple):
     """The facts about a pool of workers that only the master knows."""
 
     name: str
@@ -156,7 +156,7 @@ class PoolNotice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class MasterSnapshot:
     """The master's report on its fleet. Times are seconds of CLOCK_BOOTTIME."""
 
     fleet: str = ""  # the namespace
@@ -170,30 +170,30 @@ class Notice:
     redis_refusal: str = ""  # the reply of a Redis that refuses commands for now
     redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
     evicts_keys: bool = False  # whether Redis drops keys when its memory is full
-    pools: tuple[PoolNotice, ...] = ()
-    held: tuple[Held, ...] = ()  # pools in back-off
+    pools: tuple[PoolFacts, ...] = ()
+    held: tuple[PoolInBackoff, ...] = ()  # pools in back-off
     quiet_since: float | None = None  # None if the fleet is not quiet
     closed: tuple[Closed, ...] = ()  # queues from which no worker may claim
     last_reload: Mapping[str, Any] | None = None  # its outcome, with its time in `at`
     last_death: Mapping[str, Any] | None = None  # its cause, with its time in `at`
-    children: tuple[ChildNotice, ...] = ()
+    children: tuple[ChildFacts, ...] = ()
     events: tuple[FleetEvent, ...] = ()  # the latest ones
 
     def to_json(self, room: int) -> bytes:
-        """Return the notice as JSON of at most `room` bytes. If it does not fit, the oldest events and the last of the
-        other rows are omitted."""
+        """Return the snapshot as JSON of at most `room` bytes. If it does not fit, omit the oldest events and the
+        last of the other rows."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values["held"] = [each._replace(words=each.words[:_MOST_WORDS]) for each in self.held]
+        values["held"] = [each._replace(last_error=each.last_error[:_MOST_CHARACTERS]) for each in self.held]
         raw = json.dumps(values).encode()
         return raw if len(raw) <= room else self._halved().to_json(room)
 
-    def _halved(self) -> "Notice":
+    def _halved(self) -> "MasterSnapshot":
         held, children = self.held[: len(self.held) // 2], self.children[: len(self.children) // 2]
         return replace(self, held=held, children=children, events=self.events[(len(self.events) + 1) // 2 :])
 
     @classmethod
-    def from_json(cls, raw: bytes) -> "Notice":
-        """Return the notice that `to_json` wrote; of empty bytes, a notice without facts."""
+    def from_json(cls, raw: bytes) -> "MasterSnapshot":
+        """Return the snapshot that `to_json` wrote; of empty bytes, a snapshot without facts."""
         if not raw:
             return cls()
         values = json.loads(raw)
@@ -202,16 +202,16 @@ class Notice:
         return cls(**values)
 
 
-_ROWS: Final[Mapping[str, type[Held | Closed | ChildNotice | PoolNotice | FleetEvent]]] = {
-    "held": Held,
+_ROWS: Final[Mapping[str, type[PoolInBackoff | Closed | ChildFacts | PoolFacts | FleetEvent]]] = {
+    "held": PoolInBackoff,
     "closed": Closed,
-    "pools": PoolNotice,
-    "children": ChildNotice,
+    "pools": PoolFacts,
+    "children": ChildFacts,
     "events": FleetEvent,
 }
 
 
-class Pace(NamedTuple):
+class NodeThroughput(NamedTuple):
     """The speed and the lag of a node, as its exporter observed them."""
 
     at: float  # CLOCK_BOOTTIME, in seconds
@@ -225,15 +225,15 @@ class Pace(NamedTuple):
 
     def added_to(self, report: NodeReport) -> NodeReport:
         """Return a report with these values added."""
-        told = self._asdict()
-        del told["at"]
-        return report._replace(**told)
+        added = self._asdict()
+        del added["at"]
+        return report._replace(**added)
 
 
-def read_pace(raw: bytes, now: float) -> Pace | None:
-    """Return the pace that `to_json` wrote, or None if the bytes are not a pace or the pace is outdated."""
+def read_throughput(raw: bytes, now: float) -> NodeThroughput | None:
+    """Return what `to_json` wrote, or None if the bytes are not valid or outdated."""
     try:
-        pace = Pace(*json.loads(raw))
-        return pace if now - pace.at < _PACE_SECONDS else None
+        throughput = NodeThroughput(*json.loads(raw))
+        return throughput if now - throughput.at < _THROUGHPUT_SECONDS else None
     except (ValueError, TypeError):
         return None

@@ -8,19 +8,29 @@ import pytest
 from rota.child.slot_memory import Board, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
-from rota_supervisor.notice import ChildNotice, Closed, FleetEvent, Held, Notice, Pace, PoolNotice, dated, read_pace
+from rota_supervisor.master_snapshot import (
+    ChildFacts,
+    Closed,
+    FleetEvent,
+    MasterSnapshot,
+    NodeThroughput,
+    PoolFacts,
+    PoolInBackoff,
+    dated,
+    read_throughput,
+)
 
 ROOM = 1 << 18
-WHOLE = Notice(
+WHOLE = MasterSnapshot(
     node="web-1",
     url="http://web-1:9477/",
-    pools=(PoolNotice("mail", 2, "file", 2, 1, {"running": 1}),),
-    held=(Held("worker", "mail", "fatal", 3, 9.5, "killed by SIGSEGV"),),
+    pools=(PoolFacts("mail", 2, "file", 2, 1, {"running": 1}),),
+    held=(PoolInBackoff("worker", "mail", "fatal", 3, 9.5, "killed by SIGSEGV"),),
     quiet_since=4.0,
     closed=(Closed("bulk", "", "", 2.0),),
     last_reload={"result": "success", "changes": [], "at": 1.0},
     last_death={"child": "worker", "at": 2.0},
-    children=(ChildNotice(8, "mail", 1, "ready", 5.5), ChildNotice(1, "", 1)),
+    children=(ChildFacts(8, "mail", 1, "ready", 5.5), ChildFacts(1, "", 1)),
     events=(FleetEvent(1, 2.0, "info", "fleet.ready", "the fleet is ready", {"workers": 2}),),
 )
 
@@ -71,17 +81,19 @@ def test_a_reader_never_sees_two_texts_mixed() -> None:
         writer.join()
 
 
-def test_a_notice_is_read_as_it_was_written_and_nothing_is_one_that_says_nothing() -> None:
-    assert Notice.from_json(WHOLE.to_json(ROOM)) == WHOLE
-    assert Notice.from_json(b"") == Notice()
+def test_a_snapshot_is_read_as_it_was_written_and_no_bytes_are_an_empty_one() -> None:
+    assert MasterSnapshot.from_json(WHOLE.to_json(ROOM)) == WHOLE
+    assert MasterSnapshot.from_json(b"") == MasterSnapshot()
 
 
 def test_for_want_of_room_the_oldest_events_and_the_last_of_the_rest_are_left_out() -> None:
-    held = tuple(Held("worker", f"pool-{number}", "backoff", number, 0.0, "é" * 10_000) for number in range(50))
-    whole = Notice(held=held, events=tuple(map(event, range(1, 101))))
+    held = tuple(
+        PoolInBackoff("worker", f"pool-{number}", "backoff", number, 0.0, "é" * 10_000) for number in range(50)
+    )
+    whole = MasterSnapshot(held=held, events=tuple(map(event, range(1, 101))))
     raw = whole.to_json(8192)
     assert len(raw) <= 8192
-    read = Notice.from_json(raw)
+    read = MasterSnapshot.from_json(raw)
     assert [row.failures for row in read.held] == list(range(len(read.held)))
     assert [each.n for each in read.events] == list(range(101 - len(read.events), 101))
     assert 0 < len(read.held) < 50
@@ -93,15 +105,15 @@ def test_what_happened_is_dated_by_the_wall_clock_of_whoever_shows_it() -> None:
 
 
 def test_a_pace_is_told_while_it_is_true_and_no_nonsense_is() -> None:
-    pace = Pace(100.0, 12.5, 0.001, None, 0.0)
-    assert read_pace(pace.to_json(), 104.0) == pace
-    assert read_pace(pace.to_json(), 200.0) is None
+    throughput = NodeThroughput(100.0, 12.5, 0.001, None, 0.0)
+    assert read_throughput(throughput.to_json(), 104.0) == throughput
+    assert read_throughput(throughput.to_json(), 200.0) is None
     for nonsense in (b"", b"[]", b"{", b"7", b"[1,2]", json.dumps(["x", 1, 2, 3, 4]).encode(), b"\xff"):
-        assert read_pace(nonsense, 104.0) is None
+        assert read_throughput(nonsense, 104.0) is None
 
 
 def test_a_report_says_the_pace_too() -> None:
-    report = Pace(100.0, 12.5, 0.001, 0.2, 0.25).added_to(NodeReport(state="running", workers=3))
+    report = NodeThroughput(100.0, 12.5, 0.001, 0.2, 0.25).added_to(NodeReport(state="running", workers=3))
     assert report == NodeReport(
         state="running", workers=3, done_per_second=12.5, lag_p50_seconds=0.001, lag_p99_seconds=0.2, late=0.25
     )
