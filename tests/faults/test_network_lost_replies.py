@@ -111,13 +111,13 @@ def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expi
     finish(shaken, fleet)
 
 
-def test_a_lost_reply_to_a_retirement_charges_the_crash_once(shaken: Shaken) -> None:
+def test_a_lost_reply_to_a_reaping_charges_the_crash_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     first = fleet.hold("killed")
-    shaken.link.lose_replies(1, of="retire")
+    shaken.link.lose_replies(1, of="reap")
     os.kill(first.pid, signal.SIGKILL)
     _, second = fleet.wait_for("start", 2, label="killed")
-    until(lambda: shaken.link.lost["retire"] == 1, "the lost reply")
+    until(lambda: shaken.link.lost["reap"] == 1, "the lost reply")
     assert (second.id, second.crashes) == (first.id, 1)
     fleet.release("killed")
     fleet.until_workers(2)

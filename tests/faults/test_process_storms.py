@@ -173,7 +173,7 @@ def test_a_term_while_the_server_is_away_ends_within_its_deadlines_and_loses_no_
     fleet.term()
     fleet.release("a")
     assert fleet.exit_code() == 0
-    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, retiring, the rest; and a slow machine
+    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, reaping, the rest; and a slow machine
     assert drained_once(fleet)
     leaves_nothing(fleet)
     os.kill(shaken.server.pid, signal.SIGCONT)

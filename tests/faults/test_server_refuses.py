@@ -118,7 +118,7 @@ def test_a_permission_that_is_taken_away_is_told_once_for_each_call_however_ofte
         os.kill(worker, signal.SIGKILL)
     until(lambda: fleet.metrics().total("rota_redis_errors_total", reason="noperm") > REFUSALS, "refusals", seconds=30)
     told = Counter((line["pid"], line["call"]) for line in fleet.log("redis.refused"))
-    assert any(call == "retire" for _, call in told)
+    assert any(call == "reap" for _, call in told)
     assert set(told.values()) == {1}
     shaken.do("ACL", "SETUSER", "fleet", "+eval", "+evalsha")
     fleet.client.enqueue("note", queue="default")

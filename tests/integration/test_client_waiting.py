@@ -123,7 +123,7 @@ class TestEnds:
         asked = ask(client.wait, "a", SECONDS)
         until_noted(fleet)
         fleet.expire_lease(owner)
-        fleet.run(fleet.store.retire_expired(owner, Blame(loss_limit=1)))
+        fleet.run(fleet.store.reap_expired(owner, Blame(loss_limit=1)))
         assert asked.result(SECONDS).state is State.DEAD
 
     def test_an_attempt_that_is_not_the_last_ends_no_wait(self, client: Client, fleet: Fleet, ask: Asking) -> None:

@@ -38,10 +38,10 @@ def push(client: Client, *ids: str, **options: float) -> None:
 
 
 def lose_lease(fleet: Fleet, owner: str) -> None:
-    """Have a poller retire it, as after a lease in which nobody renewed."""
+    """Have a poller reap it, as after a lease in which nobody renewed."""
     fleet.expire_lease(owner)
     blame = Blame(loss_record=b'{"reason":"lost","error":"its lease ran out"}')
-    assert not fleet.run(fleet.store.retire_expired(owner, blame)).alive
+    assert not fleet.run(fleet.store.reap_expired(owner, blame)).alive
 
 
 # What is handed out, and how it is settled

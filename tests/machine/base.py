@@ -139,7 +139,7 @@ class Machine(RuleBasedStateMachine):
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
-        self.retired: set[str] = set()
+        self.reaped: set[str] = set()
         self.forgotten: set[str] = set()
         self.in_transit: list[Sent] = []
         self.readings: list[tuple[int, Kept]] = []
@@ -226,8 +226,8 @@ class Machine(RuleBasedStateMachine):
                 self.fleet.run(sent.command)
             assert refused.value.reason == "oom"
             return None
-        if sent.owner in self.retired:
-            return self._deliver_for_the_retired(sent)
+        if sent.owner in self.reaped:
+            return self._deliver_for_the_reaped(sent)
         return self._deliver(sent)
 
     def _deliver(self, sent: Sent) -> Any:
@@ -235,8 +235,8 @@ class Machine(RuleBasedStateMachine):
         sent.check(answer)
         return answer
 
-    def _deliver_for_the_retired(self, sent: Sent) -> Any:
-        """I4: after an owner was retired, nothing that it does, or is done in its name, has an effect."""
+    def _deliver_for_the_reaped(self, sent: Sent) -> Any:
+        """I4: after an owner was reaped, nothing that it does, or is done in its name, has an effect."""
         before = self.picture().without_bells()
         answer = self._deliver(sent)
         assert self.picture().without_bells() == before

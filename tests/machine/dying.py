@@ -7,10 +7,10 @@ from hypothesis.stateful import precondition, rule
 
 from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts, texts_of
 from machine.working import OUTCOMES, VERBS, Working, modelled
-from model.answers import Retired as ModelRetired
+from model.answers import Reaped as ModelReaped
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
-from rota.protocol.replies import Renewed, Retired
+from rota.protocol.replies import Reaped, Renewed
 from rota.protocol.store import Blame
 from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
@@ -35,7 +35,7 @@ class Dying(Working):
         guilty = [claim.entry.id for claim in worker.claims[:ran]]
         others = [claim.entry.id for claim in worker.claims[ran : ran + innocent]]
         self.unheard |= worker.tokens if delivery == LATE else set()
-        self.send_retire_exited(worker, guilty, delivery, others)
+        self.send_reap_exited(worker, guilty, delivery, others)
         self.bury_worker(worker)
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
@@ -49,26 +49,24 @@ class Dying(Working):
             self.take_turn(worker, 1)
             if how == "loss":
                 self._let_expire(owner)
-                self.send_retire_expired(owner, ANSWERED)
+                self.send_reap_expired(owner, ANSWERED)
             else:
-                self.send_retire_exited(worker, [claim.entry.id for claim in worker.claims], ANSWERED)
+                self.send_reap_exited(worker, [claim.entry.id for claim in worker.claims], ANSWERED)
 
-    def send_retire_exited(
-        self, worker: Worker, guilty: list[str], delivery: str, innocent: Sequence[str] = ()
-    ) -> None:
+    def send_reap_exited(self, worker: Worker, guilty: list[str], delivery: str, innocent: Sequence[str] = ()) -> None:
         settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending)
         ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}') | dict.fromkeys(innocent, "")
         blame = Blame(ran=tuple((task_id, record.encode()) for task_id, record in ran.items()), crash=CrashKind.OOM)
         reported = modelled(worker.pending)
 
-        def check(reply: Retired) -> None:
-            self._compare(reply, self.model.retire_exited(self.now, worker.owner, ran, reported, worker.serving))
-            self.retired.add(worker.owner)
+        def check(reply: Reaped) -> None:
+            self._compare(reply, self.model.reap_exited(self.now, worker.owner, ran, reported, worker.serving))
+            self.reaped.add(worker.owner)
 
-        command = self.fleet.store.retire_exited(worker.owner, blame, settled, PACKED[worker.pool])
+        command = self.fleet.store.reap_exited(worker.owner, blame, settled, PACKED[worker.pool])
         self.call(command, check, delivery, worker.owner)
 
-    def _compare(self, reply: Retired, expected: ModelRetired) -> None:
+    def _compare(self, reply: Reaped, expected: ModelReaped) -> None:
         assert (reply.alive, reply.settled) == (expected.alive, expected.settled)
         assert (texts_of(reply.requeued), texts_of(reply.dead)) == (expected.requeued, expected.dead)
         assert texts(reply.stale) == expected.stale
@@ -79,7 +77,7 @@ class Dying(Working):
     @precondition(lambda self: self.model.leases.expires)
     @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
     def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
-        """A poller retires whose lease ran out; unless it was renewed meanwhile, or nobody swept and there is grace."""
+        """A poller reaps whose lease ran out; unless it was renewed meanwhile, or nobody swept and there is grace."""
         owner = self.pick(data, self.model.leases.expires)
         match how:
             case "late":
@@ -89,8 +87,8 @@ class Dying(Working):
             case _:
                 self.move_clock(2 * LEASE_US)
                 self.send_sweep()
-        assert self.model.leases.may_be_retired(owner, self.now) == (how == "late")
-        self.send_retire_expired(owner, delivery)
+        assert self.model.leases.may_be_reaped(owner, self.now) == (how == "late")
+        self.send_reap_expired(owner, delivery)
         if how == "late" and owner in self.workers:
             self.unheard |= self.workers[owner].tokens
             self.bury_worker(self.workers.pop(owner))
@@ -105,14 +103,14 @@ class Dying(Working):
                 return
         raise AssertionError(f"{owner} never expired")
 
-    def send_retire_expired(self, owner: str, delivery: str) -> None:
-        def check(reply: Retired) -> None:
-            expected = self.model.retire_expired(self.now, owner)
+    def send_reap_expired(self, owner: str, delivery: str) -> None:
+        def check(reply: Reaped) -> None:
+            expected = self.model.reap_expired(self.now, owner)
             self._compare(reply, expected)
             if not expected.alive:
-                self.retired.add(owner)
+                self.reaped.add(owner)
 
-        self.call(self.fleet.store.retire_expired(owner, Blame()), check, delivery, owner)
+        self.call(self.fleet.store.reap_expired(owner, Blame()), check, delivery, owner)
 
     def send_renew(self, owners: list[str], delivery: str = ANSWERED) -> None:
         def check(reply: Renewed) -> None:
@@ -124,9 +122,9 @@ class Dying(Working):
     # After death
 
     @precondition(lambda self: self.zombies)
-    @rule(data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "recall", "retire"]))
+    @rule(data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "recall", "reap"]))
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
-        """What an owner sends after it was retired, or what is sent in its name."""
+        """What an owner sends after it was reaped, or what is sent in its name."""
         worker = data.draw(st.sampled_from(self.zombies))
         match act:
             case "turn":
@@ -137,7 +135,7 @@ class Dying(Working):
                 for claim in worker.claims:
                     self.send_recall(worker, claim.entry.text, ANSWERED)
             case _:
-                self.send_retire_exited(worker, [], ANSWERED)
+                self.send_reap_exited(worker, [], ANSWERED)
 
     @precondition(lambda self: self.in_transit)
     @rule(data=st.data())

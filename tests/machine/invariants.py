@@ -99,7 +99,7 @@ class Invariants(Machine):
     def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
         """But for those that were forgotten by a fault."""
         held = {owner for owner, texts in picture.inflight.items() if texts}
-        assert not held & self.retired
+        assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten
 
     def i6_first_attempts_stand_in_the_order_they_came(self, picture: Picture) -> None:

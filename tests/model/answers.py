@@ -17,8 +17,8 @@ class TurnAnswer:
 
 
 @dataclass
-class Retired:
-    """What a retirement must answer."""
+class Reaped:
+    """What a reaping must answer."""
 
     alive: bool = False
     settled: int = 0

@@ -39,5 +39,5 @@ class Leases:
     def _by_expiry(self, owner: str) -> tuple[int, str]:
         return self.expires[owner], owner
 
-    def may_be_retired(self, owner: str, now: int) -> bool:
+    def may_be_reaped(self, owner: str, now: int) -> bool:
         return owner in self.expires and self.expires[owner] <= now and self.grace_until <= now

@@ -7,7 +7,7 @@ A call that is repeated, or comes late, is the same method called again, or late
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from model.answers import Promoted, Retired, Settled, TurnAnswer
+from model.answers import Promoted, Reaped, Settled, TurnAnswer
 from model.claims import Ask, Claimed, Claims
 from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
@@ -282,26 +282,24 @@ class Model(Schedules, Sweeping, Throttling):
             self.places.recount_running(self.leases.expires)
         return len(orphans)
 
-    def retire_expired(self, now: int, owner: str) -> Retired:
-        if not self.leases.may_be_retired(owner, now):
-            return Retired(alive=True)
-        return self._retire(now, owner, None, Retired(), ())
+    def reap_expired(self, now: int, owner: str) -> Reaped:
+        if not self.leases.may_be_reaped(owner, now):
+            return Reaped(alive=True)
+        return self._reap(now, owner, None, Reaped(), ())
 
-    def retire_exited(
+    def reap_exited(
         self,
         now: int,
         owner: str,
         ran: Mapping[str, str],
         outcomes: Sequence[tuple[str, Outcome]],
         serving: Serving,
-    ) -> Retired:
+    ) -> Reaped:
         self.places.at(now)
         stale = self._settle_and_look(owner, outcomes, serving)
-        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale), stale=stale), serving)
+        return self._reap(now, owner, ran, Reaped(settled=len(outcomes) - len(stale), stale=stale), serving)
 
-    def _retire(
-        self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
-    ) -> Retired:
+    def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
         """`ran`: what was in hand, with the record of its crash, "" for what is not to blame; None when the node was
         lost: then everything is charged."""
         self.places.at(now)
@@ -315,11 +313,11 @@ class Model(Schedules, Sweeping, Throttling):
             if task.cancelled:
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
             elif task.has_begun:
-                retired.dead.insert(0, task.text)
+                reaped.dead.insert(0, task.text)
                 self.places.bury(task, AT_MOST_ONCE, owner)
             elif last:
                 assert record
-                retired.dead.insert(0, task.text)
+                reaped.dead.insert(0, task.text)
                 self.places.bury(task, record[1], owner)
             else:
                 if record:
@@ -328,12 +326,12 @@ class Model(Schedules, Sweeping, Throttling):
                     task.kind, task.due, task.ready = "c", now, now
                 self.places.give_back(task)
                 self.places.news.tell("recovered", task, owner, reason=reason_in(record[1] if record else "{}"))
-                retired.requeued.insert(0, task.text)
+                reaped.requeued.insert(0, task.text)
         for queue in {task.queue for task in held} | {share.queue for tier in serving for share in tier}:
             self.places.look_if_any(queue)
         self.places.inflight.pop(owner, None)
         self.leases.expires.pop(owner, None)
-        return retired
+        return reaped
 
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving

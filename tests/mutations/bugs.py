@@ -63,10 +63,10 @@ def turn_without_tokens(
     return answer
 
 
-def retire_who_is_asked_to_leave(
+def reap_workers_asked_to_leave(
     original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
 ) -> "list[Effect]":
-    """A worker's owner is retired when the worker is asked to leave, while it still runs its task."""
+    """A worker's owner is reaped when the worker is asked to leave, while it still runs its task."""
     from rota_supervisor.master.core.effects import Order, ReapOwner  # noqa: PLC0415 - workers import this module too
     from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - likewise
 

@@ -57,13 +57,13 @@ MUTATIONS: Final = (
         Soak(14, ("fill_memory server 7 6",), _wrong(Wrong.WAITED)),
     ),
     Mutation(
-        "no grace: whoever could not renew during an outage is retired after it",
+        "no grace: whoever could not renew during an outage is reaped after it",
         LuaFunction("sweep", "prolonged", "", "return 0"),
         Soak(20, ("long_outage server 5 8", "refuse a 12 3.6"), _wrong(Wrong.LEASE, Wrong.DUPLICATED)),
     ),
     Mutation(
-        "retired before waitpid: an owner's tasks are given back while its process still runs them",
-        PythonFunction("rota_supervisor.master.core.tick", "perform", bugs.retire_who_is_asked_to_leave),
+        "reaped before waitpid: an owner's tasks are given back while its process still runs them",
+        PythonFunction("rota_supervisor.master.core.tick", "perform", bugs.reap_workers_asked_to_leave),
         Soak(20, ("term_node a 5 3", "term_node b 10 3", "term_node a 15 3"), _wrong(Wrong.DUPLICATED, Wrong.LEASE)),
     ),
     Mutation(
@@ -146,9 +146,9 @@ MUTATIONS: Final = (
         _MODEL,
     ),
     Mutation(
-        "at most once: who retires a lost owner does not look whether a task has begun",
+        "at most once: who reaps a lost owner does not look whether a task has begun",
         LuaFunction(
-            "retire",
+            "reap",
             "let_go",
             "e",
             "if reason == 'expired' then e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-') end original(e)",
@@ -173,7 +173,7 @@ MUTATIONS: Final = (
     Mutation(
         "of several that ran when their worker died one is dead of it, though nobody knows that it was that one",
         LuaFunction(
-            "retire",
+            "reap",
             "charge_entry",
             "e",
             "local record, is_last = original(e) return record, is_last or record and e.crashes >= crash_limit",

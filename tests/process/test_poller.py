@@ -97,7 +97,7 @@ def test_an_in_flight_list_nobody_registered_is_found_and_given_back(harness: Ch
     _until_given_back(harness, owner)
 
 
-def test_a_lost_owner_whose_list_is_of_another_type_is_retired_and_holds_up_no_other(harness: ChildHarness) -> None:
+def test_a_lost_owner_whose_list_is_of_another_type_is_reaped_and_holds_up_no_other(harness: ChildHarness) -> None:
     task_id = harness.enqueue("note", "a")
     broken, owner = harness.run(harness.store.register(100, ["lost:1", "lost:2"]))
     harness.connection.execute("SET", harness.store.keys.inflight(broken), "not a list")

@@ -179,7 +179,7 @@ def test_what_an_answer_brings_after_the_slot_was_overwritten_goes_back_unstarte
 def test_an_owner_that_is_no_longer_registered_ends_what_runs_and_leaves(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     fill(harness, go)
-    harness.run(harness.store.retire_exited(worker.owner, Blame()))
+    harness.run(harness.store.reap_exited(worker.owner, Blame()))
     go.touch()
     assert worker.exit_code() == EXIT_LOST
     assert harness.events("worker.lost")

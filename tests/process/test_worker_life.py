@@ -76,8 +76,8 @@ def test_what_a_killed_worker_had_finished_is_settled_from_its_slot(harness: Chi
         worker.kill()
     finally:
         os.kill(harness.server.pid, signal.SIGCONT)
-    retired = harness.run(harness.store.retire_exited(worker.owner, Blame(), Packed(*worker.slot.outcomes())))
-    assert retired.settled == 1
+    reaped = harness.run(harness.store.reap_exited(worker.owner, Blame(), Packed(*worker.slot.outcomes())))
+    assert reaped.settled == 1
     assert harness.state(task_id) == "done"
     assert harness.run(harness.store.audit()).done == 1
 
@@ -91,8 +91,8 @@ def test_a_killed_worker_leaves_its_task_named_and_unsettled(harness: ChildHarne
     assert current is not None
     assert current.id == task_id
     assert worker.slot.outcomes() == (0, b"")
-    retired = harness.run(harness.store.retire_exited(worker.owner, Blame(ran=((task_id, b"{}"),))))
-    assert [entry.id for entry in retired.requeued] == [task_id]
+    reaped = harness.run(harness.store.reap_exited(worker.owner, Blame(ran=((task_id, b"{}"),))))
+    assert [entry.id for entry in reaped.requeued] == [task_id]
     harness.start(settings_for(harness.server, harness.namespace), slot=2)
     until(lambda: "start a 2" in harness.ran())
 
@@ -111,7 +111,7 @@ def test_a_claim_whose_answer_was_lost_is_taken_over_and_run(harness: ChildHarne
 
 def test_an_owner_that_is_no_longer_registered_stops_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
-    harness.run(harness.store.retire_exited(worker.owner, Blame()))
+    harness.run(harness.store.reap_exited(worker.owner, Blame()))
     harness.enqueue("note", "not by this one")
     assert worker.exit_code() == EXIT_LOST
     assert harness.ran() == ["worker start"]
@@ -347,6 +347,6 @@ def test_who_leaves_and_cannot_ask_what_it_had_claimed_does_not_wait_for_long(
     link.refuse()
     worker.terminate()
     assert worker.exit_code() == 0
-    retired = harness.run(harness.store.retire_exited(worker.owner, Blame()))
-    assert [(entry.releases, entry.crashes) for entry in retired.requeued] == [(1, 0)]
+    reaped = harness.run(harness.store.reap_exited(worker.owner, Blame()))
+    assert [(entry.releases, entry.crashes) for entry in reaped.requeued] == [(1, 0)]
     assert harness.ran() == ["worker start", "worker stop"]

@@ -168,9 +168,9 @@ def test_killed_it_leaves_all_that_ended_and_one_to_blame(draining: _Draining, *
     slot, harness = draining.worker.slot, draining.harness
     ran = [task.id for task in slot.running()]
     blame = Blame(tuple((task_id, b"{}") for task_id in ran))
-    retired = harness.run(harness.store.retire_exited(draining.worker.owner, blame, Packed(*slot.outcomes()), TIERS))
-    assert len(retired.requeued) > len(ran)
-    assert [entry.id for entry in retired.requeued if entry.crashes] == ran
+    reaped = harness.run(harness.store.reap_exited(draining.worker.owner, blame, Packed(*slot.outcomes()), TIERS))
+    assert len(reaped.requeued) > len(ran)
+    assert [entry.id for entry in reaped.requeued if entry.crashes] == ran
     draining.go_on()
     _start_another(harness)
     draining.check_each_ran_once(but=ran[0] if ran else "")

@@ -230,8 +230,8 @@ def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(harnes
     assert current is not None
     assert current.id == task_id
     blame = Blame(ran=((task_id, b"{}"),), crash_limit=1)
-    retired = harness.run(harness.store.retire_exited(worker.owner, blame, Packed(*worker.slot.outcomes())))
-    assert (retired.settled, retired.requeued, retired.dead) == (1, (), ())
+    reaped = harness.run(harness.store.reap_exited(worker.owner, blame, Packed(*worker.slot.outcomes())))
+    assert (reaped.settled, reaped.requeued, reaped.dead) == (1, (), ())
     assert harness.death_record(task_id)["reason"] == "retries"
     assert harness.run(harness.store.status(task_id)).crashes == 0
     assert harness.events("task.dead")

@@ -10,7 +10,7 @@ from rota.child.child_life import boottime_seconds
 from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
-from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.replies import Reaped, Renewed, Swept
 from rota.protocol.schedule_store import Declared, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS, QueueCondition
@@ -24,8 +24,8 @@ from simulation.server import MICROSECONDS, Server
 
 T = TypeVar("T")
 _NO_SCRIPT: Final = Script("", b"", b"")
-GIVEN_BACK: Final = Retired(False, 0, (), ())
-STILL_ALIVE: Final = Retired(True, 0, (), ())
+GIVEN_BACK: Final = Reaped(False, 0, (), ())
+STILL_ALIVE: Final = Reaped(True, 0, (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,22 @@ class Calls(Store):
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
         return _call(lambda server: Renewed(*server.renew(lease_ms, owners)))
 
-    def retire_exited(
+    def reap_exited(
         self,
         owner: str,
         blame: Blame,
         settlements: Packed = NOTHING,
         tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
-    ) -> Command[Retired]:
-        def execute(server: Server) -> Retired:
+    ) -> Command[Reaped]:
+        def execute(server: Server) -> Reaped:
             blamed = {task_id: said for task_id, said in blame.ran if said and blame.crash is not None}
-            server.retire_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
+            server.reap_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
             return GIVEN_BACK
 
         return _call(execute)
 
-    def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:  # noqa: ARG002 - the signature is the product's
-        return _call(lambda server: GIVEN_BACK if server.retire_expired(owner) else STILL_ALIVE)
+    def reap_expired(self, owner: str, blame: Blame) -> Command[Reaped]:  # noqa: ARG002 - the signature is the product's
+        return _call(lambda server: GIVEN_BACK if server.reap_expired(owner) else STILL_ALIVE)
 
     def sweep(
         self,
@@ -176,7 +176,7 @@ class SilentReport(PollerReport):
     def swept(self, swept: Swept) -> None:
         pass
 
-    def retired(self, owner: str, retired: Retired) -> None:
+    def reaped(self, owner: str, reaped: Reaped) -> None:
         pass
 
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's

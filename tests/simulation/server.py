@@ -239,7 +239,7 @@ class Server:
         if lease_us >= self._longest_in_use():
             self.longest_us, self.longest_at = lease_us, self.now_us
 
-    def retire_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
+    def reap_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
         """Reap an owner whose process is known to have ended."""
         for task in self._settle(owner, list(outcomes)):
             self._go_on(task, outcomes[task.id])
@@ -261,7 +261,7 @@ class Server:
         else:
             task.ended = verb
 
-    def retire_expired(self, owner: str) -> bool:
+    def reap_expired(self, owner: str) -> bool:
         """Reap an owner whose lease expired. Return False if it is alive after all, or during grace."""
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False

@@ -158,7 +158,7 @@ class Causes:
     def _silences(self, target: str) -> Iterator[Span]:
         """Silences of one node as one where they follow each other, with what kept everybody from the server meanwhile.
 
-        An outage of everybody's of half a lease or more is no part of one: after it nobody is retired for a lease.
+        An outage of everybody's of half a lease or more is no part of one: after it nobody is reaped for a lease.
         """
         graced: list[Span] = []
         short: list[Span] = []

@@ -8,7 +8,7 @@ from soak.act import Act
 from soak.faults import Fault
 from support.faulty_link import FaultyLink
 
-_SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "retire", "register", "renew", "promote", "sweep")
+_SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "reap", "register", "renew", "promote", "sweep")
 
 
 def choose(fault: Fault, link: FaultyLink, random: Random) -> Act:

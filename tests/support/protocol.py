@@ -19,7 +19,7 @@ from rota.protocol.outcome import (
     ran_by,
     run_record_of,
 )
-from rota.protocol.replies import Promoted, Retired
+from rota.protocol.replies import Promoted, Reaped
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Claim, Turn, TurnReply
@@ -108,7 +108,7 @@ class Fleet:
         """Enqueue plain tasks with these ids."""
         self.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue), due) for task_id in ids))
 
-    # Claims and retirements
+    # Claims and ends of owners
 
     def register(self, place: str = "node:1", lease_ms: int = LEASE_MS) -> str:
         return self.run(self.store.register(lease_ms, [place]))[0]
@@ -153,21 +153,21 @@ class Fleet:
 
     def exit(
         self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
-    ) -> Retired:
-        """Retire an owner whose process has ended. The task `ran` crashed."""
+    ) -> Reaped:
+        """Reap an owner whose process has ended. The task `ran` crashed."""
         blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
-        return self.run(self.store.retire_exited(owner, blame, tiers=serving))
+        return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 
     def expire_lease(self, owner: str) -> None:
         """Let an owner's lease expire, as if the pollers had observed the whole time."""
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
-    def retire(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Retired:
-        """Retire an owner whose process has ended and had left these outcomes in its slot."""
+    def reap(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Reaped:
+        """Reap an owner whose process has ended and had left these outcomes in its slot."""
         settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
-        return self.run(self.store.retire_exited(owner, blame, settled))
+        return self.run(self.store.reap_exited(owner, blame, settled))
 
     # Inspection
 

@@ -254,9 +254,9 @@ def test_threads_that_print_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_once_a_minute_means_once_for_each_thing() -> None:
     now = 100.0
     rarely = OnceAMinute(lambda: now)
-    assert [rarely.is_due("retire"), rarely.is_due("retire"), rarely.is_due("renew")] == [True, False, True]
+    assert [rarely.is_due("reap"), rarely.is_due("reap"), rarely.is_due("renew")] == [True, False, True]
     now += 61
-    assert [rarely.is_due("retire"), rarely.is_due("retire")] == [True, False]
+    assert [rarely.is_due("reap"), rarely.is_due("reap")] == [True, False]
 
 
 def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:

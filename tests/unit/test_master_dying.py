@@ -9,7 +9,7 @@ from rota.child.child_life import EXIT_DRAINED
 from rota.child.slot_record import TaskInSlot
 from rota.protocol.entry import parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
-from rota.protocol.replies import Retired
+from rota.protocol.replies import Reaped
 from rota.protocol.store import ALL_HELD, FIRST_HELD
 from rota.protocol.wire import pack
 from rota.telemetry import log_events
@@ -76,7 +76,7 @@ def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:
 
 def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core: Core, worker: Child) -> None:
     reap = _dies(core, worker, tasks=(TASK,))
-    core.take(OwnerReaped(reap, Retired(False, 0, (WAITED,), (RAN,))))
+    core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
     told = {event: fields for event, fields in core.logged if event.startswith("task.")}
     assert told[log_events.TASK_RECOVERED]["task_id"] == "other"
@@ -88,7 +88,7 @@ def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core
 def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recovered(core: Core, worker: Child) -> None:
     worker.state, worker.why = ChildState.DRAINING, Reason.SURPLUS
     reap = _dies(core, worker, LEFT)
-    core.take(OwnerReaped(reap, Retired(False, 0, (WAITED,), ())))
+    core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), ())))
     names = [event for event, _ in core.logged if event.startswith("task.")]
     assert names == [log_events.TASK_RELEASED]
     assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}

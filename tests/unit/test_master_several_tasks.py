@@ -10,7 +10,7 @@ from rota.child.slot_record import TaskInSlot, TaskTimes, Verdict
 from rota.child.slots import Phase
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.outcome import RetryOutcome
-from rota.protocol.replies import Retired
+from rota.protocol.replies import Reaped
 from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.fleet_snapshot import Member, MemberTask, Moment
@@ -111,7 +111,7 @@ def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neig
     assert (charged(reap), ran(reap)) == (["id-2"], ["id-0", "id-2", "id-3"])
     (settled,) = reap.over_limit
     assert (settled.entry.id, type(settled.outcome)) == ("id-2", RetryOutcome)
-    core.take(OwnerReaped(reap, Retired(False, 1, (parse_entry(task(0).entry),), ())))
+    core.take(OwnerReaped(reap, Reaped(False, 1, (parse_entry(task(0).entry),), ())))
     told = {name: fields for name, fields in core.logged if name.startswith("task.")}
     assert told[log_events.TASK_RETRIED]["task"] == "name-2"
     assert "cause" not in told[log_events.TASK_RECOVERED]

@@ -66,7 +66,7 @@ def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_o
     assert [slot for slot, _ in register.places] == [8, 9, 10]
 
 
-def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_retired(start: Start) -> None:
+def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_reaped(start: Start) -> None:
     kinds = start.fails()
     assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED

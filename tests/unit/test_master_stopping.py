@@ -49,7 +49,7 @@ def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
     ("worker", "now", "silent_since", "stage"),
     [
         ((ChildState.DRAINING, False), 100.0, 0.0, Stage.WORKERS),  # it is killed, and then no more waited for
-        ((ChildState.EXITED, False), 1.0, NEVER, Stage.WORKERS),  # Redis answers: its owner is being retired
+        ((ChildState.EXITED, False), 1.0, NEVER, Stage.WORKERS),  # Redis answers: its owner is being reaped
         ((ChildState.EXITED, False), 1.0, 1.0 - AWAY_SECONDS, Stage.WORKERS),  # and may still
         ((ChildState.EXITED, False), 1.0, 0.9 - AWAY_SECONDS, Stage.REST),
         ((ChildState.EXITED, True), 1.0, 0.0, Stage.WORKERS),

@@ -13,7 +13,7 @@ from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_loop import PollerLoop, Promotion, Rounds, Standby
 from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command
-from rota.protocol.replies import Promoted, Retired, Swept
+from rota.protocol.replies import Promoted, Reaped, Swept
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.link import Link
@@ -91,8 +91,8 @@ class FakeServer:
             case "sweep":
                 owners = tuple(f"n:{slot}:1" for slot in range(self.lost_owners))
                 return Swept(self.now_us, 0, 0, owners, self._due_us())
-            case "retire":
-                return Retired(False, 0, (), ())
+            case "reap":
+                return Reaped(False, 0, (), ())
         raise AssertionError(call.script.name)
 
     def _due_us(self) -> int | None:
@@ -128,10 +128,10 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     os.close(bell)
 
 
-def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_backlog_without_end_holds_up_neither_sweep_nor_reapings(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners = 1_000_000, 3
     assert loop.run() == EXIT_DRAINED
-    rounds = ["sweep", "retire", "retire", "retire"]
+    rounds = ["sweep", "reap", "reap", "reap"]
     made = [call for name in rounds for call in ("promote", name)]
     assert server.calls[: len(made)] == made
     assert set(server.calls[len(made) :]) == {"promote"}
@@ -144,7 +144,7 @@ def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: Fa
     loop.run()
     looked = server.calls.index("promote", 1)
     assert looked == pytest.approx(50, abs=2)
-    before, after = ["retire"] * (looked - 2), ["retire"] * (102 - looked)
+    before, after = ["reap"] * (looked - 2), ["reap"] * (102 - looked)
     assert server.calls == ["promote", "sweep", *before, "promote", "promote", *after], (
         "a look ahead, and the promotion"
     )
@@ -161,7 +161,7 @@ def test_no_call_of_the_rounds_is_under_way_when_a_task_is_due(loop: PollerLoop,
 def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners, server.most = 1_000_000, 100, 3
     assert loop.run() == EXIT_DRAINED
-    assert server.calls == ["promote", "sweep", "promote", "retire"]
+    assert server.calls == ["promote", "sweep", "promote", "reap"]
     assert loop.life.slot.phase is Phase.DRAINING
 
 

@@ -20,7 +20,7 @@ from rota.poller.poller_loop import Rounds
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, NextDue
 from rota.protocol.command import Command
-from rota.protocol.replies import AdoptedScheduled, Bounded, Retired, Swept
+from rota.protocol.replies import AdoptedScheduled, Bounded, Reaped, Swept
 from rota.protocol.store import Store
 from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
@@ -55,7 +55,7 @@ class FakeServer:
         self.rescues = 0
         self.lease_ends_us: int | None = None
         self.present = 0
-        self.retired: list[str] = []
+        self.reaped: list[str] = []
         self.adopted: list[str] = []
         self.scans: list[list[bytes]] = []
         self.trims = 1
@@ -68,15 +68,15 @@ class FakeServer:
         return getattr(self, f"_{call.script.name}")(args)
 
     def _sweep(self, _: list[str]) -> Swept:
-        expired = tuple(owner for owner in self.expired if owner not in self.retired)
+        expired = tuple(owner for owner in self.expired if owner not in self.reaped)
         quiet = self.absent or self.watched, bool(self.absent), self.lease_ends_us
         return Swept(0, self.rescues, 0, expired, self.next_due_us, self.walks, self.untold, None, (), *quiet)
 
-    def _retire(self, args: list[str]) -> Retired:
+    def _reap(self, args: list[str]) -> Reaped:
         if args[0] in self.refused_owners:
             raise Refused("WRONGTYPE", "wrongtype")
-        self.retired.append(args[0])
-        return Retired(False, 0, (), ())
+        self.reaped.append(args[0])
+        return Reaped(False, 0, (), ())
 
     def _orphans(self, args: list[str]) -> int:
         self.adopted += args[1:]
@@ -176,32 +176,32 @@ def test_a_step_is_one_call(poller: Poller) -> None:
     for calls in range(1, 5):
         poller.step()
         assert len(poller.server.calls) == calls
-    assert poller.server.calls == ["sweep", "retire", "retire", "retire"]
+    assert poller.server.calls == ["sweep", "reap", "reap", "reap"]
 
 
-def test_an_owner_whose_retirement_is_refused_holds_up_nobody(poller: Poller) -> None:
+def test_an_owner_whose_reaping_is_refused_holds_up_nobody(poller: Poller) -> None:
     poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
     poller.server.refused_owners = {"n:1:1"}
-    assert poller.until_idle() == ["sweep", "retire", "retire", "retire", "scan"]
-    assert poller.server.retired == ["n:2:1", "n:3:1"]
+    assert poller.until_idle() == ["sweep", "reap", "reap", "reap", "scan"]
+    assert poller.server.reaped == ["n:2:1", "n:3:1"]
     poller.clock.now += SWEEP_SECONDS
-    assert poller.until_idle() == ["sweep", "retire"]
+    assert poller.until_idle() == ["sweep", "reap"]
 
 
-def test_an_owner_that_could_not_be_retired_for_a_lost_connection_is_next_again(poller: Poller) -> None:
+def test_an_owner_that_could_not_be_reaped_for_a_lost_connection_is_next_again(poller: Poller) -> None:
     poller.server.expired = ["n:1:1"]
     poller.step()
-    poller.server.fail = {"retire": ConnectionLost("gone", "network")}
+    poller.server.fail = {"reap": ConnectionLost("gone", "network")}
     with pytest.raises(ConnectionLost):
         poller.step()
     poller.step()
-    assert poller.server.retired == ["n:1:1"]
+    assert poller.server.reaped == ["n:1:1"]
 
 
 def test_a_sweep_tells_what_is_due_next_and_no_other_call_does(poller: Poller) -> None:
     poller.server.expired, poller.server.next_due_us = ["n:1:1"], 5_000_000
     assert [poller.step(), poller.step(), poller.step()] == [NextDue(5_000_000, 0, poller.clock.now), None, None]
-    assert poller.server.calls == ["sweep", "retire", "scan"]
+    assert poller.server.calls == ["sweep", "reap", "scan"]
 
 
 def sweeps(poller: Poller, times: int) -> list[str]:
@@ -318,13 +318,13 @@ def test_with_a_short_lease_every_look_is_a_sweep() -> None:
     assert sweeps(poller, 4) == ["sweep"] * 4
 
 
-def test_a_sweep_is_never_late_for_retirements(poller: Poller) -> None:
+def test_a_sweep_is_never_late_for_reapings(poller: Poller) -> None:
     poller.server.expired = [f"n:{slot}:1" for slot in range(100)]
     poller.step()
     poller.step()
     poller.clock.now += SWEEP_SECONDS
     poller.step()
-    assert poller.server.calls == ["sweep", "retire", "sweep"]
+    assert poller.server.calls == ["sweep", "reap", "sweep"]
 
 
 @pytest.mark.parametrize("call", ["sweep", "scan", "orphans", "trim"])

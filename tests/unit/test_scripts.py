@@ -181,7 +181,7 @@ def test_a_master_reads_what_it_runs_before_it_serves(monkeypatch: pytest.Monkey
         store.register(1000, []),
         store.renew(1000, [owner]),
         store.recall(owner, b"entry", NOTHING),
-        store.retire_exited(owner, Blame()),
+        store.reap_exited(owner, Blame()),
         store.overview([]),
     ):
         assert called.by_sha()

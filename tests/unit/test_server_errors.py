@@ -68,10 +68,10 @@ def test_the_arguments_that_a_reply_repeats_are_left_out() -> None:
     "reply",
     [None, b"OK", 7, [], [b"ok"], [b"what", 1, 0, [], [], []], [b"ok", 1, 0, [], [b"\xff", b""], []], [None] * 4],
 )
-@pytest.mark.parametrize("name", ["turn", "retire"])
+@pytest.mark.parametrize("name", ["turn", "reap"])
 def test_an_answer_that_no_parser_can_read_is_a_refusal(name: str, reply: object) -> None:
     store = Store("n")
-    call: Command[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.retire_exited("o", Blame())
+    call: Command[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
     with pytest.raises(Refused, match=f"the answer to {name} cannot be read") as refused:
         read_reply(call, reply)
     assert refused.value.reason == REASON_PROTOCOL

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rota.child.slot_record import TaskInSlot, Verdict
 from rota.errors import TimeLimit
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
-from rota.protocol.replies import Retired
+from rota.protocol.replies import Reaped
 from rota.protocol.tiers import DEFAULT_CRASH_LIMIT, MOST_CRASHES
 from rota.protocol.wire import NOTHING
 from rota.tasks.options import TaskOptions, check_options
@@ -100,24 +100,24 @@ def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reas
     if why is not None:
         worker.state, worker.why = ChildState.KILLED, why
     core.take(Died(worker.slot, worker.nonce, _KILLED, (task,)))
-    (retire,) = core.done(ReapOwner)
-    return retire
+    (reap,) = core.done(ReapOwner)
+    return reap
 
 
-def _told(core: Core, retire: ReapOwner, **retired: Any) -> dict[str, dict[str, Any]]:
-    core.take(OwnerReaped(retire, Retired(False, 1, (), (), **retired)))
+def _told(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, dict[str, Any]]:
+    core.take(OwnerReaped(reap, Reaped(False, 1, (), (), **reaped)))
     return {event: dict(fields) for event, fields in core.logged if event.startswith("task.")}
 
 
 def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Core, worker: Child) -> None:
-    retire = _ends(core, worker, _task(Verdict(True, 1_500_000)))
-    (over_limit,) = retire.over_limit
+    reap = _ends(core, worker, _task(Verdict(True, 1_500_000)))
+    (over_limit,) = reap.over_limit
     outcome = over_limit.outcome
     assert isinstance(outcome, RetryOutcome)
     assert (over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
     record = json.loads(outcome.record)
     assert (record["reason"], record["limit"], record["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
-    told = _told(core, retire)
+    told = _told(core, reap)
     assert told[log_events.TASK_RETRIED]["retry_in_seconds"] == 1.5
     assert told[log_events.TASK_RETRIED]["attempt"] == 3
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
@@ -126,11 +126,11 @@ def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Cor
 
 
 def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: Child) -> None:
-    retire = _ends(core, worker, _task(Verdict(True, None)))
-    (over_limit,) = retire.over_limit
+    reap = _ends(core, worker, _task(Verdict(True, None)))
+    (over_limit,) = reap.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
     assert json.loads(over_limit.outcome.record)["reason"] == "time_limit"
-    assert _told(core, retire)[log_events.TASK_DEAD]["reason"] == "time_limit"
+    assert _told(core, reap)[log_events.TASK_DEAD]["reason"] == "time_limit"
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
 
@@ -151,10 +151,10 @@ def test_of_a_task_that_was_settled_before_nothing_is_told(core: Core, worker: C
     ],
 )
 def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
-    retire = _ends(core, worker, task, why)
-    assert (retire.over_limit, retire.settlements) == ((), NOTHING)
-    assert retire.blame.crash is not None
-    assert len(retire.blame.ran) == 1
+    reap = _ends(core, worker, task, why)
+    assert (reap.over_limit, reap.settlements) == ((), NOTHING)
+    assert reap.blame.crash is not None
+    assert len(reap.blame.ran) == 1
 
 
 def test_the_task_that_ran_is_judged_by_its_own_limit_of_crashes(core: Core, worker: Child) -> None:

@@ -5,7 +5,7 @@ import pytest
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import Done, Expired, Outcome, Release, RetryOutcome, Settlement
-from rota.protocol.replies import Retired
+from rota.protocol.replies import Reaped
 from rota.protocol.store import Blame
 from rota.protocol.turns import Claim
 from support.protocol import Fleet, body_of, one_tier, pack_settlements
@@ -28,9 +28,9 @@ def begun(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
     return owner, begin(fleet, owner, claim)
 
 
-def expire(fleet: Fleet, owner: str) -> Retired:
+def expire(fleet: Fleet, owner: str) -> Reaped:
     fleet.expire_lease(owner)
-    return fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=LOSS)))
+    return fleet.run(fleet.store.reap_expired(owner, Blame(loss_record=LOSS)))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_with_its_node_it_is_dead_with_the_record_of_the_loss(fleet: Fleet) -> N
 def test_of_a_loss_that_nobody_told_of_the_reason_is_known_all_the_same(fleet: Fleet) -> None:
     owner, _ = begun(fleet, "a")
     fleet.expire_lease(owner)
-    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert fleet.run(fleet.store.status("a")).attempt_records.startswith(b'{"reason":"at_most_once"')
 
 
@@ -124,7 +124,7 @@ def test_what_has_begun_and_is_not_known_to_have_run_is_dead_all_the_same(fleet:
 
 def test_an_outcome_that_its_worker_left_counts(fleet: Fleet) -> None:
     owner, claim = begun(fleet, "a")
-    reply = fleet.retire(owner, ["a"], (claim, Done()))
+    reply = fleet.reap(owner, ["a"], (claim, Done()))
     assert (reply.settled, reply.dead, reply.requeued) == (1, (), ())
     assert fleet.run(fleet.store.audit()).done == 1
 
@@ -192,5 +192,5 @@ def test_a_person_may_revive_it_for_another_start(fleet: Fleet) -> None:
 def test_an_outcome_of_the_time_limit_that_came_too_late_is_told_as_stale(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     late = pack_settlements([Settlement(claim.entry, Done()), Settlement(claim.entry, RetryOutcome(0, CRASH_RECORD))])
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("a", CRASH_RECORD),)), late))
+    reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("a", CRASH_RECORD),)), late))
     assert (reply.settled, reply.stale) == (1, (claim.entry.text,))

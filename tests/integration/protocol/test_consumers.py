@@ -74,7 +74,7 @@ def test_who_is_no_longer_registered_is_told_so_and_changes_nothing(fleet: Fleet
     assert fleet.snapshot() == before
 
 
-def test_consumers_are_listed_with_what_they_hold_until_they_are_retired(fleet: Fleet) -> None:
+def test_consumers_are_listed_with_what_they_hold_until_they_are_reaped(fleet: Fleet) -> None:
     fleet.register("node:1")
     owner = fleet.register(PLACE)
     attend(fleet, owner, "q", "r")

@@ -85,7 +85,7 @@ def test_of_what_came_back_the_record_has_the_attempts_before(fleet: Fleet) -> N
 
 def test_what_a_dead_worker_had_finished_is_remembered_as_its_own(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
-    fleet.retire(owner, [], (claim, Done()))
+    fleet.reap(owner, [], (claim, Done()))
     assert (end_of(fleet, "a").owner, end_of(fleet, "a").run) == (owner, RUN)
 
 
@@ -323,7 +323,7 @@ def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: 
 def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_from_ending(fleet: Fleet) -> None:
     """As in the slot of a worker whose task wrote there."""
     owner, claim = fleet.claimed("a")
-    fleet.run(fleet.store.retire_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
+    fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
     assert (audit.done, audit.live, status(fleet, "a").result) == (1, 0, None)
 
@@ -336,7 +336,7 @@ def test_no_record_of_one_run_changes_another(fleet: Fleet, verb: str, run: str)
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
     settled = pack((first.entry.text, verb, run, "", second.entry.text, "done", " 1 2 3 work", ""))
-    fleet.run(fleet.store.retire_exited(owner, Blame(), settled))
+    fleet.run(fleet.store.reap_exited(owner, Blame(), settled))
     assert [status(fleet, task_id).state for task_id in "abc"] == [verb, "unknown", "done"]
     assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (RunRecord(), RunRecord(1, 2, 3, "work"))
 

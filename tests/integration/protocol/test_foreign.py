@@ -77,9 +77,9 @@ def test_what_cannot_be_an_entry_is_buried_when_the_owner_ends_that_holds_it(
     owner = fleet.register()
     fleet.claim(owner, Q, limit=2)
     bare.lpush(fleet.keys.inflight(owner), text)
-    retired = fleet.exit(owner)
-    assert [entry.id for entry in retired.requeued] == ["a", "b"]
-    [buried] = retired.dead
+    reaped = fleet.exit(owner)
+    assert [entry.id for entry in reaped.requeued] == ["a", "b"]
+    [buried] = reaped.dead
     assert bare.hget(fleet.keys.tasks, buried.id) == text
     assert fleet.lane() == ["a", "b"]
 
@@ -119,7 +119,7 @@ def test_a_delayed_id_that_is_none_is_set_aside_as_garbage(fleet: Fleet, bare: "
     assert bare.hlen(fleet.keys.tasks) == 0
 
 
-def test_an_owner_of_any_name_is_named_as_expired_and_retired(timed: TimedFleet, bare: "redis.Redis") -> None:
+def test_an_owner_of_any_name_is_named_as_expired_and_reaped(timed: TimedFleet, bare: "redis.Redis") -> None:
     timed.push("a")
     timed.claim(timed.register(), Q)
     held = bare.lrange(timed.keys.inflight("node:1:1"), 0, -1)
@@ -127,8 +127,8 @@ def test_an_owner_of_any_name_is_named_as_expired_and_retired(timed: TimedFleet,
     bare.delete(timed.keys.owners)
     bare.zadd(timed.keys.owners, {b"\xff": 1})
     [owner] = expired_in_time(timed)
-    retired = timed.run(timed.store.retire_expired(owner, Blame()))
-    assert [entry.id for entry in retired.requeued] == ["a"]
+    reaped = timed.run(timed.store.reap_expired(owner, Blame()))
+    assert [entry.id for entry in reaped.requeued] == ["a"]
     assert len(held) == 1
     assert bare.zcard(timed.keys.owners) == 0
 
@@ -197,11 +197,11 @@ def test_a_queue_without_rivals_is_served_and_recovered_whatever_stands_for_the_
     fleet.redis.set(fleet.keys.rotation, "x")
     running, *_ = fleet.turn(owner, Q, limit=3).claims
     assert fleet.run(fleet.store.recall(owner, running.entry.text, Q)) == 2
-    assert fleet.run(fleet.store.retire_exited(owner, Blame(), tiers=Q)).requeued
+    assert fleet.run(fleet.store.reap_exited(owner, Blame(), tiers=Q)).requeued
     assert fleet.claim(fleet.register(), Q) == ["a"]
 
 
-def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_retired(fleet: Fleet) -> None:
+def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_reaped(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
@@ -209,7 +209,7 @@ def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_retired(fleet: Fl
     fleet.redis.set(fleet.keys.inflight(owner), "x")
     reply = fleet.turn(owner, Q, (claim, Done()))
     assert (reply.status, reply.claims) == (TurnStatus.LOST, ())
-    assert fleet.run(fleet.store.retire_exited(owner, Blame(), tiers=NO_TIERS)).alive is False
+    assert fleet.run(fleet.store.reap_exited(owner, Blame(), tiers=NO_TIERS)).alive is False
     assert fleet.redis.zscore(fleet.keys.owners, owner) is None
     assert fleet.redis.get(fleet.keys.inflight(owner)) == "x"
 

@@ -37,7 +37,7 @@ def test_a_late_copy_of_register_makes_an_owner_that_expires_empty(fleet: Fleet)
     nameless = fleet.register()
     fleet.expire_lease(nameless)
     assert sweep(fleet) == (nameless,)
-    reply = fleet.run(fleet.store.retire_expired(nameless, Blame()))
+    reply = fleet.run(fleet.store.reap_expired(nameless, Blame()))
     assert (reply.alive, reply.requeued) == (False, ())
     assert sweep(fleet) == ()
 
@@ -100,7 +100,7 @@ def test_all_that_a_lost_node_held_is_due_anew_as_it_is_charged(timed: TimedFlee
     owner = hold(timed, "a", "b")
     timed.expire_lease(owner)
     timed.clock_us += 5_000_000
-    requeued = timed.run(timed.store.retire_expired(owner, Blame())).requeued
+    requeued = timed.run(timed.store.reap_expired(owner, Blame())).requeued
     assert [(entry.kind, entry.due_us, entry.ready_us) for entry in requeued] == [
         (Kind.RECOVERED, timed.clock_us, timed.clock_us)
     ] * 2
@@ -208,7 +208,7 @@ def test_a_death_record_follows_the_attempt_records_and_a_revival_deletes_them(f
 def test_a_lost_node_leaves_a_record_and_a_later_crash_another(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
-    [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=b'{"reason":"lost"}'))).requeued
+    [lost] = fleet.run(fleet.store.reap_expired(owner, Blame(loss_record=b'{"reason":"lost"}'))).requeued
     assert (lost.last_crash, records_of(fleet, "a")) == (
         CrashKind.LOST,
         b'{"reason":"lost"}',
@@ -277,14 +277,14 @@ def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
         owner = fleet.register()
         assert fleet.claim(owner, Q) == ["a"]
         fleet.expire_lease(owner)
-        reply = fleet.run(fleet.store.retire_expired(owner, Blame(loss_record=b'{"reason":"lost"}')))
+        reply = fleet.run(fleet.store.reap_expired(owner, Blame(loss_record=b'{"reason":"lost"}')))
         assert len(reply.dead) == (1 if number == 4 else 0)
 
 
 def test_a_lost_node_charges_a_loss_to_all_it_held_and_no_crash(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.expire_lease(owner)
-    requeued = fleet.run(fleet.store.retire_expired(owner, Blame())).requeued
+    requeued = fleet.run(fleet.store.reap_expired(owner, Blame())).requeued
     assert [(entry.losses, entry.crashes) for entry in requeued] == [(1, 0), (1, 0)]
 
 
@@ -293,7 +293,7 @@ def test_finished_outcomes_are_settled_before_the_rest_is_given_back(fleet: Flee
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
     finished = pack_settlements([Settlement(first.entry, Done())])
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("b", b"{}"),)), finished))
+    reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("b", b"{}"),)), finished))
     assert (reply.settled, [entry.id for entry in reply.requeued]) == (1, ["b"])
     assert fleet.run(fleet.store.audit()).done == 1
 
@@ -303,7 +303,7 @@ def test_when_nobody_knows_what_ran_the_first_that_is_left_is_charged(fleet: Fle
     owner = fleet.register()
     first, *_ = fleet.turn(owner, Q, limit=3).claims
     finished = pack_settlements([Settlement(first.entry, Done())])
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),)), finished))
+    reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),)), finished))
     assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("b", 1, 0), ("c", 0, 1)]
 
 
@@ -312,30 +312,30 @@ def test_when_nobody_knows_which_of_several_ran_all_are_charged_and_only_one_alo
     owner = fleet.register()
     fleet.turn(owner, Q, limit=2)
     blame = Blame(ran=((ALL_HELD, b"{}"),), crash_limit=1)
-    reply = fleet.run(fleet.store.retire_exited(owner, blame))
+    reply = fleet.run(fleet.store.reap_exited(owner, blame))
     assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("a", 1, 0), ("b", 1, 0)]
     alone = fleet.register()
     fleet.turn(alone, Q)
-    reply = fleet.run(fleet.store.retire_exited(alone, blame))
+    reply = fleet.run(fleet.store.reap_exited(alone, blame))
     assert ([entry.id for entry in reply.dead], reply.requeued) == (["a"], ())
 
 
 def test_a_worker_of_which_nothing_is_known_and_that_held_nothing_charges_nobody(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),))))
+    reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),))))
     assert (reply.settled, reply.requeued, reply.dead) == (0, (), ())
 
 
-def test_an_outcome_already_settled_counts_once_when_its_worker_is_retired(fleet: Fleet) -> None:
+def test_an_outcome_already_settled_counts_once_when_its_worker_is_reaped(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done()))
-    reply = fleet.run(fleet.store.retire_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
+    reply = fleet.run(fleet.store.reap_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
     assert reply.settled == 0
     assert fleet.run(fleet.store.audit()).done == 1
 
 
-def test_retiring_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
+def test_reaping_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.exit(owner, ["a"])
     before = fleet.snapshot()
@@ -343,19 +343,19 @@ def test_retiring_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
-def test_an_owner_whose_lease_still_runs_is_not_retired_as_expired(fleet: Fleet) -> None:
+def test_an_owner_whose_lease_still_runs_is_not_reaped_as_expired(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     sweep(fleet)
-    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_an_owner_that_was_renewed_meanwhile_is_not_retired_as_expired(fleet: Fleet) -> None:
+def test_an_owner_that_was_renewed_meanwhile_is_not_reaped_as_expired(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     assert sweep(fleet) == (owner,)
     fleet.run(fleet.store.renew(LEASE_MS, [owner]))
-    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
 
 
 def test_a_cancelled_task_of_a_dead_owner_is_ended_and_not_given_back(fleet: Fleet) -> None:
@@ -366,7 +366,7 @@ def test_a_cancelled_task_of_a_dead_owner_is_ended_and_not_given_back(fleet: Fle
     assert fleet.lane() == []
 
 
-def test_retiring_rings_also_for_a_token_the_owner_had_swallowed(fleet: Fleet) -> None:
+def test_reaping_rings_also_for_a_token_the_owner_had_swallowed(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     owner = fleet.register()
@@ -548,7 +548,7 @@ def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> 
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.expired == ()
     assert reply.grace_until_us > reply.now_us
-    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
     assert fleet.inflight(owner) == ["a"]
 
 
@@ -606,28 +606,28 @@ def test_grace_written_before_the_clock_went_back_is_clamped(fleet: Fleet) -> No
     assert reply.grace_until_us <= reply.now_us + LEASE_MS * 1000
 
 
-def test_orphaned_lists_get_one_lease_and_are_then_retired(fleet: Fleet) -> None:
+def test_orphaned_lists_get_one_lease_and_are_then_reaped(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.delete(fleet.keys.owners)
     assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [owner, "node:1:999"])) == 1
     assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [owner])) == 0
     fleet.expire_lease(owner)
     assert sweep(fleet) == (owner,)
-    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert fleet.delayed_lane() == ["a"]
 
 
-def test_an_orphan_that_nobody_adopted_is_not_retired_as_expired(fleet: Fleet) -> None:
+def test_an_orphan_that_nobody_adopted_is_not_reaped_as_expired(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
-    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_an_owner_that_was_retired_is_lost_at_its_next_turn(fleet: Fleet) -> None:
+def test_an_owner_that_was_reaped_is_lost_at_its_next_turn(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
-    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert fleet.turn(owner, Q, limit=0).status is TurnStatus.LOST
 
 

@@ -288,8 +288,8 @@ def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_
     fleet.push(*ids)
     owner = fleet.register()
     assert len(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=500))).claims) == 500
-    retired = fleet.exit(owner, ids, Q)
-    assert [(entry.id, entry.crashes, entry.releases) for entry in retired.requeued] == [(id_, 1, 0) for id_ in ids]
+    reaped = fleet.exit(owner, ids, Q)
+    assert [(entry.id, entry.crashes, entry.releases) for entry in reaped.requeued] == [(id_, 1, 0) for id_ in ids]
     assert fleet.delayed_lane() == ids
     alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (alone.status, len(alone.claims)) == (TurnStatus.ALONE, 1)

@@ -59,12 +59,12 @@ def test_a_dead_worker_and_a_lost_node_take_all_that_their_tasks_said_with_them(
     owner, claims = claim(fleet, "a", "b", "c")
     told(fleet, owner, claims)
     settled = Packed(4, pack_settlement(Settlement(claims[0].entry, Done())))
-    fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("b", b"{}"),)), settled, NO_TIERS))
+    fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("b", b"{}"),)), settled, NO_TIERS))
     assert not fleet.redis.exists(fleet.keys.progress)
     owner = fleet.register()
     told(fleet, owner, list(fleet.turn(owner, Q, limit=1).claims))
     fleet.expire_lease(owner)
-    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert not fleet.redis.exists(fleet.keys.progress)
 
 

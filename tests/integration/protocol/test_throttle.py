@@ -222,8 +222,8 @@ def test_what_follows_its_start_is_as_of_any_task(timed: TimedFleet, outcome: Ou
 
 def test_a_worker_that_dies_after_it_asked_is_charged_for_nothing_that_waits(timed: TimedFleet) -> None:
     owner, _, _ = throttled(timed)
-    retired = timed.exit(owner, ran=["b"])
-    assert (retired.requeued, retired.dead) == ((), ())
+    reaped = timed.exit(owner, ran=["b"])
+    assert (reaped.requeued, reaped.dead) == ((), ())
     assert timed.run(timed.store.status("b")).crashes == 0
 
 

@@ -36,7 +36,7 @@ def test_an_unregistered_owner_claims_nothing(fleet: Fleet) -> None:
     assert fleet.lane() == ["a"]
 
 
-def test_a_claim_that_arrives_after_its_owner_was_retired_strands_nothing(fleet: Fleet) -> None:
+def test_a_claim_that_arrives_after_its_owner_was_reaped_strands_nothing(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     fleet.exit(owner)
@@ -348,7 +348,7 @@ def test_a_token_swallowed_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
     assert fleet.bell() == 1
 
 
-def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_it_is_retired(fleet: Fleet) -> None:
+def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_it_is_reaped(fleet: Fleet) -> None:
     serving = one_tier("x", "y", "empty")
     fleet.push("a", queue="x")
     fleet.push("b", queue="y")

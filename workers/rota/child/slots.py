@@ -2,7 +2,7 @@
 
 Numbers are written only as aligned 8-byte words, through `memoryview.cast("q")`, so that a reader never sees half of
 one (struct.pack_into writes zeros first). Bytes are written beside the words, and published by a word that is written
-last. Counters are never reset: a slot is reused only after its previous owner was retired, and the counters continue.
+last. Counters are never reset: a slot is reused only after its previous owner was reaped, and the counters continue.
 
 Any code in a worker can overwrite the worker's region. So a reader must not let its content harm other processes: texts
 and lengths are bounded, loops are finite, and a region whose copy of the nonce is wrong is ignored.

@@ -11,7 +11,7 @@
 --          shares tasks times:* turns:* waiters
 -- returns  0|1 whether the owner is registered (if not, nothing was changed); the entries in flight whose tasks were
 --          cancelled; per queue its settings (see shared/shares.lua), or '' for the defaults
--- Invariant: a lease is only extended, never created. A retired owner stays retired.
+-- Invariant: a lease is only extended, never created. A reaped owner stays reaped.
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')

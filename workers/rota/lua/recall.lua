@@ -43,7 +43,7 @@ if not position then return 0 end
 local entries = {}
 for i, text in ipairs(redis.call('LRANGE', inflight, position + 1, -1)) do
   entries[i] = parse_entry(text)
-  if not entries[i] then return 0 end -- not written by Rota: `retire` sets it aside
+  if not entries[i] then return 0 end -- not written by Rota: `reap` sets it aside
 end
 
 redis.call('LTRIM', inflight, 0, position)

@@ -144,7 +144,7 @@ elseif holding > 0 and names_held then
     local e = parse_entry(text)
     if e and e.crashes + e.losses > 0 then alone = text end
     if not e then
-      holding = holding - 1 -- not an entry: `retire` will set it aside
+      holding = holding - 1 -- not an entry: `reap` will set it aside
     elseif not named[e.id] then
       local is_former = any_former and is_shell(e.id, e.flag)
       claims[#claims + 1] = text

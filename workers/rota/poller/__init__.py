@@ -1,1 +1,1 @@
-"""The poller: promotes tasks when they are due, and retires owners whose lease has expired."""
+"""The poller: promotes tasks when they are due, and reaps owners whose lease has expired."""

@@ -157,7 +157,7 @@ class Promotion:
 
 
 class Rounds:
-    """The rounds of a poller. They sweep and retire within each second or more often, enqueue the occurrences of
+    """The rounds of a poller. They sweep and reap within each second or more often, enqueue the occurrences of
     schedules, take items from classic queues, trim each minute, and scan if that is this poller's duty. The first round
     that is due takes a step."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rota.child.slot_memory import Board
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import AT_MOST_ONCE
-from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Retired, Swept
+from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Reaped, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import log, log_events, metrics
@@ -73,14 +73,14 @@ class PollerReport:
             self._unplaced.set(math.nan)
             self.strays({})
 
-    def retired(self, owner: str, retired: Retired) -> None:
-        """Report an owner whose lease had expired, and that was retired or turned out to be alive."""
-        for entry in retired.requeued:
+    def reaped(self, owner: str, reaped: Reaped) -> None:
+        """Report an owner whose lease had expired, and that was reaped or turned out to be alive."""
+        for entry in reaped.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
                 log_events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
             )
-        for entry in retired.dead:
+        for entry in reaped.dead:
             reason = AT_MOST_ONCE if entry.has_begun else "lost"
             self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, reason).add()
             log.logger().error(

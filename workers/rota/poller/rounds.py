@@ -138,7 +138,7 @@ _CALLS_A_TRIM: Final = 20
 
 
 class SweepRound(Round):
-    """Sweeps when it is time; otherwise retires the next owner that the last sweep named. A sweep's reply contains the
+    """Sweeps when it is time; otherwise reaps the next owner that the last sweep named. A sweep's reply contains the
     duties of this poller.
 
     While the fleet is idle, one check of the keys in which work could appear replaces most sweeps. The server tracks
@@ -163,7 +163,7 @@ class SweepRound(Round):
         if now >= min(self._next_sweep, self._tracking.changed_at + SETTLE_SECONDS):
             next_due = self._look_or_sweep(connection, now)
         else:
-            self._retire(connection, self._expired[0])
+            self._reap(connection, self._expired[0])
             self._expired.popleft()
         self._next_at = -math.inf if self._expired else self._next_sweep
         return next_due
@@ -225,17 +225,17 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        self._expired = deque(swept.expired)  # This includes the owners from the last sweep that were not retired yet.
+        self._expired = deque(swept.expired)  # This includes the owners from the last sweep that were not reaped yet.
         return swept
 
-    def _retire(self, connection: Connection, owner: str) -> None:
+    def _reap(self, connection: Connection, owner: str) -> None:
         loss_record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
-        call = self._store.retire_expired(
+        call = self._store.reap_expired(
             owner, Blame((), loss_record, self._settings.crash_limit, self._settings.loss_limit)
         )
-        retired = self._unless_refused("retire", lambda: connection.run(call), owner)
-        if retired is not None:
-            self._report.retired(owner, retired)
+        reaped = self._unless_refused("reap", lambda: connection.run(call), owner)
+        if reaped is not None:
+            self._report.reaped(owner, reaped)
 
 
 class TrimRound(Round):

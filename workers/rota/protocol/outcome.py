@@ -1,7 +1,7 @@
 """The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. No I/O.
 
 A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
-`turn` and `retire` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
+`turn` and `reap` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
 with if the worker is killed before the reply arrives.
 
 A record is kept of each attempt that failed: a JSON object on one line, with the fields of `FailureRecord`, and `at`,
@@ -103,7 +103,7 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
 
 
 def pack_settlement(settlement: Settlement) -> bytes:
-    """Return a settlement in wire form, for `turn`, `retire` and the slot."""
+    """Return a settlement in wire form, for `turn`, `reap` and the slot."""
     entry, outcome, run = settlement
     if outcome is DONE:
         text = entry.text

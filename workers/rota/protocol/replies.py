@@ -70,8 +70,8 @@ def parse_cancel_order(raw: bytes) -> CancelOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Retired:
-    """The result of retiring an owner."""
+class Reaped:
+    """The result of reaping an owner."""
 
     alive: bool  # whether the lease had not run out after all; then nothing was done
     settled: int  # number of the given outcomes that counted
@@ -80,7 +80,7 @@ class Retired:
     stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes did not count
 
 
-parse_retired = reply(Retired, lambda status: status == b"alive", int, _entries, _entries, tuple)
+parse_reaped = reply(Reaped, lambda status: status == b"alive", int, _entries, _entries, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Swept:
 
     now_us: int
     rescues: int  # number of doorbells rung for entries that no producer had rung for
-    grace_until_us: int  # before this time no owner may be retired as expired
+    grace_until_us: int  # before this time no owner may be reaped as expired
     expired: tuple[str, ...]  # owners whose lease ran out
     next_due_us: int | None  # earliest due time of the delayed set, or None
     walks: bool = False  # whether this poller is the one of the fleet that walks

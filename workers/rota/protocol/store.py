@@ -25,18 +25,18 @@ from rota.protocol.replies import (
     CancelStatus,
     ClassicSource,
     Promoted,
+    Reaped,
     Renewed,
     RestoreStatus,
-    Retired,
     Swept,
     parse_adopted_classic,
     parse_adopted_scheduled,
     parse_bounded,
     parse_cancel,
     parse_promoted,
+    parse_reaped,
     parse_renewed,
     parse_restored,
-    parse_retired,
     parse_swept,
 )
 from rota.protocol.tiers import (
@@ -82,7 +82,7 @@ ALL_HELD = "all held"
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The cause of the death of a retired owner."""
+    """The cause of the death of a reaped owner."""
 
     # Each id that ran, with the record that it gets; the record is empty if the task is not to blame. Empty if
     # nothing ran. FIRST_HELD is the first entry in the owner's list, ALL_HELD are all entries in it.
@@ -202,23 +202,23 @@ class Store(Looks, Operations, Dependents):
         many of them still run there."""
         return self._command("progress", pack(arg for each in told for arg in each), int)
 
-    def retire_exited(
+    def reap_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
-    ) -> Command[Retired]:
+    ) -> Command[Reaped]:
         """End an owner whose process has exited: settle the tasks that it had finished, and give back the rest."""
-        return self._retire(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
+        return self._reap(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
-    def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:
+    def reap_expired(self, owner: str, blame: Blame) -> Command[Reaped]:
         """End an owner whose lease ran out. The reply is `alive` if it has not run out, or if there is a period of
         grace."""
-        return self._retire(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
+        return self._reap(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
-    def _retire(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Retired]:
+    def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Reaped]:
         limits = blame.crash_limit, blame.loss_limit
         args: list[Arg] = [owner, reason, *limits, blame.loss_record, crash or "", len(blame.ran)]
         for task_id, record in blame.ran:
             args += (task_id, record)
-        return self._command("retire", pack(args) + rest, parse_retired)
+        return self._command("reap", pack(args) + rest, parse_reaped)
 
     def sweep(self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS) -> Command[Swept]:
         """Do the regular work of the pollers: ring for entries whose doorbell was not rung, write the pulse, and forget

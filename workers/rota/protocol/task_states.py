@@ -62,9 +62,9 @@ CREATED: Final[Mapping[State, tuple[str, ...]]] = {
     State.SCHEDULED: (*_ACCEPTING, "advance", "put_schedule", "run_schedule", "adopt_scheduled"),
     State.READY: (*_ACCEPTING, "adopt_classic", "restore", "promote"),
     State.RUNNING: ("turn",),
-    State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_classic", "retire"),
+    State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_classic", "reap"),
 }
-"""The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `retire` do
+"""The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `reap` do
 so for items that other programs pushed."""
 
 STATES: Final[Mapping[State, StateFacts]] = {
@@ -100,12 +100,12 @@ STATES: Final[Mapping[State, StateFacts]] = {
         "is claimed by a worker or a consumer",
         stored_in="inflight:OWNER",
         moves={
-            State.DONE: ("turn", "retire", "recall"),
-            State.READY: ("turn", "recall", "retire", "restore"),
-            State.SCHEDULED: ("turn", "throttle", "retire", "recall"),
-            State.CANCELLED: ("turn", "recall", "retire"),
-            State.EXPIRED: ("turn", "retire", "recall"),
-            State.DEAD: ("turn", "retire", "recall", "restore"),
+            State.DONE: ("turn", "reap", "recall"),
+            State.READY: ("turn", "recall", "reap", "restore"),
+            State.SCHEDULED: ("turn", "throttle", "reap", "recall"),
+            State.CANCELLED: ("turn", "recall", "reap"),
+            State.EXPIRED: ("turn", "reap", "recall"),
+            State.DEAD: ("turn", "reap", "recall", "restore"),
         },
         has_attempt=True,
         not_claimed="it has been claimed, by {owner}",

@@ -87,7 +87,7 @@ def domain_of(queues: Sequence[QueueShare], others: Iterable[str] = ()) -> Domai
 
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:
-    """Return the tiers, highest first, as `turn` and `retire` take them. A worker packs them once."""
+    """Return the tiers, highest first, as `turn` and `reap` take them. A worker packs them once."""
     return pack(tier_args(tiers))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskTimes
 from rota.child.slots import Phase, RecycleReason
-from rota.protocol.replies import Retired
+from rota.protocol.replies import Reaped
 from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota_supervisor import messages
@@ -191,7 +191,7 @@ class OwnerReaped(NamedTuple):
     """The owner of a dead worker was reaped, and its tasks were given back."""
 
     request: ReapOwner
-    reply: Retired
+    reply: Reaped
 
 
 class ClaimHeldUp(NamedTuple):

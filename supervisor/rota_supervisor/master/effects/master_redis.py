@@ -52,7 +52,7 @@ _SCRIPTS: Final = (
     "register",
     "remove_schedule",
     "renew",
-    "retire",
+    "reap",
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
 _MOST_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
@@ -218,8 +218,8 @@ class RedisCalls:
 
     async def _reap_owner(self, effect: do.ReapOwner) -> None:
         """Reap an owner. The slot of the dead worker stays taken until Redis has replied."""
-        command = self._store.retire_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
-        reply, _ = await self._through_outages("retire", command)
+        command = self._store.reap_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
+        reply, _ = await self._through_outages("reap", command)
         self._happened(seen.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: Command[_T]) -> tuple[_T, int]:

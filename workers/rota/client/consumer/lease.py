@@ -128,7 +128,7 @@ class Lease:
         """
         self._over.set()
         self._wakeup.ring()
-        call = self._store.retire_exited(self.registration.owner, Blame(), unreported, self.registration.tiers)
+        call = self._store.reap_exited(self.registration.owner, Blame(), unreported, self.registration.tiers)
         for _ in range(_TRIES_TO_UNREGISTER):
             try:
                 self._run(call)
