@@ -121,7 +121,7 @@ def test_an_outcome_that_a_recall_settled_while_its_hooks_ran_is_not_called_stal
 def test_no_finished_task_of_a_killed_worker_runs_again_and_what_follows_its_group_does_once(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
-    # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
+    # Healthy at once: more than a hundred sudden deaths a minute would slow the pool down.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     settings: dict[str, Any] = {"workers": 2, "restarts": restarts, "log": {"tasks": "failures"}}
     nodes = [fleets.node(name, **settings).start() for name in "ab"]

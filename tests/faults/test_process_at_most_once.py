@@ -62,7 +62,7 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
 def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_is_dead_with_its_record(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
-    # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
+    # Healthy at once: more than a hundred sudden deaths a minute would slow the pool down.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
     drawn = random.Random(KILLS)

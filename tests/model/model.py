@@ -342,8 +342,8 @@ class Model(Schedules, Sweeping, Throttling):
             return ("L", LOSS), task.losses >= LOSS_LIMIT
         if ran.get(task.id):
             task.crashes += 1
-            is_alone = sum(map(bool, ran.values())) == 1
-            return ("O", ran[task.id]), is_alone and task.crashes >= CRASH_LIMIT
+            is_only_node = sum(map(bool, ran.values())) == 1
+            return ("O", ran[task.id]), is_only_node and task.crashes >= CRASH_LIMIT
         task.releases += 1
         self._credit(serving, task.queue)
         return None, False

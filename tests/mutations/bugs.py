@@ -152,10 +152,10 @@ def withdraw_as_if_alone(
     self: "ScheduleDeclarer",
     schedules: "Collection[Declared]",
     *,
-    is_alone: bool,  # noqa: ARG001 - the signature is the product's
+    is_only_node: bool,  # noqa: ARG001 - the signature is the product's
 ) -> "Awaitable[None]":
     """What this node drops is removed, whoever else is there."""
-    return original(self, schedules, is_alone=True)
+    return original(self, schedules, is_only_node=True)
 
 
 def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:

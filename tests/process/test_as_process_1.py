@@ -17,7 +17,7 @@ from support.waiting import DEADLINE_SECONDS, until
 pytestmark = ON_ONE_SERVER
 
 # Each task's own child leaves a grandchild behind, in a session of its own: it falls to process 1 and then ends.
-STRANGERS = """
+ORPHANS = """
 @rota.task
 def daemons(text):
     script = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(0.2)"
@@ -48,8 +48,8 @@ def process_1(fleet: Mastered) -> psutil.Process:
     return master
 
 
-def test_it_reaps_strangers_and_leaves_nobody(fleet: Mastered) -> None:
-    fleet.add_tasks(STRANGERS)
+def test_adopted_orphans_are_reaped_and_none_is_left(fleet: Mastered) -> None:
+    fleet.add_tasks(ORPHANS)
     fleet.start()
     master = process_1(fleet)
     fleet.until_workers(2)
@@ -60,7 +60,7 @@ def test_it_reaps_strangers_and_leaves_nobody(fleet: Mastered) -> None:
 
     fleet.push("daemons", "a")
     until(lambda: fleet.ran() == ["left a"], "the task has run")
-    until(only_its_children, "every stranger has ended and is reaped")
+    until(only_its_children, "every orphan has ended and is reaped")
 
     fleet.push("die", "b")
     until(lambda: "die b" in fleet.ran())

@@ -110,11 +110,11 @@ class Witness:
     # Restarts
 
     def has_died_early(self, worker: Process) -> None:
-        """Check that repeated early deaths after READY slow further starts."""
+        """Check that repeated deaths soon after READY slow further starts."""
         times = self._remember(self._flapped, worker)
         probes = _probes_a_minute(worker.node.state.config.restarts)
         most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # workers that die together count once
-        require(len(times) <= most, f"{len(times)} early deaths within a minute, more than {most}")
+        require(len(times) <= most, f"{len(times)} sudden deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
         """Check that starts are slowed after a child died by itself before it was READY."""

@@ -7,8 +7,8 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.start_backoff import (
     BUDGETS,
     CALM,
-    EARLY_DEATHS,
     GIVE_UP_AFTER,
+    SUDDEN_DEATHS,
     TASK_PAUSE_SECONDS,
     TOLERATED,
     End,
@@ -63,36 +63,36 @@ def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> No
 
 def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute() -> None:
     backoff = CALM.after_ready(0.0)
-    for number in range(EARLY_DEATHS):
+    for number in range(SUDDEN_DEATHS):
         now = number * 0.01
-        backoff = backoff.after_early_death(requested_at=now, now=now, limits=LIMITS).after_ready(now)
+        backoff = backoff.after_sudden_death(requested_at=now, now=now, limits=LIMITS).after_ready(now)
         assert backoff.allowance(now, starting=0) is None
-    backoff = backoff.after_early_death(requested_at=2.0, now=2.0, limits=LIMITS).after_ready(2.0)
+    backoff = backoff.after_sudden_death(requested_at=2.0, now=2.0, limits=LIMITS).after_ready(2.0)
     assert backoff.allowance(2.0, starting=0) == 0
 
 
-def test_children_that_are_killed_together_count_as_one_early_death() -> None:
+def test_children_that_are_killed_together_count_as_one_sudden_death() -> None:
     backoff = CALM.after_ready(0.0)
-    for wave in range(EARLY_DEATHS):
+    for wave in range(SUDDEN_DEATHS):
         for number in range(50):
             requested_at = float(wave)
             backoff = backoff.after_outside_kill(requested_at, now=requested_at + 0.1 + number * 0.001, limits=LIMITS)
         assert backoff.allowance(wave + 0.2, starting=0) is None
-    assert len(backoff.early) <= EARLY_DEATHS
+    assert len(backoff.sudden_deaths) <= SUDDEN_DEATHS
 
 
-def test_a_healthy_minute_forgets_early_deaths() -> None:
+def test_a_healthy_minute_forgets_sudden_deaths() -> None:
     backoff = CALM.after_ready(0.0)
-    for number in range(EARLY_DEATHS + 1):
+    for number in range(SUDDEN_DEATHS + 1):
         now = number * 0.01
-        backoff = backoff.after_early_death(requested_at=now, now=now, limits=LIMITS)
+        backoff = backoff.after_sudden_death(requested_at=now, now=now, limits=LIMITS)
     assert backoff.calmed(30.0, LIMITS).failures
     assert backoff.calmed(62.0, LIMITS).allowance(62.0, starting=3) is None
 
 
 def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked() -> None:
     backoff = CALM.after_ready(0.0)
-    for number in range(EARLY_DEATHS):
+    for number in range(SUDDEN_DEATHS):
         now = number * 0.1
         backoff = backoff.after_outside_kill(requested_at=now, now=now, limits=LIMITS)
         assert backoff.allowance(now, starting=50) is None
@@ -113,32 +113,32 @@ def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -
     assert backoff.gave_up
 
 
-# Relapses: children that die soon after READY, of their own making, with nothing done
+# Early exits: children that die soon after READY, through their own fault, before they have finished a task
 
 
-def relapse(requested_at: float, at: float, *, in_task: bool = False) -> End:
+def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> End:
     return End(requested_at, at, ready_at=requested_at, in_task=in_task, words="killed by SIGSEGV")
 
 
-def relapsing(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
+def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
     """After so many lives of a second, one after the other."""
     for number in range(times):
         now = float(number)
-        backoff = backoff.after_ready(now).after_end(relapse(now, now + 1, in_task=in_task), LIMITS)
+        backoff = backoff.after_ready(now).after_end(early_exit(now, now + 1, in_task=in_task), LIMITS)
     return backoff
 
 
-def test_relapses_restart_at_once_as_long_as_they_are_tolerated_and_then_ever_slower() -> None:
-    assert relapsing(TOLERATED).allowance(float(TOLERATED), starting=3) is None
-    backoff, waits = relapsing(TOLERATED), []
+def test_early_exits_restart_at_once_as_long_as_they_are_tolerated_and_then_ever_slower() -> None:
+    assert exiting_early(TOLERATED).allowance(float(TOLERATED), starting=3) is None
+    backoff, waits = exiting_early(TOLERATED), []
     for now in (100.0, 200.0, 300.0, 400.0):
-        backoff = backoff.after_ready(now).after_end(relapse(now, now + 1), LIMITS)
+        backoff = backoff.after_ready(now).after_end(early_exit(now, now + 1), LIMITS)
         waits.append(backoff.wait_until - now - 1)
     assert waits == [1.0, 2.0, 4.0, 5.0]
 
 
-def test_a_probe_after_relapses_has_to_stay_before_the_next_is_started() -> None:
-    backoff = relapsing(TOLERATED + 2)
+def test_a_probe_after_early_exits_has_to_stay_before_the_next_is_started() -> None:
+    backoff = exiting_early(TOLERATED + 2)
     at = backoff.wait_until
     assert backoff.allowance(at, starting=0) == 1
     up = backoff.after_ready(at)
@@ -146,26 +146,26 @@ def test_a_probe_after_relapses_has_to_stay_before_the_next_is_started() -> None
     assert up.allowance(at + 2.0, starting=0) == 1, "it lives for as long as the wait was"
 
 
-def test_a_pool_of_many_that_relapse_together_counts_each_wave_once() -> None:
+def test_a_pool_of_many_that_exit_early_together_counts_each_wave_once() -> None:
     backoff = CALM
     for wave in range(5):
         for number in range(50):
-            backoff = backoff.after_end(relapse(float(wave), wave + 0.5 + number * 0.001), LIMITS)
-    assert backoff.relapses == 5
+            backoff = backoff.after_end(early_exit(float(wave), wave + 0.5 + number * 0.001), LIMITS)
+    assert backoff.early_exits == 5
 
 
-def test_relapses_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
-    backoff = relapsing(TOLERATED + 1)
-    assert backoff.calmed(10_000.0, LIMITS).relapsing, "nothing has come up since"
+def test_early_exits_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
+    backoff = exiting_early(TOLERATED + 1)
+    assert backoff.calmed(10_000.0, LIMITS).exiting_early, "nothing has come up since"
     up = backoff.after_ready(100.0)
-    assert up.calmed(159.0, LIMITS).relapsing
+    assert up.calmed(159.0, LIMITS).exiting_early
     assert up.calmed(160.0, LIMITS) == up.calmed(160.0, LIMITS).calmed(161.0, LIMITS)
     assert up.calmed(160.0, LIMITS).allowance(160.0, starting=9) is None
 
 
 def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
-    backoff = relapsing(TOLERATED + 1, in_task=True)
-    assert backoff.after_work(requested_at=1.0).relapsing, "that one came before"
+    backoff = exiting_early(TOLERATED + 1, in_task=True)
+    assert backoff.after_work(requested_at=1.0).exiting_early, "that one came before"
     assert not backoff.after_work(requested_at=100.0).failures_in_a_row
 
 
@@ -173,9 +173,9 @@ def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() ->
     slow = Restarts(backoff_seconds=0.1, backoff_max_seconds=30.0)
     backoff, now = CALM, 0.0
     for _ in range(100):
-        backoff = backoff.after_ready(now).after_end(relapse(now, now, in_task=True), slow)
+        backoff = backoff.after_ready(now).after_end(early_exit(now, now, in_task=True), slow)
         now = max(now, backoff.wait_until)
-    assert backoff.wait_until - backoff.relapsed_at == TASK_PAUSE_SECONDS
+    assert backoff.wait_until - backoff.early_exit_at == TASK_PAUSE_SECONDS
     assert backoff.condition(Role.WORKER) is PoolState.FATAL
 
 
@@ -202,9 +202,9 @@ def test_other_ends_feed_nothing(end: End) -> None:
     assert CALM.after_end(end, LIMITS) == CALM
 
 
-def test_a_child_killed_from_outside_while_it_waits_is_no_relapse() -> None:
+def test_a_child_killed_from_outside_while_it_waits_is_no_early_exit() -> None:
     backoff = CALM.after_end(End(0.0, 1.0, ready_at=0.5, from_outside=True), LIMITS)
-    assert (backoff.relapses, len(backoff.early)) == (0, 1)
+    assert (backoff.early_exits, len(backoff.sudden_deaths)) == (0, 1)
 
 
 # What people are shown
@@ -229,14 +229,14 @@ def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follo
     assert min(BUDGETS.values()) > GIVE_UP_AFTER, "what never worked is given up before anybody is called"
 
 
-def test_relapses_show_when_they_are_tolerated_no_more() -> None:
-    assert relapsing(TOLERATED).condition(Role.WORKER) is PoolState.RUNNING
-    assert relapsing(TOLERATED + 1).condition(Role.WORKER) is PoolState.BACKOFF
-    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is PoolState.FATAL
+def test_early_exits_show_when_they_are_tolerated_no_more() -> None:
+    assert exiting_early(TOLERATED).condition(Role.WORKER) is PoolState.RUNNING
+    assert exiting_early(TOLERATED + 1).condition(Role.WORKER) is PoolState.BACKOFF
+    assert exiting_early(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is PoolState.FATAL
 
 
 def test_whoever_asks_for_a_reload_starts_afresh() -> None:
-    fatal = relapsing(TOLERATED + BUDGETS[Role.WORKER])
-    assert fatal.forgiven().condition(Role.WORKER) is PoolState.RUNNING
-    assert fatal.forgiven().allowance(0.0, starting=5) is None
-    assert fatal.forgiven().ever_ready
+    fatal = exiting_early(TOLERATED + BUDGETS[Role.WORKER])
+    assert fatal.reset().condition(Role.WORKER) is PoolState.RUNNING
+    assert fatal.reset().allowance(0.0, starting=5) is None
+    assert fatal.reset().ever_ready

@@ -137,15 +137,15 @@ def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(
     }
 
 
-def test_a_task_that_a_new_worker_has_ended_clears_relapses_though_it_was_not_seen_running(core: Core) -> None:
-    core.state.backoffs = {KEY: StartBackoff(relapses=20, relapsed_at=5.0, ever_ready=True)}
+def test_a_task_that_a_new_worker_has_ended_clears_early_exits_though_it_was_not_seen_running(core: Core) -> None:
+    core.state.backoffs = {KEY: StartBackoff(early_exits=20, early_exit_at=5.0, ever_ready=True)}
     core.now = 6.0
     child = core.child(Role.WORKER, 8, "mail")
     calm_down(core.state, 7.0)
-    assert core.state.backoffs[KEY].relapses == 20, "it runs its first"
+    assert core.state.backoffs[KEY].early_exits == 20, "it runs its first"
     core.take(SlotsRead((SlotReading(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
     calm_down(core.state, 7.0)
-    assert core.state.backoffs[KEY].relapses == 0
+    assert core.state.backoffs[KEY].early_exits == 0
 
 
 def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None:

@@ -18,12 +18,12 @@ def fail():
     raise ValueError("somewhere")
 
 async def scene():
-    master_output.tell_of_loop(asyncio.get_running_loop())
+    master_output.log_loop_errors(asyncio.get_running_loop())
     asyncio.get_running_loop().call_soon(fail)
     await asyncio.sleep(0.01)
 
 log.configure(LogSettings())
-master_output.tell_in_log()
+master_output.log_everything()
 warnings.warn("old ways")
 logging.getLogger("asyncio").warning("slow %s", "callback")
 logging.getLogger("shop").error("wrong %d", "number")

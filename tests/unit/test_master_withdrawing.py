@@ -33,13 +33,13 @@ class Node:
         self.removed.append(args[0])
         return RemoveStatus.REMOVED
 
-    def beat(self, schedules: Sequence[Declared], *, is_alone: bool = True, is_settled: bool = True) -> list[str]:
+    def beat(self, schedules: Sequence[Declared], *, is_only_node: bool = True, is_settled: bool = True) -> list[str]:
         """Returns what was removed so far."""
 
         async def beat() -> None:
             await self._declaring.declare(schedules, 20_000)
             if is_settled:
-                await self._declaring.withdraw(schedules, is_alone=is_alone)
+                await self._declaring.withdraw(schedules, is_only_node=is_only_node)
 
         asyncio.run(beat())
         return self.removed
@@ -59,7 +59,7 @@ def test_what_the_only_node_declares_no_more_is_removed_once(node: Node) -> None
 
 
 def test_beside_other_nodes_it_is_left_to_the_sweep(node: Node) -> None:
-    assert node.beat([TICK], is_alone=False) == []
+    assert node.beat([TICK], is_only_node=False) == []
     assert node.beat([TICK]) == []
 
 

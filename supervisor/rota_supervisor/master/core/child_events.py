@@ -230,13 +230,13 @@ def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: 
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:
         return []
-    told = child.cancels.get(event.task_index)
-    is_told = told is not None and told.number == event.number
+    sent = child.cancels.get(event.task_index)
+    was_sent = sent is not None and sent.number == event.number
     if event.kill_after is not None:
         child.cancels[event.task_index] = SentCancel(event.number, event.kill_after, now + event.kill_after)
-    elif not is_told:
+    elif not was_sent:
         child.cancels[event.task_index] = SentCancel(event.number)
-    if is_told:
+    if was_sent:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
     line = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)

@@ -63,8 +63,8 @@ def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
     """Record that a child could not be started. `from_outside`: the failure was not the child's fault."""
-    say = do.info if _was_unwanted(child) else do.error
-    failed = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
+    log = do.info if _was_unwanted(child) else do.error
+    failed = log(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
     if not _was_unwanted(child):
         end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
@@ -142,7 +142,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, death_record_of(death, None)),)
-    own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
+    own_limit = 0 if death.task is None else Verdict.from_word(death.task.kill_policy).crash_limit
     crash_limit = own_limit or reap.blame.crash_limit
     over_limit = settlements_of(death)
     return reap._replace(
@@ -156,8 +156,10 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
     """Return the ids of the tasks that ran, each with a death record, or `b""` if it cannot have caused the death."""
-    guilty = {task.id for task in death.guilty}
-    return tuple((task.id, death_record_of(death, task) if task.id in guilty else b"") for task in death.event.tasks)
+    blamed_tasks = {task.id for task in death.blamed_tasks}
+    return tuple(
+        (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks
+    )
 
 
 def _freed(state: MasterState, child: Child) -> list[do.Effect]:
@@ -220,19 +222,19 @@ def settlements_of(death: Death) -> tuple[Settlement, ...]:
     """Return the outcomes of the tasks that reached their hard time limit, or none after any other death."""
     if death.reason is not Reason.TIMEOUT:
         return ()
-    return tuple(found for task in death.guilty if (found := _settlement_of(death, task)) is not None)
+    return tuple(found for task in death.blamed_tasks if (found := _settlement_of(death, task)) is not None)
 
 
 def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
-    verdict = Verdict.from_word(task.verdict)
-    if not verdict.is_said:
+    kill_policy = Verdict.from_word(task.kill_policy)
+    if not kill_policy.is_said:
         return None
     try:
         entry = parse_entry(task.entry)
     except (ValueError, KeyError):  # The task has overwritten the entry in the slot.
         return None
     record = death_record_of(death, task, TIME_LIMIT)
-    outcome = DeadOutcome(record) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, record)
+    outcome = DeadOutcome(record) if kill_policy.retry_us is None else RetryOutcome(kill_policy.retry_us, record)
     return Settlement(entry, outcome)
 
 

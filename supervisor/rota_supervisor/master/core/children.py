@@ -157,7 +157,7 @@ class Child:
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}
-        times = (told.kill_at for task_index, told in self.cancels.items() if (task_index, told.number) in running)
+        times = (sent.kill_at for task_index, sent in self.cancels.items() if (task_index, sent.number) in running)
         return min(times, default=math.inf)
 
     @property

@@ -55,7 +55,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
     was_killed = ending.signal_name == "SIGKILL"
     if child.state is ChildState.KILLED and child.why is not None and was_killed:
         return child.why
-    if _has_left_as_told(child, ending):
+    if _has_left_as_requested(child, ending):
         return child.why if child.state is ChildState.DRAINING and child.why in RECYCLED else Reason.DRAINED
     if ending.exit_code == child_life.EXIT_LOST:
         return Reason.LOST
@@ -66,7 +66,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
     return Reason.SIGNAL if ending.signal_name else Reason.CRASH
 
 
-def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
+def _has_left_as_requested(child: Child, ending: ProcessEnd) -> bool:
     # SIGTERM from the master kills a child that has not installed its handler yet, or whose task removed the handler.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
@@ -99,23 +99,23 @@ class Death:
         return self.reason.facts.is_expected and event.ending.exit_code == child_life.EXIT_DRAINED and not event.tasks
 
     @property
-    def guilty(self) -> tuple[TaskInSlot, ...]:
+    def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
         """The tasks that may have caused the death: all that ran, unless the child was killed because of some."""
         tasks, child = self.event.tasks, self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
             return tuple(task for task in tasks if 0 < task.deadline_ns / NANOSECONDS < self.died_at)
         if child.concurrency > 1 and self.reason is Reason.CANCELLED:
-            return tuple(task for task in tasks if self._told(task).kill_at < self.died_at)
+            return tuple(task for task in tasks if self._sent_cancel(task).kill_at < self.died_at)
         return tasks
 
     @property
     def task(self) -> TaskInSlot | None:
         """The task that caused the death, or None if that is not known."""
-        return self.guilty[0] if len(self.guilty) == 1 else None
+        return self.blamed_tasks[0] if len(self.blamed_tasks) == 1 else None
 
-    def _told(self, task: TaskInSlot) -> SentCancel:
-        told = self.child.cancels.get(task.task_index)
-        return told if told is not None and told.number == task.number else SentCancel(task.number)
+    def _sent_cancel(self, task: TaskInSlot) -> SentCancel:
+        sent = self.child.cancels.get(task.task_index)
+        return sent if sent is not None and sent.number == task.number else SentCancel(task.number)
 
     @property
     def was_stopped(self) -> bool:
@@ -154,7 +154,7 @@ class Death:
     def _limit_of_task(self, name: str, task: TaskInSlot) -> tuple[str, float] | None:
         if name == TIME_LIMIT:
             return name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3)
-        kill_after = self._told(task).kill_after
+        kill_after = self._sent_cancel(task).kill_after
         return None if kill_after is None else (name, kill_after)
 
     @property
@@ -163,8 +163,8 @@ class Death:
         name, limit = self.event.ending.signal_name, self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
-        said = "" if name or self.child.ready_at is not None else last_words(self.event.stack)
-        return ended + self._why.format(value=value) + (f": {said}" if said else "")
+        values = "" if name or self.child.ready_at is not None else last_words(self.event.stack)
+        return ended + self._why.format(value=value) + (f": {values}" if values else "")
 
     @property
     def _why(self) -> str:
@@ -227,7 +227,7 @@ def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED
 
     It is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
     """
-    said = {
+    values = {
         "reason": reason,
         "error": death.words,
         "cause": death.reason.value,
@@ -237,7 +237,7 @@ def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED
         "stack": death.stack(STACK_CHARACTERS_OF_A_RECORD) or None,
         "at": datetime.fromtimestamp(death.event.wall, UTC).isoformat(timespec="milliseconds"),
     }
-    return json.dumps(_without_none(said), separators=(",", ":")).encode()
+    return json.dumps(_without_none(values), separators=(",", ":")).encode()
 
 
 def _facts(death: Death, task: TaskInSlot | None) -> dict[str, Any]:
@@ -255,8 +255,8 @@ def _facts(death: Death, task: TaskInSlot | None) -> dict[str, Any]:
     }
 
 
-def _without_none(said: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in said.items() if value is not None}
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 # Formatting the output of faulthandler for a log line and for a death record
@@ -282,8 +282,8 @@ def of_fatal_error(text: str) -> str:
 
 def last_words(text: str) -> str:
     """Return the reason that a process wrote before it exited by itself, or "" if it wrote none."""
-    _, mark, said = text.rpartition(LAST_WORDS)
-    return said.partition("\n")[0] if mark else ""
+    _, mark, values = text.rpartition(LAST_WORDS)
+    return values.partition("\n")[0] if mark else ""
 
 
 def shortened(text: str, most: int) -> str:
@@ -296,7 +296,7 @@ def shortened(text: str, most: int) -> str:
     if not threads:
         return ""
     more = f" (other threads: {len(threads) - 1})" if len(threads) > 1 else ""
-    return _joined(_theirs(threads[0]), most - len(more)) + more
+    return _joined(_application_frames(threads[0]), most - len(more)) + more
 
 
 def _in_order(text: str) -> list[list[_Frame]]:
@@ -313,7 +313,7 @@ def _in_order(text: str) -> list[list[_Frame]]:
     return [frames for frames in [*failed, *reversed(threads)] if frames]
 
 
-def _theirs(frames: list[_Frame]) -> list[_Frame]:
+def _application_frames(frames: list[_Frame]) -> list[_Frame]:
     frames = [frame for frame in frames if not frame.file.startswith(_IMPORTER)] or frames
     outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].file.startswith(_OWN)), 0)
     return frames[:outermost] or frames

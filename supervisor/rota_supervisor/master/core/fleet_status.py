@@ -232,7 +232,7 @@ def _short(value: Any) -> Any:
 
 # Pools whose starts are held back
 
-_GRAVITY: Final = list(PoolState)  # in ascending order, from RUNNING to FATAL
+_BY_SEVERITY: Final = list(PoolState)  # in ascending order, from RUNNING to FATAL
 _LOGGED: Final = {
     PoolState.RUNNING: (do.info, names.POOL_BACK),
     PoolState.BACKOFF: (do.warning, names.POOL_BACKOFF),
@@ -280,7 +280,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
-        if name not in worst or _GRAVITY.index(pool.condition) > _GRAVITY.index(worst[name].condition):
+        if name not in worst or _BY_SEVERITY.index(pool.condition) > _BY_SEVERITY.index(worst[name].condition):
             worst[name] = pool
     known, effects = state.shown.conditions, list[do.Effect]()
     for name in known.keys() - worst.keys():
@@ -296,9 +296,9 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 
 def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) -> do.Effect:
-    say, event = _LOGGED[condition]
+    log, event = _LOGGED[condition]
     failed = {"failures": backoff.failures_in_a_row, "words": backoff.words} if event != names.POOL_BACK else {}
-    return say(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
+    return log(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
 
 
 # Gauges

@@ -54,8 +54,8 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
         case Role.POLLER:
             return dataclasses.asdict(poller_settings(config, rank))
         case Role.EXPORTER:
-            told = exporter_settings(config)
-            return dataclasses.asdict(dataclasses.replace(told, control_socket=surroundings.control_socket))
+            settings = exporter_settings(config)
+            return dataclasses.asdict(dataclasses.replace(settings, control_socket=surroundings.control_socket))
         case _:
             raise ValueError(f"a {child.role} is not spawned")
 

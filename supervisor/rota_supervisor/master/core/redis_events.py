@@ -57,8 +57,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
     """Return the tiers of each pool whose workers claim."""
-    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_requested else state.wanted.counts
-    return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
+    served, counts = state.rollout.in_force.pools, {} if state.quiet.is_requested else state.wanted.counts
+    return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}
 
 
 def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
@@ -171,8 +171,8 @@ def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: flo
         return effects
     refusal = event.error if event.is_reply else ""
     if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
-        told = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
-        effects.append(do.error(names.REDIS_LOST, **told, refused=event.is_reply))
+        fields = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
+        effects.append(do.error(names.REDIS_LOST, **fields, refused=event.is_reply))
     state.redis_up, state.redis_refusal, state.redis_round_trip_seconds = False, refusal, None
     return [*effects, do.SetGauge(m.REDIS_UP, (), 0), do.SetGauge(m.REDIS_ROUND_TRIP, (), None)]
 

@@ -242,14 +242,14 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
     """Report that a reload is in force, and reply to its requests."""
-    in_force, said = state.rollout.in_force, {"result": "success", "changes": loading.changes}
-    _remember(state, loading.reloads, said, now)
+    in_force, outcome = state.rollout.in_force, {"result": "success", "changes": loading.changes}
+    _remember(state, loading.reloads, outcome, now)
     return [
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 1),
         do.SetGaugeToNow(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP),
         do.info(names.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
-        *(do.Respond(each.ticket, {**said, "differences": each.differences}) for each in loading.reloads),
+        *(do.Respond(each.ticket, {**outcome, "differences": each.differences}) for each in loading.reloads),
     ]
 
 
@@ -262,12 +262,12 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
     for fault in faults:
         elsewhere = {"origin": fault.origin} if fault.origin else {}
         effects.append(do.error(names.CONFIG_REJECTED, path=fault.path, error=fault.message, **elsewhere))
-    return [*effects, *_answer(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
+    return [*effects, *_reply(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
 
 
 def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
     """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so nothing is counted."""
-    return _answer(state, reloads, {"result": "failure", "faults": [why]}, now)
+    return _reply(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
 def stopped(state: MasterState, now: float) -> list[do.Effect]:
@@ -276,11 +276,11 @@ def stopped(state: MasterState, now: float) -> list[do.Effect]:
     return given_up(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 
 
-def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[do.Effect]:
-    _remember(state, reloads, said, now)
-    return [do.Respond(reload.ticket, said) for reload in reloads]
+def _reply(state: MasterState, reloads: list[Reload], outcome: Answer, now: float) -> list[do.Effect]:
+    _remember(state, reloads, outcome, now)
+    return [do.Respond(reload.ticket, outcome) for reload in reloads]
 
 
-def _remember(state: MasterState, reloads: list[Reload], said: Mapping[str, object], now: float) -> None:
+def _remember(state: MasterState, reloads: list[Reload], outcome: Mapping[str, object], now: float) -> None:
     if reloads:
-        state.last_reload = {**said, "at": now}
+        state.last_reload = {**outcome, "at": now}

@@ -50,10 +50,10 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
         case RequestKind.SCALE | RequestKind.MORE | RequestKind.LESS:
             return _scale(state, event)
         case RequestKind.PREVIEW:
-            return _begin(state, Reload(event.ticket, only_shown=True))
+            return _start_reload(state, Reload(event.ticket, only_shown=True))
         case RequestKind.RELOAD | RequestKind.RESTART:
-            _forgive(state)
-            return _begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
+            _reset_backoffs(state)
+            return _start_reload(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
         case _:
             assert_never(event.request)
 
@@ -63,14 +63,14 @@ def _refuse_while_leaving(state: MasterState) -> None:
         raise RequestRefused("the fleet is draining and will leave: start it again, then ask")
 
 
-def _forgive(state: MasterState) -> None:
+def _reset_backoffs(state: MasterState) -> None:
     """Reset the back-offs, since a person who requests a reload wants another try at once.
 
     The back-off of code that never worked is kept: a candidate generation is judged by its own tries.
     """
     for key, backoff in state.backoffs.items():
         if backoff.ever_ready or key.role not in (Role.ZYGOTE, Role.WORKER):
-            state.backoffs[key] = backoff.forgiven()
+            state.backoffs[key] = backoff.reset()
 
 
 def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
@@ -93,13 +93,13 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     state.quiet = wanted
     changed = wanted.is_requested is not before.is_requested
     state.quiet_since = now if changed else state.quiet_since
-    answer = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
+    reply = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
     if not changed:
-        return [answer]
+        return [reply]
     # A worker whose owner is being registered learns it when it gets its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
     log = do.info(names.FLEET_QUIET if wanted.is_requested else names.FLEET_RESUMED)
-    return [do.SetQuiet(workers, wanted.is_requested), log, answer]
+    return [do.SetQuiet(workers, wanted.is_requested), log, reply]
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
@@ -119,18 +119,18 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     at_once, before = event.request is RequestKind.STOP_NOW, state.stop
     drain_seconds = state.config.limits.drain_seconds
     state.stop = before.after_request(now, drain_seconds, at_once=at_once)
-    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
+    reply = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
     if state.stop is before:
-        return [answer]
+        return [reply]
     state.leases.hurry()  # A renewal soon shows whether Redis replies.
     draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
-    return [*reload_steps.stopped(state, now), draining, answer]
+    return [*reload_steps.stopped(state, now), draining, reply]
 
 
 # A reload
 
 
-def _begin(state: MasterState, reload: Reload) -> list[do.Effect]:
+def _start_reload(state: MasterState, reload: Reload) -> list[do.Effect]:
     """Begin a reload, or a preview of one."""
     state.reloads_requested += not reload.only_shown
     state.reloads[reload.ticket] = reload
@@ -146,7 +146,7 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
     faults = event.faults or (
         *faults_of_change(state.config, config),
         *oversized_pools(config),
-        *_homeless_schedules(state, reload, config),
+        *_unserved_schedules(state, reload, config),
         *state.wanted.scaling.faults(pool_sizes(config)),
     )
     if faults:
@@ -154,7 +154,7 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
     return [do.PrepareAddress(event.ticket, config.http.listen, only_try=reload.only_shown)]
 
 
-def _homeless_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
+def _unserved_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
     """Return the schedules whose queue no tier has, if the code stays: then its tasks are known already.
 
     With new code, this is checked when the candidate's tasks are known.

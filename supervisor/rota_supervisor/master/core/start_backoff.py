@@ -3,12 +3,13 @@
 1. Deaths before READY feed it: each doubles the wait, up to a limit. If children that were started together die
    together, that counts once.
 2. While it waits nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
-3. Children that die soon after READY through their own fault, before they have finished a task, are *relapses*. The
+3. Children that die soon after READY through their own fault, before they have finished a task, are *early exits*. The
    first TOLERATED in a row are restarted at once. After that each doubles the wait too, and a probe that is READY has
    to stay alive for the same time before the next is started. A finished task or a healthy minute ends that.
-4. Other early deaths are restarted at once, but not without bound: more than EARLY_DEATHS a minute count as deaths
-   before READY. These are kills from outside, counted once a wave: fifty workers killed together three times are no
-   reason to slow down. They include kills from outside during the start, if the generation has worked.
+4. Children that die soon after READY for any other reason are restarted at once, but not without bound: more than
+   SUDDEN_DEATHS a minute count as deaths before READY. These are kills from outside, counted once a wave: fifty workers
+   killed together three times are no reason to slow down. They include kills from outside during the start, if the
+   generation has worked.
 5. A worker that did something and then dies in a task feeds nothing, because its tasks have their own crash limits.
 
 `condition` returns what is shown to people.
@@ -24,8 +25,8 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
-EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s
-TOLERATED: Final = 10  # relapses; three tasks in a row that crash each worker make nine, until all three are dead
+SUDDEN_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s
+TOLERATED: Final = 10  # early exits; three tasks in a row that crash each worker make nine, until all three are dead
 TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that a flood of such tasks ends
 
 # The failures in a row after which the state is FATAL: it will not recover without a person. With the usual pauses:
@@ -59,11 +60,11 @@ class StartBackoff:
     wait_until: float = 0.0  # the earliest time of the next start
     failed_at: float = -math.inf  # the time of the last failed start
     ever_ready: bool = False  # whether a child of this generation was ever READY
-    early: tuple[float, ...] = ()  # the times of early deaths in the last minute
-    relapses: int = 0  # relapses in a row
-    relapsed_at: float = -math.inf  # the time of the last relapse
+    sudden_deaths: tuple[float, ...] = ()  # the times of other deaths soon after READY, in the last minute
+    early_exits: int = 0  # early exits in a row
+    early_exit_at: float = -math.inf  # the time of the last early exit
     pause_seconds: float = 0.0  # how long a probe has to stay alive
-    ready_at: float = math.inf  # the first READY since the last relapse
+    ready_at: float = math.inf  # the first READY since the last early exit
     words: str = ""  # the death of the last child, in words
 
     # Deaths
@@ -77,9 +78,9 @@ class StartBackoff:
         elif end.explained or end.at - end.ready_at >= limits.healthy_seconds:
             return known
         elif not end.from_outside and not end.has_worked:
-            after = known.after_relapse(*times, in_task=end.in_task)
+            after = known.after_early_exit(*times, in_task=end.in_task)
         elif not end.in_task:
-            after = known.after_early_death(*times)
+            after = known.after_sudden_death(*times)
         else:
             return known
         return replace(after, words=end.words)
@@ -91,67 +92,69 @@ class StartBackoff:
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
-    def after_relapse(self, requested_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
+    def after_early_exit(self, requested_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
         """Return the back-off after a child died soon after READY through its own fault, without a finished task.
 
         If the child dies in its first task, either the worker or the task may be the cause.
         """
-        if requested_at < self.relapsed_at:  # It belongs to a wave that is counted already.
+        if requested_at < self.early_exit_at:  # It belongs to a wave that is counted already.
             return self
-        pause = _pause(self.relapses - TOLERATED, limits)
+        pause = _pause(self.early_exits - TOLERATED, limits)
         pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
-        after = replace(self, relapses=self.relapses + 1, relapsed_at=now, ready_at=math.inf)
-        return replace(after, pause_seconds=pause, wait_until=now + pause) if after.relapsing else after
+        after = replace(self, early_exits=self.early_exits + 1, early_exit_at=now, ready_at=math.inf)
+        return replace(after, pause_seconds=pause, wait_until=now + pause) if after.exits_early else after
 
-    def after_early_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
+    def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child died soon after READY through no fault of its own or of a task."""
-        if self.early and requested_at < self.early[-1]:  # It belongs to a wave that is counted already.
+        if (
+            self.sudden_deaths and requested_at < self.sudden_deaths[-1]
+        ):  # It belongs to a wave that is counted already.
             return self
-        counted = replace(self, early=(*self._recent(now, limits)[-EARLY_DEATHS:], now))
+        counted = replace(self, sudden_deaths=(*self._recent(now, limits)[-SUDDEN_DEATHS:], now))
         return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child was killed before READY, neither by the master nor by the OOM killer."""
-        after = self.after_early_death if self.ever_ready else self.after_failed_start
+        after = self.after_sudden_death if self.ever_ready else self.after_failed_start
         return after(requested_at, now, limits)
 
     # Recovery
 
     def after_ready(self, now: float) -> "StartBackoff":
-        """Return the back-off after a child became READY. After relapses it must stay alive before others start."""
+        """Return the back-off after a child became READY. After early exits it must stay alive before others start."""
         ready = replace(self, ever_ready=True, ready_at=min(self.ready_at, now))
         if self.flapping:
             return ready
-        wait_until = now + self.pause_seconds if self.relapsing else 0.0
+        wait_until = now + self.pause_seconds if self.exits_early else 0.0
         return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
     def after_work(self, requested_at: float) -> "StartBackoff":
         """Return the back-off after a child finished a task.
 
-        `requested_at`: when the child was requested. A child from before the last relapse proves nothing.
+        `requested_at`: when the child was requested. A child from before the last early exit proves nothing.
         """
-        return self if requested_at < self.relapsed_at else self._without_relapses()
+        return self if requested_at < self.early_exit_at else self._without_early_exits()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Return it without early deaths older than `healthy_seconds`, and without relapses so long after READY."""
+        """Return it without sudden deaths older than `healthy_seconds`, and without early exits so long after READY."""
         recent = self._recent(now, limits)
-        known = self._without_relapses() if now - self.ready_at >= limits.healthy_seconds else self
-        if len(recent) == len(self.early):
+        known = self._without_early_exits() if now - self.ready_at >= limits.healthy_seconds else self
+        if len(recent) == len(self.sudden_deaths):
             return known
-        calm = replace(known, early=recent)
+        calm = replace(known, sudden_deaths=recent)
         return calm.after_ready(now) if self.ever_ready and self.flapping else calm
 
     def _recent(self, now: float, limits: Restarts) -> tuple[float, ...]:
-        return tuple(at for at in self.early if at > now - limits.healthy_seconds)
+        return tuple(at for at in self.sudden_deaths if at > now - limits.healthy_seconds)
 
-    def _without_relapses(self) -> "StartBackoff":
-        if not self.relapses:
+    def _without_early_exits(self) -> "StartBackoff":
+        if not self.early_exits:
             return self
         wait_until = self.wait_until if self.failures else 0.0
-        return replace(self, relapses=0, relapsed_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
+        return replace(self, early_exits=0, early_exit_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
 
-    def forgiven(self) -> "StartBackoff":
-        """Return the back-off without failures and relapses, for a reload or a restart."""
+    def reset(self) -> "StartBackoff":
+        """Return the back-off without failures and early exits, for a reload or a restart."""
         return StartBackoff(ever_ready=self.ever_ready)
 
     # Results
@@ -164,29 +167,29 @@ class StartBackoff:
 
     def condition(self, role: Role) -> PoolState:
         """Return the state of the pool for people. A single failure followed by a good start is not shown."""
-        if self.failures + max(0, self.relapses - TOLERATED) >= BUDGETS[role]:
+        if self.failures + max(0, self.early_exits - TOLERATED) >= BUDGETS[role]:
             return PoolState.FATAL
-        return PoolState.BACKOFF if self.failures > 1 or self.relapsing else PoolState.RUNNING
+        return PoolState.BACKOFF if self.failures > 1 or self.exits_early else PoolState.RUNNING
 
     @property
     def failures_in_a_row(self) -> int:
         """The number of failures in a row, of either kind."""
-        return self.failures + self.relapses
+        return self.failures + self.early_exits
 
     @property
     def restrains(self) -> bool:
         """Whether it limits how many children may be started."""
-        return self.failures > 0 or self.relapsing
+        return self.failures > 0 or self.exits_early
 
     @property
-    def relapsing(self) -> bool:
+    def exits_early(self) -> bool:
         """Whether children that were READY keep dying through their own fault."""
-        return self.relapses > TOLERATED
+        return self.early_exits > TOLERATED
 
     @property
     def flapping(self) -> bool:
         """Whether children that were READY keep dying, whatever the cause."""
-        return len(self.early) > EARLY_DEATHS
+        return len(self.sudden_deaths) > SUDDEN_DEATHS
 
     @property
     def gave_up(self) -> bool:

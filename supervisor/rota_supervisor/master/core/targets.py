@@ -140,28 +140,32 @@ class OperatorCount:
 class Scaling:
     """The numbers that operators gave, by pool."""
 
-    said_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
+    operator_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
 
     def counts(self, sizes: Sizes) -> dict[str, int]:
         """Return how many workers each pool should have if the configured numbers are `sizes`."""
-        return {pool: self.said_counts[pool].count if self.holds(pool, size) else size for pool, size in sizes.items()}
+        return {
+            pool: self.operator_counts[pool].count if self.holds(pool, size) else size for pool, size in sizes.items()
+        }
 
     def holds(self, pool: str, size: int) -> bool:
         """Whether an operator's number takes precedence over the configured one."""
-        return pool in self.said_counts and size in self.said_counts[pool].over
+        return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
         """Return the scaling with an operator's number for a pool, whichever of these generations comes into force."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
-        return Scaling({**self.said_counts, pool: OperatorCount(count, over)})
+        return Scaling({**self.operator_counts, pool: OperatorCount(count, over)})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
         """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
 
         An operator's number that has expired does not come back when the configuration returns to an earlier number.
         """
-        kept = {pool: said for pool, said in self.said_counts.items() if generations[0].get(pool) in said.over}
-        return Scaling({pool: _narrowed(pool, said, generations) for pool, said in kept.items()})
+        kept = {
+            pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
+        }
+        return Scaling({pool: _narrowed(pool, scaled, generations) for pool, scaled in kept.items()})
 
     def faults(self, sizes: Sizes) -> list[Fault]:
         """Return a fault if a configuration with these sizes is too large together with the operators' numbers."""
@@ -169,14 +173,14 @@ class Scaling:
         if total <= MAX_WORKERS or total == sum(sizes.values()):
             return []
         scaled = ", ".join(
-            f"{pool} {self.said_counts[pool].count}" for pool, size in sizes.items() if self.holds(pool, size)
+            f"{pool} {self.operator_counts[pool].count}" for pool, size in sizes.items() if self.holds(pool, size)
         )
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
         return [Fault("pools", f"{message} ({scaled}): scale that down first")]
 
 
-def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
-    return OperatorCount(said.count, said.over.intersection(each[pool] for each in generations if pool in each))
+def _narrowed(pool: str, scaled: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
+    return OperatorCount(scaled.count, scaled.over.intersection(each[pool] for each in generations if pool in each))
 
 
 def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:

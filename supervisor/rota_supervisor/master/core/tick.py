@@ -144,7 +144,7 @@ def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
 
 
 def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
-    if not backoff.relapses:  # This is nearly always so.
+    if not backoff.early_exits:  # This is nearly always so.
         return backoff
     for child in state.children.of(key.role, ChildState.READY):
         if child.key == key and child.has_worked:

@@ -92,7 +92,7 @@ class LoginKeeper:
         return ""
 
 
-def begin_logins(config: Config, folder: str) -> None:
+def fetch_first_login(config: Config, folder: str) -> None:
     """Fetch the first login from the provider, if there is one, and share it with the children. Raises Failure."""
     if not config.redis_credentials:
         return

@@ -62,19 +62,19 @@ def change_log(config: Config, node: str) -> None:
         log.logger().error(log_events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
 
 
-def tell_in_log() -> None:
+def log_everything() -> None:
     """Send all errors and warnings of this process to the log from now on."""
     sys.excepthook = _end
-    sys.unraisablehook = _tell_unraisable
-    threading.excepthook = _tell_thread
-    warnings.showwarning = _tell_warning
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_thread_failure
+    warnings.showwarning = _log_warning
     logging.raiseExceptions = False
     logging.getLogger().addHandler(_Records())
 
 
-def tell_of_loop(loop: asyncio.AbstractEventLoop) -> None:
+def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
     """Send the errors of a loop to the log: those in callbacks, and those in tasks that no caller awaits."""
-    loop.set_exception_handler(lambda _, context: _tell("asyncio", context["message"], context.get("exception")))
+    loop.set_exception_handler(lambda _, context: _log_error("asyncio", context["message"], context.get("exception")))
 
 
 class _Records(logging.Handler):
@@ -84,24 +84,24 @@ class _Records(logging.Handler):
         except (TypeError, ValueError):  # The arguments do not fit the format.
             message = str(record.msg)
         if record.levelno >= logging.WARNING:
-            _tell(record.name, message, record.exc_info[1] if record.exc_info else None)
+            _log_error(record.name, message, record.exc_info[1] if record.exc_info else None)
 
 
-def _tell(source: str, error: str, exception: BaseException | None) -> None:
+def _log_error(source: str, error: str, exception: BaseException | None) -> None:
     more: dict[str, Any] = {} if exception is None else {"exc_info": exception}
     log.logger().error(log_events.FLEET_CALL_FAILED, source=source, error=error, **more)
 
 
-def _tell_unraisable(found: "sys.UnraisableHookArgs") -> None:
-    _tell("python", f"{found.err_msg or 'exception ignored in'}: {found.object!r}", found.exc_value)
+def _log_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    _log_error("python", f"{found.err_msg or 'exception ignored in'}: {found.object!r}", found.exc_value)
 
 
-def _tell_thread(found: threading.ExceptHookArgs) -> None:
+def _log_thread_failure(found: threading.ExceptHookArgs) -> None:
     name = found.thread.name if found.thread else "unknown"
-    _tell("threading", f"the thread {name} has ended by an exception", found.exc_value)
+    _log_error("threading", f"the thread {name} has ended by an exception", found.exc_value)
 
 
-def _tell_warning(
+def _log_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     error = f"{filename}:{lineno}: {category.__name__}: {message}"
@@ -124,7 +124,7 @@ class Display:
         own = memory.slot(MASTER_SLOT)
         self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
         self._state = state
-        self._board = Board(own.far_spare)
+        self._snapshot_area = Board(own.far_spare)
 
     def begin(self) -> None:
         """Set every gauge, so that all are exported from the start."""
@@ -153,7 +153,7 @@ class Display:
 
     def put_up(self, _effect: do.PublishSnapshot) -> None:
         """Publish the notice for the exporter."""
-        self._board.put_up(notice_of(self._state).to_json(self._board.room))
+        self._snapshot_area.put_up(notice_of(self._state).to_json(self._snapshot_area.room))
 
 
 # The status of the fleet, and the stacks of its children

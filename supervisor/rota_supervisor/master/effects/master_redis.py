@@ -281,7 +281,7 @@ class RedisCalls:
         announced = await self._connection.run(call)
         await self._declaring.declare(effect.schedules, milliseconds)
         if effect.is_settled:
-            await self._declaring.withdraw(effect.schedules, is_alone=announced.nodes == 1)
+            await self._declaring.withdraw(effect.schedules, is_only_node=announced.nodes == 1)
         may_be_closed = effect.conditions or announced.any_closed
         self._happened(seen.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
 
@@ -309,8 +309,8 @@ class RedisCalls:
                 await asyncio.sleep(RETURN_AGAIN_SECONDS)
                 continue
             if returned:
-                told = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": returned}
-                log.logger().debug(log_events.CLAIM_RECALLED, **told)
+                fields = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": returned}
+                log.logger().debug(log_events.CLAIM_RECALLED, **fields)
             return
 
 
@@ -336,7 +336,7 @@ class ScheduleDeclarer:
         self._store = store
         self._known: dict[str, DeclareStatus] = {}
         self._rarely = OnceAMinute()
-        self._stands: dict[str, Declared] = {}
+        self._declared: dict[str, Declared] = {}
 
     async def declare(self, schedules: Sequence[Declared], ttl_ms: int) -> None:
         """Declare all of these schedules for `ttl_ms`.
@@ -347,23 +347,23 @@ class ScheduleDeclarer:
         try:
             words = await self._declare(schedules, ttl_ms)
         except Refused as error:
-            self._tell_refusal("declare", error)
+            self._log_refusal("declare", error)
             return
         for name, word in words.items():
-            self._tell(name, word)
-        self._stands |= {each.name: each for each in schedules if words[each.name] in _DECLARED}
+            self._log(name, word)
+        self._declared |= {each.name: each for each in schedules if words[each.name] in _DECLARED}
         self._known = words
 
-    async def withdraw(self, schedules: Collection[Declared], *, is_alone: bool) -> None:
+    async def withdraw(self, schedules: Collection[Declared], *, is_only_node: bool) -> None:
         """Forget the schedules that are no longer declared; remove them if no other node is alive.
 
         Raises ServerError.
         """
         kept = {each.name for each in schedules}
-        for gone in [each for name, each in self._stands.items() if name not in kept]:
-            if is_alone:
+        for gone in [each for name, each in self._declared.items() if name not in kept]:
+            if is_only_node:
                 await self._remove(gone)
-            del self._stands[gone.name]
+            del self._declared[gone.name]
 
     async def _remove(self, gone: Declared) -> None:
         """Remove a schedule that this node declared.
@@ -378,9 +378,9 @@ class ScheduleDeclarer:
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveStatus.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
         except Refused as error:  # A sweep will remove it later.
-            self._tell_refusal("forget", error)
+            self._log_refusal("forget", error)
 
-    def _tell_refusal(self, call: str, error: Refused) -> None:
+    def _log_refusal(self, call: str, error: Refused) -> None:
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 
@@ -392,7 +392,7 @@ class ScheduleDeclarer:
             words |= {each.name: word for each, word in zip(batch, statuses, strict=True)}
         return words
 
-    def _tell(self, name: str, word: DeclareStatus) -> None:
+    def _log(self, name: str, word: DeclareStatus) -> None:
         if word in (DeclareStatus.NEW, DeclareStatus.CHANGED):
             log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareStatus.NEW)
         elif word in _REASONS and self._known.get(name) is not word:

@@ -4,11 +4,11 @@
 is killed. Only then `wait4` reaps it. Otherwise the kill could hit another process that has got the pid since. SIGCHLD
 reports stopped and continued children too.
 
-*Strangers* are processes that were reparented to the master because their own parent died, for example those that a
-task had started. The master kills a stranger only if a dead worker left it behind. That is so if the stranger is in
-the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of the worker that
-never executed another program, so that the worker's stack file is still mapped. All other strangers live on, and are
-reaped when they end.
+*Adopted orphans* are processes that were reparented to the master because their own parent died, for example those that
+a task had started. The master kills an adopted orphan only if a dead worker left it behind. That is so if the orphan is
+in the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of the worker
+that never executed another program, so that the worker's stack file is still mapped. All other orphans live on, and
+are reaped when they end.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Reaper:
             if seen.si_code in _STOPS or seen.si_code == os.CLD_CONTINUED:
                 self._note_stop(seen.si_pid, stopped=seen.si_code in _STOPS)
             else:
-                self._bury(seen.si_pid, now, listen)
+                self._reap_child(seen.si_pid, now, listen)
         if self._dead:
             known = {child.pid for child in self._state.children if child.state is not ChildState.EXITED}
             kill_left_behind([traces for _, traces in self._dead], known)
@@ -96,7 +96,7 @@ class Reaper:
         if child is not None:
             self._happened(StopSeen(child.slot, child.nonce, stopped))
 
-    def _bury(self, pid: int, now: float, listen: Callable[[Child | None], None]) -> None:
+    def _reap_child(self, pid: int, now: float, listen: Callable[[Child | None], None]) -> None:
         # First read the last messages of a zygote, and reports of births: both were sent before this death.
         listen(None)
         child = self._known(pid)
@@ -119,7 +119,7 @@ class Reaper:
             self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss, cpu_seconds)))
 
     def _known(self, pid: int) -> Child | None:
-        """Return the child that is this process, or None for a stranger.
+        """Return the child that is this process, or None for an adopted orphan.
 
         A worker may have entered its slot without being reported, if its intermediate died first.
         """
@@ -196,7 +196,7 @@ def traces_of(pid: int) -> Traces:
 
 
 def is_left_behind(traces: Traces, dead: Traces) -> bool:
-    """Whether a stranger was left behind by a dead worker, whose `session` is its own pid."""
+    """Whether an adopted orphan was left behind by a dead worker, whose `session` is its own pid."""
     return (
         traces.session == dead.session
         or (dead.owner != "" and traces.owner == dead.owner)

@@ -34,7 +34,7 @@ from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects import master_output
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listen_socket import ListenSocket
-from rota_supervisor.master.effects.login_keeper import LoginKeeper, begin_logins
+from rota_supervisor.master.effects.login_keeper import LoginKeeper, fetch_first_login
 from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
@@ -46,7 +46,7 @@ from rota_supervisor.process import become_subreaper, give_memory_back
 
 _SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 _HOST_CHARACTERS: Final = 64
-_STRANGE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _STARTED_SECONDS: Final = 2.0  # most fleets have started by then
 
 
@@ -71,7 +71,7 @@ NEEDED: Final = {
 
 def node_name() -> str:
     """Return the host's name with a random suffix, because a node name must never be used twice."""
-    host = _STRANGE.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
+    host = _NOT_IN_NAMES.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     return f"{host}.{os.urandom(4).hex()}"
 
 
@@ -125,10 +125,10 @@ def run_master(options: RunOptions) -> None:
     """
     config, node = options.loaded.config, node_name()
     master_output.configure_log(config, node)
-    master_output.tell_in_log()
+    master_output.log_everything()
     try:
         check_sizes(config)
-        begin_logins(config, options.import_paths[0])
+        fetch_first_login(config, options.import_paths[0])
         for warning in [*options.loaded.warnings, *options.check_server(), *reaper.warnings_of_oom()]:
             log.logger().warning(log_events.CONFIG_WARNING, warning=warning)
         manager = options.manager
@@ -152,7 +152,7 @@ def run_master(options: RunOptions) -> None:
 
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
-    master_output.tell_of_loop(asyncio.get_running_loop())
+    master_output.log_loop_errors(asyncio.get_running_loop())
     faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the stack in the log shows what blocked the loop.
     become_subreaper()
     master = _Master(inbox, options)
@@ -200,7 +200,7 @@ class _Master:
         self._display = master_output.Display(state, memory)
         self._report = master_output.StackReport(state, memory, self._processes.stacks, background)
         self._port = MasterPort(inbox, memory)
-        self._take_handlers()
+        self._register_handlers()
         reaper = Reaper(state, memory, self._processes.stacks, happened)
         self.loop = MasterLoop(inbox, memory, self._processes.receive, reaper.reap, lambda: self._redis.silent_since)
 
@@ -209,7 +209,7 @@ class _Master:
         shared = fleet_login.shared
         return None if shared is None else LoginKeeper(self._state, shared, lambda named: fetch_login(named, folder))
 
-    def _take_handlers(self) -> None:
+    def _register_handlers(self) -> None:
         """Register the function that performs each kind of effect."""
         processes, listening, display = self._processes, self._listening, self._display
         self._inbox.handlers |= {

@@ -30,7 +30,7 @@ end
 
 -- Charge a queue for entries that were claimed, in one serving or one by one. A queue alone in its domain has no state.
 local function charge(share, entries, servings)
-  if share.is_alone then return end
+  if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)
   local states = redis.call('HMGET', key, field, clock_field)
   local state, clock, turn = serve(states[1], entries / servings * share.cost, servings, numbers_of(states[2]))
@@ -40,7 +40,7 @@ end
 
 -- Credit a queue for entries that were claimed and given back.
 local function credit(share, entries)
-  if not share or share.is_alone or entries == 0 then return end
+  if not share or share.is_only_node or entries == 0 then return end
   local key, _, field = fields_of(share)
   local before = redis.call('HGET', key, field)
   if share.in_turn and not before then return end -- it was forgotten meanwhile

@@ -38,7 +38,7 @@ local function share_in(domain, queue)
     share.in_turn = true
   else
     share.name, at = queue, value_of(domain.settings, queue)
-    share.is_alone = domain.first == domain.last
+    share.is_only_node = domain.first == domain.last
   end
   if at then
     local cost, cap, interval, burst, condition = string.match(domain.settings, '^(%d+) (%d+) (%d+) (%d+):?(%S*)', at)
