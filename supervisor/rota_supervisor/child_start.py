@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rota.child.child_life import EXIT_ORPHANED, EXIT_OTHER_VERSION, STACK_SIGNAL, Life
+from rota.child.child_process import EXIT_ORPHANED, EXIT_OTHER_VERSION, STACK_SIGNAL, ChildProcess
 from rota.child.child_settings import poller_settings_from_json
 from rota.child.slot_memory import enter_slot
 from rota.child.slots import Slot
@@ -250,7 +250,7 @@ def main() -> int:
     settings = poller_settings_from_json(json.dumps(first.settings))
     show_title("poller", settings.server.namespace)
     bell_fd = entered.descriptors.bell
-    return run_poller(settings, Life(first.node, first.slot, entered.slot, first.nonce, "", DEATH_FD, bell_fd))
+    return run_poller(settings, ChildProcess(first.node, first.slot, entered.slot, first.nonce, "", DEATH_FD, bell_fd))
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rota.child.child_life import EXIT_ORPHANED, Life, StartFailed, ring
+from rota.child.child_process import EXIT_ORPHANED, ChildProcess, StartFailed, ring
 from rota.child.child_settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.slot_memory import enter_slot
 from rota.child.slots import Phase, pids_in
 from rota.server.address import address_of
 from rota.telemetry import log, log_events
-from rota.worker.worker_life import run_worker
+from rota.worker.worker_process import run_worker
 from rota_supervisor import child_start, messages, process, task_modules
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Role
 
@@ -245,11 +245,11 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     if mapped is None:
         return EXIT_ORPHANED
     gc.enable()
-    life = Life(forks.node, request.slot, mapped.slot, request.nonce, request.owner, DEATH_FD, forks.bell_fd)
+    child = ChildProcess(forks.node, request.slot, mapped.slot, request.nonce, request.owner, DEATH_FD, forks.bell_fd)
     settings = forks.pools[request.pool]
     process.show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
     try:
-        return run_worker(settings, life)
+        return run_worker(settings, child)
     except StartFailed as failure:
         child_start.leave_last_words(stack_fd, str(failure))
         return EXIT_CRASHED

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.child.child_life import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.child.child_process import IGNORED_SIGNALS, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.telemetry import log_events
 from rota_supervisor.__main__ import MASTER_SIGNALS
 from support.fleets import Fleets, RunningFleet
@@ -27,7 +27,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 NO_STOPS = tuple(sorted(MASTER_SIGNALS - set(STOPS)))
 NO_DEATH_BY_DEFAULT = (signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 AS_FILED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
-TO_CHILDREN = (*OF_THE_MASTER, signal.SIGCHLD, signal.SIGWINCH, STACK_SIGNAL)
+TO_CHILDREN = (*IGNORED_SIGNALS, signal.SIGCHLD, signal.SIGWINCH, STACK_SIGNAL)
 TO_WORKERS = (*TO_CHILDREN, WAKE_SIGNAL, SOFT_LIMIT_SIGNAL)
 EVERY_SECONDS = 0.001
 SEED = os.environ.get("BURST_SEED") or os.urandom(4).hex()
@@ -185,7 +185,7 @@ def test_what_is_sent_to_a_whole_service_ends_no_child_from_its_first_instructio
     fleet = fleets.start(workers=2)
     others = [*fleet.pids("poller", "ready"), *fleet.pids("exporter", "ready")]
     master = psutil.Process(fleet.pid)
-    with storm(lambda: [child.pid for child in master.children(recursive=True)], OF_THE_MASTER, chance):
+    with storm(lambda: [child.pid for child in master.children(recursive=True)], IGNORED_SIGNALS, chance):
         for pid in others:
             send(pid, signal.SIGKILL)
         send(master.pid, signal.SIGUSR2)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rota.child.child_life import STACK_SIGNAL
+from rota.child.child_process import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.store import Store
@@ -234,7 +234,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
     assert exporter.get("/livez").body == "ok\n"
     assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
     exporter.memory.slot(0).phase = Phase.DRAINING
-    exporter.put_up(MasterSnapshot(redis_up=False))
+    exporter.publish(MasterSnapshot(redis_up=False))
     refused = exporter.get("/readyz")
     assert (refused.status, refused.body) == (503, "the master is draining; the master does not reach Redis\n")
     told = exporter.get("/readyz?verbose").json()
@@ -246,7 +246,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
 
 
 def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> None:
-    exporter.put_up(MasterSnapshot(held=(PoolInBackoff("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV"),)))
+    exporter.publish(MasterSnapshot(held=(PoolInBackoff("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV"),)))
     refused = exporter.get("/readyz")
     assert refused.status == 503
     assert "the poller is in backoff: 3 failures in a row" in refused.body
@@ -260,7 +260,7 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
             "last_error": "killed by SIGSEGV",
         }
     ]
-    exporter.put_up(MasterSnapshot(redis_up=True))
+    exporter.publish(MasterSnapshot(redis_up=True))
     assert exporter.get("/readyz").status == 200
 
 

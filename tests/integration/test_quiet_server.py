@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from rota.child.child_life import StopSignals, Waiter
+from rota.child.child_process import StopSignals, Waiter
 from rota.child.slots import boottime_ns
 from rota.client.consumer.consumer import Doorbells
 from rota.client.timed_connections import Wakeup

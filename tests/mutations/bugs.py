@@ -20,7 +20,7 @@ from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost, Refused
 
 if TYPE_CHECKING:
-    from rota.child.child_life import Fence
+    from rota.child.child_process import Fence
     from rota.client.sender import Batch, Sender
     from rota.poller.rounds import ClassicAdoption
     from rota.protocol.entry import Entry

@@ -97,7 +97,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the fence is never up: a worker starts what it claimed though its lease may be lost",
-        PythonFunction("rota.child.child_life", "Fence.is_up", bugs.never_up),
+        PythonFunction("rota.child.child_process", "Fence.is_up", bugs.never_up),
         Soak(_FROZEN.seconds, _FROZEN.faults, _wrong(Wrong.DUPLICATED)),
     ),
     Mutation(
@@ -163,7 +163,7 @@ MUTATIONS: Final = (
     Mutation(
         "a kill by the hard time limit is a crash, whatever the worker said would follow",
         PythonFunction("rota_supervisor.master.core.child_exit", "settlements_of", bugs.no_verdicts),
-        Tests("tests/unit/test_verdicts.py", "hard_limit or retry_left", r"ValueError: not enough values .*"),
+        Tests("tests/unit/test_kill_policies.py", "hard_limit or retry_left", r"ValueError: not enough values .*"),
     ),
     Mutation(
         "who runs beside the task that was over its limit is charged with the kill",

@@ -2,7 +2,7 @@
 
 import json
 
-from rota.child.child_life import EXIT_ORPHANED
+from rota.child.child_process import EXIT_ORPHANED
 from rota.child.slots import Phase
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Turn

@@ -5,7 +5,7 @@ import functools
 import signal
 from pathlib import Path
 
-from rota.child.child_life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN, WAKE_SIGNAL
+from rota.child.child_process import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN, WAKE_SIGNAL
 from rota.child.child_settings import TaskOverride
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.child_life import WAKE_SIGNAL
+from rota.child.child_process import WAKE_SIGNAL
 from rota.child.slot_record import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.body import Body, encode_body
@@ -235,7 +235,7 @@ def test_recalled_while_a_task_takes_long_what_the_turn_has_claimed_is_run_by_ot
     harness, slot, owner = draining.harness, draining.worker.slot, draining.worker.owner
     assert slot.held_up_by == running.number
     assert slot.grant_watch()
-    slot.recalled = running.number
+    slot.prefetch_returned = running.number
     assert harness.run(harness.store.recall(owner, running.entry, TIERS, Packed(*slot.outcomes())))
     assert draining.held_by_owner() == [running.id]
     draining.go_on()

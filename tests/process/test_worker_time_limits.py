@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.child_life import SOFT_LIMIT_SIGNAL
+from rota.child.child_process import SOFT_LIMIT_SIGNAL
 from rota.child.child_settings import LogSettings, TaskOverride
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.replies import CancelStatus

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rota.child.child_life import boottime_seconds
+from rota.child.child_process import boottime_seconds
 from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from rota.child.child_life import EXIT_DRAINED
+from rota.child.child_process import EXIT_DRAINED
 from rota.child.child_settings import poller_settings_from_json
 from rota.durations import Backoff
 from rota.poller.poller_bell import BellState

@@ -4,7 +4,7 @@ from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from rota.child.child_life import EXIT_DRAINED, EXIT_ORPHANED
+from rota.child.child_process import EXIT_DRAINED, EXIT_ORPHANED
 from rota.child.slots import Phase
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child

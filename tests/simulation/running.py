@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rota.child.child_settings import WorkerSettings
-from rota.child.slot_record import TaskRecord, Verdict
+from rota.child.slot_record import KillPolicy, TaskRecord
 from rota_supervisor.master.core.children import Child
 from simulation.process import Process
 from simulation.server import Task
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _RETRIES: Final = 1
 
 
-def verdict_on(task: Task) -> Verdict:
-    """Return the worker's verdict on a task that begins."""
+def kill_policy_of(task: Task) -> KillPolicy:
+    """Return the worker's kill policy for a task that starts."""
     if task.once:
-        return Verdict()
-    return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
+        return KillPolicy()
+    return KillPolicy(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
 
 
 @dataclass(slots=True, eq=False)

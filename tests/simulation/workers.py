@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from rota.child.child_life import EXIT_DRAINED, EXIT_LOST, Fence
+from rota.child.child_process import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.child_settings import WorkerSettings, worker_settings_from_json
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.durations import Backoff
@@ -16,7 +16,7 @@ from rota.worker.attempt import ShortLimits
 from rota.worker.loop_state import STEPS, Mode, Need, Step, mode_of, need_of
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code
-from simulation.running import Hand, Running, verdict_on
+from simulation.running import Hand, Running, kill_policy_of
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
 
@@ -216,8 +216,8 @@ class Worker(Running):
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         hand = self.hands[task_index] = Hand(task, self.slot.record(task_index), looked_ns / NANOSECONDS, soft_seconds)
         limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
-        word = verdict_on(task).to_word()
-        hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
+        word = kill_policy_of(task).to_word()
+        hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, kill_policy=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import rota.tasks.hooks
-from rota.child.child_life import Life
+from rota.child.child_process import ChildProcess
 from rota.child.child_settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import enter_slot, region_at
@@ -30,7 +30,7 @@ from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.tasks.hooks import CurrentTask, current_task
 from rota.worker.claims import ClaimTimes
-from rota.worker.worker_life import run_worker
+from rota.worker.worker_process import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
 
@@ -372,22 +372,24 @@ def main() -> int:
     place = enter_slot(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
     if place is None:
         return 99
-    life = Life("node", order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"])
-    return _poll(order["settings"], life) if order["role"] == "poller" else _work(order["settings"], life)
+    process = ChildProcess(
+        "node", order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"]
+    )
+    return _poll(order["settings"], process) if order["role"] == "poller" else _work(order["settings"], process)
 
 
-def _work(raw: dict[str, Any], life: Life) -> int:
+def _work(raw: dict[str, Any], process: ChildProcess) -> int:
     settings = worker_settings_from_json(json.dumps(raw))
     _Server.pid = os.getpid()
     _Server.prefix = settings.server.namespace
     _Server.connection = Connection(parse_address(settings.server.redis_url), _PATIENCE)
     if task_ns := os.environ.get("TASKS_TAKE_NS"):
         _keep_pace(int(task_ns))
-    return run_worker(settings, life)
+    return run_worker(settings, process)
 
 
-def _poll(raw: dict[str, Any], life: Life) -> int:
-    return run_poller(poller_settings_from_json(json.dumps(raw)), life)
+def _poll(raw: dict[str, Any], process: ChildProcess) -> int:
+    return run_poller(poller_settings_from_json(json.dumps(raw)), process)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.child_settings import ServerSettings
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
@@ -64,7 +64,7 @@ class Exporter:
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
         self.master.gauge(REDIS_UP).set(1)
-        self.put_up(MasterSnapshot(fleet=settings.server.namespace, redis_up=True))
+        self.publish(MasterSnapshot(fleet=settings.server.namespace, redis_up=True))
         self.master.gauge(START_TIME).set(time.time())
 
     @property
@@ -95,10 +95,10 @@ class Exporter:
         """Return a recorder of a slot, as the next process in it would create it."""
         return Recorder(self.memory.slot(number).metrics)
 
-    def put_up(self, master_snapshot: MasterSnapshot) -> None:
+    def publish(self, master_snapshot: MasterSnapshot) -> None:
         """Publish this snapshot as the master."""
-        board = Board(self.memory.slot(MASTER_SLOT).far_spare)
-        board.put_up(master_snapshot.to_json(board.room))
+        shared_text = SharedText(self.memory.slot(MASTER_SLOT).far_spare)
+        shared_text.publish(master_snapshot.to_json(shared_text.capacity))
 
     def start(self) -> "Exporter":
         """Spawn the exporter and wait until it serves."""

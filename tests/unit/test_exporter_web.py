@@ -7,7 +7,7 @@ from http import HTTPStatus
 import pytest
 
 from rota.child.child_settings import LogSettings, ServerSettings
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.telemetry import log
 from rota_supervisor.exporter.access import AccessRules
@@ -54,7 +54,7 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
 def test_a_number_of_an_event_that_is_none_leaves_out_nothing(number: str) -> None:
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
-    Board(memory.slot(MASTER_SLOT).far_spare).put_up(MasterSnapshot(events=(EVENT,)).to_json(8192))
+    SharedText(memory.slot(MASTER_SLOT).far_spare).publish(MasterSnapshot(events=(EVENT,)).to_json(8192))
     observer = Observer(settings, memory, os.getpid(), lambda: None, OwnSlot.of(memory.slot(EXPORTER_SLOT)))
     site = Site(settings, Probe(settings, memory, os.getpid()), observer, None, AccessRules(settings))
     answer = site.page(HttpRequest("GET", "/status.json", f"events_after={number}", {}))

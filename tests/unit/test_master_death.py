@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.child_life import EXIT_DRAINED, EXIT_OTHER_VERSION
+from rota.child.child_process import EXIT_DRAINED, EXIT_OTHER_VERSION
 from rota.child.slot_record import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.child.child_life import EXIT_DRAINED
+from rota.child.child_process import EXIT_DRAINED
 from rota.child.slot_record import TaskInSlot
 from rota.protocol.entry import parse_entry
 from rota.protocol.keys import UNKNOWN_TASK

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from rota.child.child_life import EXIT_DRAINED, EXIT_LOST
+from rota.child.child_process import EXIT_DRAINED, EXIT_LOST
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import TRANSITIONS, Child, ChildState, ForbiddenTransition

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.child.child_life import WAKE_SIGNAL
+from rota.child.child_process import WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.child_start import Spawner
 from rota_supervisor.layout import Role

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_record import TaskInSlot, TaskTimes, Verdict
+from rota.child.slot_record import KillPolicy, TaskInSlot, TaskTimes
 from rota.child.slots import Phase
 from rota.protocol.entry import CrashKind, parse_entry
 from rota.protocol.outcome import RetryOutcome
@@ -38,11 +38,11 @@ KILLED = ProcessEnd(signal.SIGKILL)
 SECOND_NS = 1_000_000_000
 
 
-def task(task_index: int, *, until: float = 0.0, verdict: Verdict = Verdict()) -> TaskInSlot:  # noqa: B008 - frozen
+def task(task_index: int, *, until: float = 0.0, kill_policy: KillPolicy = KillPolicy()) -> TaskInSlot:  # noqa: B008 - frozen
     entry = f"id-{task_index} mail i 1 1 0 0 0 0 -".encode()
     ends_ns = round(until * SECOND_NS)
     return TaskInSlot(
-        entry, f"name-{task_index}", 1, ends_ns, verdict=verdict.to_word(), task_index=task_index, number=7
+        entry, f"name-{task_index}", 1, ends_ns, kill_policy=kill_policy.to_word(), task_index=task_index, number=7
     )
 
 
@@ -106,7 +106,7 @@ def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
 
 
 def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
-    over = task(2, until=3.0, verdict=Verdict(True, 1_000_000))
+    over = task(2, until=3.0, kill_policy=KillPolicy(True, 1_000_000))
     reap = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
     assert (charged(reap), ran(reap)) == (["id-2"], ["id-0", "id-2", "id-3"])
     (settled,) = reap.over_limit
@@ -118,19 +118,19 @@ def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neig
 
 
 def test_all_that_were_over_their_limits_are_judged(core: Core) -> None:
-    verdict = Verdict(True, None)
-    over = task(1, until=3.0, verdict=verdict), task(2, until=3.5, verdict=verdict)
-    reap = Several(core, task(0, until=60.0, verdict=verdict), *over).dies(4.6, Reason.TIMEOUT)
+    kill_policy = KillPolicy(True, None)
+    over = task(1, until=3.0, kill_policy=kill_policy), task(2, until=3.5, kill_policy=kill_policy)
+    reap = Several(core, task(0, until=60.0, kill_policy=kill_policy), *over).dies(4.6, Reason.TIMEOUT)
     assert [settled.entry.id for settled in reap.over_limit] == ["id-1", "id-2"]
 
 
 def test_nobody_is_charged_when_the_one_that_was_over_its_limit_ended_after_all(core: Core) -> None:
-    reap = Several(core, task(0, until=60.0, verdict=Verdict(True, 0))).dies(4.2, Reason.TIMEOUT)
+    reap = Several(core, task(0, until=60.0, kill_policy=KillPolicy(True, 0))).dies(4.2, Reason.TIMEOUT)
     assert (charged(reap), reap.over_limit) == ([], ())
 
 
 def test_the_crash_limit_of_the_known_guilty_one_counts(core: Core) -> None:
-    over = task(2, until=3.0, verdict=Verdict(crash_limit=7))
+    over = task(2, until=3.0, kill_policy=KillPolicy(crash_limit=7))
     assert Several(core, task(0), over).dies(4.2, Reason.TIMEOUT).blame.crash_limit == 7
 
 

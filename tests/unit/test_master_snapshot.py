@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.nodes import NodeReport
 from rota_supervisor.master_snapshot import (
@@ -41,33 +41,33 @@ def event(number: int) -> FleetEvent:
 
 def test_what_is_put_up_is_read_in_another_mapping_and_the_last_one_holds() -> None:
     memory = SlotMemory.create(1)
-    writing = Board(memory.slot(MASTER_SLOT).far_spare)
-    reading = Board(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).far_spare)
+    writing = SharedText(memory.slot(MASTER_SLOT).far_spare)
+    reading = SharedText(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).far_spare)
     assert reading.read() == b""
     for text in (b"one", b"another", b""):
-        writing.put_up(text)
+        writing.publish(text)
         assert reading.read() == text
 
 
 def test_what_does_not_fit_is_refused_and_the_text_before_stays() -> None:
-    board = Board(memoryview(bytearray(4096)))
-    board.put_up(b"before")
-    board.put_up(b"x" * board.room)
+    shared_text = SharedText(memoryview(bytearray(4096)))
+    shared_text.publish(b"before")
+    shared_text.publish(b"x" * shared_text.capacity)
     with pytest.raises(ValueError, match="do not fit"):
-        board.put_up(b"x" * (board.room + 1))
-    assert board.read() == b"x" * board.room
+        shared_text.publish(b"x" * (shared_text.capacity + 1))
+    assert shared_text.read() == b"x" * shared_text.capacity
 
 
 def test_a_reader_never_sees_two_texts_mixed() -> None:
     memory = SlotMemory.create(1)
-    writing, reading = (Board(memory.slot(MASTER_SLOT).far_spare) for _ in range(2))
+    writing, reading = (SharedText(memory.slot(MASTER_SLOT).far_spare) for _ in range(2))
     over = threading.Event()
 
     def write() -> None:
         number = 0
         while not over.is_set():
             number = (number + 1) % 50
-            writing.put_up(bytes([number]) * (1 + 1000 * number))
+            writing.publish(bytes([number]) * (1 + 1000 * number))
 
     writer = threading.Thread(target=write)
     writer.start()

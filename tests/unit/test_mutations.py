@@ -69,9 +69,9 @@ def test_a_lua_function_is_replaced_right_behind_where_it_is_made(change: Change
 
 
 def test_python_finds_the_copy_before_what_is_installed_and_calls_the_bug(tmp_path: Path) -> None:
-    make_copy(tmp_path, PythonFunction("rota.child.child_life", "Fence.is_up", bugs.never_up))
+    make_copy(tmp_path, PythonFunction("rota.child.child_process", "Fence.is_up", bugs.never_up))
     code = (
-        "from types import SimpleNamespace as Slot; import rota_supervisor, rota.child.child_life as f;"
+        "from types import SimpleNamespace as Slot; import rota_supervisor, rota.child.child_process as f;"
         "print(f.Fence(Slot(renewed_ns=0), 1.0).is_up(10**12), f.__file__, rota_supervisor.__file__)"
     )
     said = subprocess.check_output([sys.executable, "-c", code], env=environment(tmp_path), text=True).split()

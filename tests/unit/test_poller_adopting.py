@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState, prefixes_of
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import (
@@ -94,7 +94,7 @@ class Adopter:
         self.recorder = Recorder(self.region)
         settings, report = (
             poller_settings(adopts=sources),
-            PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096)))),
+            PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096)))),
         )
         self.round = ClassicAdoption(settings, Store("n"), report, Duty(self.listening), 0.0)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_life import StopSignals
+from rota.child.child_process import StopSignals
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.protocol.keys import Keys
 from rota.server.connection import Connection

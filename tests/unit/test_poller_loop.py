@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_life import EXIT_DRAINED, Life, StopSignals, Waiter
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.child_process import EXIT_DRAINED, ChildProcess, StopSignals, Waiter
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import Phase
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_loop import PollerLoop, Promotion, Rounds, Standby
@@ -60,7 +60,7 @@ class FakeServer:
     def rest(self, seconds: float) -> bool:
         self.rests.append(seconds)
         if seconds > CALL_SECONDS:
-            self._signals.asked = True
+            self._signals.stop_requested = True
         self.now += seconds
         return False
 
@@ -79,7 +79,7 @@ class FakeServer:
         self.now += CALL_SECONDS
         self.arrived_us.append(self.now_us)
         if len(self.calls) == self.most:
-            self._signals.asked = True
+            self._signals.stop_requested = True
         if call.script.name in self.refused:
             raise Refused("WRONGTYPE", "wrongtype")
         match call.script.name:
@@ -112,10 +112,10 @@ def server(signals: StopSignals) -> FakeServer:
 @pytest.fixture
 def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     slot = SlotMemory.create(1).slot(0)
-    store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4, Board(memoryview(bytearray(4096))))
+    store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4, SharedText(memoryview(bytearray(4096))))
     bell = os.eventfd(0)
     yield PollerLoop(
-        life=Life("node", 4, slot, 1, "", -1, bell),
+        life=ChildProcess("node", 4, slot, 1, "", -1, bell),
         link=cast(Link, server),
         bell=cast(PollerBell, server),
         waiter=cast(Waiter, server),

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_loop import LOOK_SECONDS, MARGIN_SECONDS, STANDBY_SECONDS, Promotion, Standby
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import LONGEST_SECONDS, NextDue
@@ -58,7 +58,7 @@ def server() -> Server:
 
 
 def promoting_at(server: Server, rank: int = 0) -> Promotion:
-    report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4, Board(memoryview(bytearray(4096))))
+    report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4, SharedText(memoryview(bytearray(4096))))
     return Promotion(Standby(rank), Store("n"), report, server.clock)
 
 

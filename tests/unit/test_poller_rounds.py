@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.fleet_walks import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
@@ -137,8 +137,8 @@ class Poller:
         slot = SlotMemory.create(1).slot(0)
         self.recorder = Recorder(slot.metrics)
         self.listening = BellState()
-        self.board = Board(slot.spare)
-        report = PollerReport(self.recorder, 4, self.board)
+        self.shared_text = SharedText(slot.spare)
+        report = PollerReport(self.recorder, 4, self.shared_text)
         self.rounds = Rounds(settings, self.store, report, self.clock, self.listening)
 
     def step(self) -> NextDue | None:
@@ -412,21 +412,21 @@ def test_a_long_key_that_looks_like_a_queue_stops_no_poller(poller: Poller, lett
     long = letter * 1_000_000
     poller.server.scans = [[f"n:queue:{number}{long}".encode() for number in range(9)]]
     poller.until_idle()
-    rows = json.loads(poller.board.read())
+    rows = json.loads(poller.shared_text.read())
     assert [row["key"][:9] for row in rows] == [f"n:queue:{number}" for number in range(MOST_STRAYS)]
 
 
 def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Poller) -> None:
-    assert poller.board.read() == b"[]"
+    assert poller.shared_text.read() == b"[]"
     poller.server.scans = [[b"n:queue:mail", b"{n}:queue:no space", b"{n}:queue:mail", b"other:queue:n"]]
     poller.until_idle()
-    faults = {row["key"]: row["fault"] for row in json.loads(poller.board.read())}
+    faults = {row["key"]: row["fault"] for row in json.loads(poller.shared_text.read())}
     assert faults.keys() == {"n:queue:mail", "{n}:queue:no space"}
     assert faults["n:queue:mail"] == "the key of that queue is {n}:queue:mail"
     assert "is not usable" in faults["{n}:queue:no space"]
     poller.clock.now += LEASE_SECONDS
     poller.until_idle()
-    assert poller.board.read() == b"[]"
+    assert poller.shared_text.read() == b"[]"
 
 
 def test_lanes_are_looked_for_within_a_minute_however_long_the_lease(poller: Poller) -> None:

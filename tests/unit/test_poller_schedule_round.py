@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Duty, ScheduleRound
@@ -46,7 +46,7 @@ class Poller:
         self.duty = Duty(BellState(), walks=True)
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
-        report = PollerReport(self.recorder, 4, Board(memoryview(bytearray(4096))))
+        report = PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096))))
         self.round = ScheduleRound(poller_settings(), Store("n"), report, self.duty, NOW)
 
     def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:

@@ -227,7 +227,7 @@ def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own(
     slot.quiet_requested = False
     seen.append((slot.quiet_requested, slot.recycle_reason))
     assert seen == [(False, RecycleReason.NONE), (True, RecycleReason.NONE), (False, RecycleReason.MAX_TASKS)]
-    assert (slot.nonce, slot.phase, slot.recalled, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
+    assert (slot.nonce, slot.phase, slot.prefetch_returned, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
 
 def test_texts_of_the_greatest_length_are_kept_whole() -> None:

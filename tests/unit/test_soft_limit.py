@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rota.child.child_life import SOFT_LIMIT_SIGNAL
+from rota.child.child_process import SOFT_LIMIT_SIGNAL
 from rota.child.slots import boottime_ns
 from rota.errors import Cancelled, TimeLimit
 from rota.soft_limit import SoftLimit, soft_limit, time_limit_deferred
@@ -192,7 +192,7 @@ def test_a_task_that_was_told_of_its_limit_can_still_be_cancelled(limit: SoftLim
 
 _FORKS = """
 import os, signal
-from rota.child.child_life import SOFT_LIMIT_SIGNAL
+from rota.child.child_process import SOFT_LIMIT_SIGNAL
 from rota.child.slots import boottime_ns
 from rota.errors import TimeLimit
 from rota.soft_limit import soft_limit

@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
-from rota.child.child_life import STACK_SIGNAL
+from rota.child.child_process import STACK_SIGNAL
 
 LEAVES = """
 import atexit, os, signal
-from rota.child.child_life import STACK_SIGNAL
+from rota.child.child_process import STACK_SIGNAL
 from rota_supervisor.child_start import block_signals_at_exit, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
-from rota.child.slot_record import TaskInSlot, Verdict
+from rota.child.slot_record import KillPolicy, TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.client.status import attempts_of
 from rota.client.task import Task
@@ -193,7 +193,7 @@ def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> Non
     assert place.begins == [b"id-1 default i 1000 1000 0 0 0 0 -"]
     assert seen.entry == attempt.entry.text == b"id-1 default i 1000 1000 0 0 0 0 b"
     assert round((seen.deadline_ns - seen.started_ns) / SECOND_NS, 3) == 7.0
-    assert seen.verdict == 0
+    assert seen.kill_policy == 0
     assert attempt.settlement().entry.text == seen.entry
 
 
@@ -225,8 +225,8 @@ def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_
     place.declare(resize, backoff=patience, crash_limit=5)
     for _ in range(3):
         place.attempt(_body("resize"))
-    verdicts = [Verdict.from_word(seen.verdict) for seen in place.looks if seen is not None]
-    assert verdicts == [Verdict(True, 3_000_000, 5)] * 3
+    kill_policies = [KillPolicy.from_word(seen.kill_policy) for seen in place.looks if seen is not None]
+    assert kill_policies == [KillPolicy(True, 3_000_000, 5)] * 3
     assert (asked, place.begins) == ([1], [])
 
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.child_life import Waiter, Woken
+from rota.child.child_process import Waiter, Woken
 from rota.durations import NANOSECONDS
 from rota.protocol.keys import Keys
 from rota.protocol.store import Store

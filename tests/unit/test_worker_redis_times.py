@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.child.child_life import Fence, fence_ns
+from rota.child.child_process import Fence, fence_ns
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
 from rota.worker.loop_state import ENDLESS, Span, span_of

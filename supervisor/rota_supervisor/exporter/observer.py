@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rota import __version__
-from rota.child.child_life import boottime_seconds
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.child_process import boottime_seconds
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION, is_name
@@ -64,7 +64,7 @@ class Probe:
         self._settings = settings
         self._memory = memory
         self._master_pid = master_pid
-        self._board = Board(memory.slot(MASTER_SLOT).far_spare)
+        self._shared_text = SharedText(memory.slot(MASTER_SLOT).far_spare)
 
     def alive(self) -> Health:
         return liveness(self._members((MASTER_SLOT,)), self._settings.tick_seconds)
@@ -84,12 +84,12 @@ class Probe:
 
     def master_snapshot(self) -> MasterSnapshot:
         """Return the snapshot of the master."""
-        return MasterSnapshot.from_json(self._board.read())
+        return MasterSnapshot.from_json(self._shared_text.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
         """Return the lists that look like queues but are not (`key`, `fault`), as this node's pollers found them."""
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
-        texts = (Board(self._memory.slot(slot).spare).read() for slot in pollers)
+        texts = (SharedText(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
 
 
@@ -111,11 +111,11 @@ class OwnSlot(NamedTuple):
     """The exporter's own slot: its counters, and the throughput and lag of this node, which the master reads."""
 
     recorder: Recorder
-    board: Board
+    shared_text: SharedText
 
     @classmethod
     def of(cls, slot: Slot) -> "OwnSlot":
-        return cls(Recorder(slot.metrics), Board(slot.spare))
+        return cls(Recorder(slot.metrics), SharedText(slot.spare))
 
 
 class Observer:
@@ -144,7 +144,7 @@ class Observer:
         self._bound = SeriesBound(names)
         self._folding = Folding(settings.max_series, names)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
-        self._board = own.board
+        self._shared_text = own.shared_text
         self._is_busy = False  # whether many records had changed when the slots were last added up
         self._regions = Regions(memory, self._bound)
         if not settings.is_standalone:
@@ -228,7 +228,7 @@ class Observer:
             samples = self._regions.read((MASTER_SLOT,))
             self._history.note(samples, now)
             self._problems.note(samples)
-            self._board.put_up(throughput_of(self._history.recent(samples, now), boottime_seconds()).to_json())
+            self._shared_text.publish(throughput_of(self._history.recent(samples, now), boottime_seconds()).to_json())
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()

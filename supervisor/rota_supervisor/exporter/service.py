@@ -12,9 +12,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rota.child import child_life
-from rota.child.child_life import boottime_seconds
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child import child_process
+from rota.child.child_process import boottime_seconds
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
@@ -88,7 +88,7 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
     """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
-    board, snapshot = Board(slot.far_spare), MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
+    shared_text, snapshot = SharedText(slot.far_spare), MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
 
     def read_and_publish() -> queue_reading.QueueReading | None:
         reading = read()
@@ -96,7 +96,7 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
         redis_up.set(reading is not None)
         round_trip.set(math.nan if seconds is None else seconds)
         published = replace(snapshot, redis_up=reading is not None, redis_round_trip_seconds=seconds)
-        board.put_up(published.to_json(board.room))
+        shared_text.publish(published.to_json(shared_text.capacity))
         return reading
 
     return read_and_publish
@@ -112,9 +112,9 @@ def _catch_signals() -> int:
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    for number in child_life.OF_THE_MASTER:
+    for number in child_process.IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # With a handler, the signal would be written to the descriptor.
-    blocked = {signal.SIGTERM, signal.SIGINT, child_life.STACK_SIGNAL, *child_life.OF_THE_MASTER}
+    blocked = {signal.SIGTERM, signal.SIGINT, child_process.STACK_SIGNAL, *child_process.IGNORED_SIGNALS}
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     return fd
 
@@ -124,7 +124,7 @@ def _serve(server: Server, process: ExporterProcess, signals_fd: int) -> int:
         process.slot.heartbeat()
         woken = server.serve_ready(HEARTBEAT_SECONDS)
         if process.death_fd in woken:
-            return child_life.EXIT_ORPHANED
+            return child_process.EXIT_ORPHANED
         if signals_fd in woken:
             process.slot.phase = Phase.DRAINING
             return _drain(server, process, signals_fd)
@@ -138,8 +138,8 @@ def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
         with suppress(BlockingIOError):
             os.read(signals_fd, 4096)  # Otherwise it stays readable, and turns would not wait.
         if process.death_fd in server.serve_ready(left):
-            return child_life.EXIT_ORPHANED
-    return child_life.EXIT_DRAINED
+            return child_process.EXIT_ORPHANED
+    return child_process.EXIT_DRAINED
 
 
 def main() -> int:
@@ -157,7 +157,7 @@ def main() -> int:
         child_start.leave_last_words(given.stack, f"[http] cannot be used: {error}")
         return EXIT_NO_ACCESS
     process = ExporterProcess(
-        memory, first.master_pid, entered.slot, layout.DEATH_FD, lambda: child_life.ring(given.bell)
+        memory, first.master_pid, entered.slot, layout.DEATH_FD, lambda: child_process.ring(given.bell)
     )
     return serve(settings, access, process, given.listen)
 

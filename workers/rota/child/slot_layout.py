@@ -31,7 +31,7 @@ class ProcessRowFields(NamedTuple):
     nonce: int = 1
     pid: int = 1
     renewed_ns: int = 1
-    recalled: int = 1
+    prefetch_returned: int = 1
     quiet: int = 1
     watch_granted: int = 1  # the last request for a watch that the master has granted
     watched: int = 1
@@ -73,7 +73,7 @@ class TaskFields(NamedTuple):
     claimed_ns: int = 1
     unstarted: int = 1
     soft_deadline_ns: int = 1
-    verdict: int = 1
+    kill_policy: int = 1
     entry: int = 1 + _ENTRY_WORDS
     name: int = 1 + _NAME_WORDS
     unused: int = 1

@@ -1,7 +1,7 @@
 """The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
 Each child maps its own region, and the process table read-only. Then it closes the descriptor, with which it could map
-the rest. A `Board` is a text that a process publishes in a part of that memory.
+the rest. A `SharedText` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -110,7 +110,7 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
     return memoryview((ctypes.c_char * length).from_address(address)).cast("B")
 
 
-class Board:
+class SharedText:
     """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
     A process that reads during a write gets the earlier text. It reads again if another write came meanwhile.
@@ -122,16 +122,16 @@ class Board:
         self._copy_bytes = (len(area) - WORD) // 2 // WORD * WORD
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """The size of the largest text, in bytes."""
         return self._copy_bytes - WORD
 
-    def put_up(self, raw: bytes) -> None:
+    def publish(self, raw: bytes) -> None:
         """Replace the text. Raises ValueError if it does not fit."""
-        if len(raw) > self.room:
-            raise ValueError(f"{len(raw)} bytes do not fit on a board of {self.room}")
+        if len(raw) > self.capacity:
+            raise ValueError(f"{len(raw)} bytes do not fit into {self.capacity} bytes")
         number = self._words[0] + 1
-        at = self._place_of(number)
+        at = self._copy_at(number)
         self._bytes[at + WORD : at + WORD + len(raw)] = raw
         self._words[at // WORD] = len(raw)
         self._words[0] = number
@@ -142,10 +142,10 @@ class Board:
             number = self._words[0]
             if number == 0:
                 return b""
-            at = self._place_of(number)
+            at = self._copy_at(number)
             raw = bytes(self._bytes[at + WORD : at + WORD + self._words[at // WORD]])
             if self._words[0] == number:
                 return raw
 
-    def _place_of(self, number: int) -> int:
+    def _copy_at(self, number: int) -> int:
         return WORD + (number & 1) * self._copy_bytes

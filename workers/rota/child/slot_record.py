@@ -31,18 +31,36 @@ from rota.child.slot_layout import (
 from rota.protocol.keys import UNKNOWN_TASK, is_name
 from rota.protocol.progress import LONGEST
 
-_LENGTH_AT, _MARK_AT, _TEXT_AT = 4, 8, 16
+_LENGTH_AT: Final = 4
+_MARK_AT: Final = 8
+_TEXT_AT: Final = 16
 # The maximum number of attempts to read a task that changes meanwhile; after these, no task is returned. An attempt
 # takes 3 us, and a task 50 us.
-_LOOKS: Final = 16
-_LIFE_SHIFT: Final = 40  # an index sees fewer tasks than this in one process
+_READ_ATTEMPTS: Final = 16
+_NONCE_SHIFT: Final = 40  # an index sees fewer tasks than this in one process
 _WORD_MASK: Final = (1 << 64) - 1
 # These are global names for speed, as a worker uses most of them in each task.
-_STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
-_CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
-_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # in the order of TaskInSlot
+_STARTED: Final = TASK.started_ns
+_DEADLINE: Final = TASK.deadline_ns
+_SOFT_DEADLINE: Final = TASK.soft_deadline_ns
+_CLAIMED: Final = TASK.claimed_ns
+_UNSTARTED: Final = TASK.unstarted
+_KILL_POLICY: Final = TASK.kill_policy
+_ENTRY: Final = TASK.entry
+_NAME: Final = TASK.name
+_NUMBERS: Final = (
+    _STARTED,
+    _DEADLINE,
+    _CLAIMED,
+    _UNSTARTED,
+    _SOFT_DEADLINE,
+    _KILL_POLICY,
+)  # in the order of TaskInSlot
 _COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
-_NONCE_COPY, _NONCE, _HEARTBEAT, _STEPPING = HEADER.nonce_copy, PROCESS_ROW.nonce, HEADER.heartbeat_ns, HEADER.stepping
+_NONCE_COPY: Final = HEADER.nonce_copy
+_NONCE: Final = PROCESS_ROW.nonce
+_HEARTBEAT: Final = HEADER.heartbeat_ns
+_STEPPING: Final = HEADER.stepping
 
 
 def name_in(raw: bytes) -> str:
@@ -58,27 +76,29 @@ _DEAD: Final = 1
 _RETRY: Final = 2
 
 
-class Verdict(NamedTuple):
+class KillPolicy(NamedTuple):
     """The fate of a task if its worker is killed while the task runs.
 
     The worker decides it when the task starts, because the master imports no user code. In the slot it is one word.
     """
 
-    is_said: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
+    counts_as_failure: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
     retry_us: int | None = None  # delay before the retry after a hard time limit, None for no retry
     crash_limit: int = 0  # the task's own limit, 0 for the fleet's
 
     def to_word(self) -> int:
-        said = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
-        return (said if self.is_said else 0) << _CRASH_LIMIT_BITS | self.crash_limit
+        outcome = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
+        return (outcome if self.counts_as_failure else 0) << _CRASH_LIMIT_BITS | self.crash_limit
 
     @classmethod
-    def from_word(cls, word: int) -> "Verdict":
-        """Return the verdict of a word. A word that no worker writes gives the default: a slot may hold anything."""
-        said, crash_limit = word >> _CRASH_LIMIT_BITS, word & _CRASH_LIMIT_MASK
-        if not 0 <= said <= _RETRY + _LONGEST_DELAY_US:
+    def from_word(cls, word: int) -> "KillPolicy":
+        """Return the kill policy of a word. A word that no worker writes gives the default: a slot may hold
+        anything."""
+        outcome = word >> _CRASH_LIMIT_BITS
+        crash_limit = word & _CRASH_LIMIT_MASK
+        if not 0 <= outcome <= _RETRY + _LONGEST_DELAY_US:
             return cls()
-        return cls(said > 0, said - _RETRY if said >= _RETRY else None, crash_limit)
+        return cls(outcome > 0, outcome - _RETRY if outcome >= _RETRY else None, crash_limit)
 
 
 class TaskInSlot(NamedTuple):
@@ -91,7 +111,7 @@ class TaskInSlot(NamedTuple):
     claimed_ns: int = 0  # when the reply to its claim was received
     unstarted: int = 0  # number of entries of the same claim that come after it
     soft_deadline_ns: int = 0  # 0 for none
-    verdict: int = 0  # see Verdict
+    kill_policy: int = 0  # see KillPolicy
     task_index: int = 0  # in the slot
     number: int = 0  # identifies the task among those that this process has run with that index
 
@@ -174,10 +194,10 @@ class TaskRecord:
         claimed_ns: int = 0,
         unstarted: int = 0,
         soft_deadline_ns: int = 0,
-        verdict: int = 0,
+        kill_policy: int = 0,
     ) -> int:
         """Publish a task that is about to run, and return its number. If `name` is "", the method `name` supplies it
-        and the verdict later."""
+        and the kill policy later."""
         words, number_at = self._words, self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
@@ -190,7 +210,7 @@ class TaskRecord:
             claimed_ns,
             unstarted,
             soft_deadline_ns,
-            verdict,
+            kill_policy,
             len(entry),
             entry,
             0,
@@ -200,16 +220,16 @@ class TaskRecord:
         words[number_at] = number
         return number
 
-    def name(self, name: str, verdict: int = 0) -> None:
+    def name(self, name: str, kill_policy: int = 0) -> None:
         """Name the task that `start` published without a name."""
         words, at, raw = self._words, self._base + _NAME, name.encode()[:NAME_BYTES]
-        words[self._base + _VERDICT] = verdict
+        words[self._base + _KILL_POLICY] = kill_policy
         begin = (at + 1) * WORD
         self._bytes[begin : begin + len(raw)] = raw
         words[at] = len(raw)  # Written last, as in `_put_text`: until now it was 0.
 
-    def begin(self, entry: bytes, started_ns: int) -> None:
-        """Note that the task starts only now, and that its entry has changed."""
+    def restart(self, entry: bytes, started_ns: int) -> None:
+        """Publish that the task starts only now, and that its entry has changed."""
         self._words[self._base + _STARTED] = started_ns
         self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
 
@@ -263,7 +283,7 @@ class TaskRecord:
     def current(self) -> TaskInSlot | None:
         """Return the task that runs, or that ran when the process died; None if there is none."""
         words = self._words
-        for _ in range(_LOOKS):
+        for _ in range(_READ_ATTEMPTS):
             number = self.number
             if number % 2 == 0:
                 return None
@@ -279,7 +299,7 @@ class TaskRecord:
         """Return the times of the running task. They exclude its texts, as the master reads all slots many times a
         second."""
         words = self._words
-        for _ in range(_LOOKS):
+        for _ in range(_READ_ATTEMPTS):
             number = self.number
             if number % 2 == 0:
                 return None
@@ -314,21 +334,21 @@ class TaskRecord:
         report comes from a thread or a process that an earlier task left behind."""
         mark = self._mark_of(entry)
         if mark and len(text) <= LONGEST:
-            body = b"%b%b%b" % (_word(len(text), 4), _word(mark, 8), text)
-            said = _word(crc32(body), 4) + body
+            body = b"%b%b%b" % (_packed(len(text), 4), _packed(mark, 8), text)
+            raw = _packed(crc32(body), 4) + body
             at = self._progress_at * WORD
-            self._bytes[at : at + len(said)] = said
+            self._bytes[at : at + len(raw)] = raw
 
     def progress_of(self, entry: bytes) -> bytes:
         """Return the progress of the task with this entry, or b"" if there is none or the task does not run here."""
         if not self.has_progress:
             return b""
         mark, at = self._mark_of(entry), self._progress_at * WORD
-        for _ in range(_LOOKS):
-            said = bytes(self._bytes[at : at + PROGRESS_BYTES])
-            body = said[_LENGTH_AT : _TEXT_AT + min(_number(said[_LENGTH_AT:_MARK_AT]), LONGEST)]
-            if crc32(body) == _number(said[:_LENGTH_AT]):
-                is_its_own = mark and _number(said[_MARK_AT:_TEXT_AT]) == mark
+        for _ in range(_READ_ATTEMPTS):
+            raw = bytes(self._bytes[at : at + PROGRESS_BYTES])
+            body = raw[_LENGTH_AT : _TEXT_AT + min(_unpacked(raw[_LENGTH_AT:_MARK_AT]), LONGEST)]
+            if crc32(body) == _unpacked(raw[:_LENGTH_AT]):
+                is_its_own = mark and _unpacked(raw[_MARK_AT:_TEXT_AT]) == mark
                 return body[_TEXT_AT - _LENGTH_AT :] if is_its_own else b""
         return b""
 
@@ -342,16 +362,16 @@ class TaskRecord:
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry
-        return (self._words[HEADER.nonce_copy] << _LIFE_SHIFT | number) & _WORD_MASK if is_it else 0
+        return (self._words[HEADER.nonce_copy] << _NONCE_SHIFT | number) & _WORD_MASK if is_it else 0
 
     def copy_at(self, number: int) -> int:
         """Return the word at which the copy begins that this number selects."""
         return self._copies_at + ((number >> 1) & 1) * TASK_WORDS
 
 
-def _word(number: int, size: int) -> bytes:
+def _packed(number: int, size: int) -> bytes:
     return number.to_bytes(size, "little")
 
 
-def _number(raw: bytes) -> int:
+def _unpacked(raw: bytes) -> int:
     return int.from_bytes(raw, "little")

@@ -40,8 +40,13 @@ _BEGIN_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # These are global names for speed, as a worker uses most of them in each task.
-_PHASE, _HEARTBEAT, _OUTCOMES = HEADER.phase, HEADER.heartbeat_ns, HEADER.outcomes
-_NONCE_COPY, _NONCE, _QUIET, _RECALLED = HEADER.nonce_copy, PROCESS_ROW.nonce, PROCESS_ROW.quiet, PROCESS_ROW.recalled
+_PHASE: Final = HEADER.phase
+_HEARTBEAT: Final = HEADER.heartbeat_ns
+_OUTCOMES: Final = HEADER.outcomes
+_NONCE_COPY: Final = HEADER.nonce_copy
+_NONCE: Final = PROCESS_ROW.nonce
+_QUIET: Final = PROCESS_ROW.quiet
+_PREFETCH_RETURNED: Final = PROCESS_ROW.prefetch_returned
 _CONCURRENCY: Final = PROCESS_ROW.concurrency
 _NUMBER: Final = mark_at(0) + MARK.number
 _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
@@ -73,8 +78,8 @@ class ProcessRow:
     """The process that has entered the slot; 0 before that, and after it was reaped."""
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
-    recalled: int = _word(PROCESS_ROW.recalled)
-    """The number of the task behind which the master last recalled prefetched tasks; 0 before the first time. It is
+    prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
+    """The number of the task behind which the master last returned prefetched tasks; 0 before the first time. It is
     written before the call is sent, so a worker that finds an outcome settled also finds this number."""
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
@@ -91,10 +96,11 @@ class ProcessRow:
         """Whether the region has not been overwritten. The content of one that has been is ignored."""
         return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
-    def is_undisturbed(self, recalled: int) -> bool:
-        """Whether the region is intact and nothing was recalled since `recalled` was read. Checked after each task."""
+    def is_undisturbed(self, prefetch_returned: int) -> bool:
+        """Whether the region is intact and nothing was returned since `prefetch_returned` was read. Checked after each
+        task."""
         process_row = self._process_row
-        return self._words[_NONCE_COPY] == process_row[_NONCE] and process_row[_RECALLED] == recalled
+        return self._words[_NONCE_COPY] == process_row[_NONCE] and process_row[_PREFETCH_RETURNED] == prefetch_returned
 
     @property
     def quiet_requested(self) -> bool:
@@ -216,7 +222,7 @@ class Slot(ProcessRow):
         self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
         self._clear_marks(concurrency)
         words[_HEARTBEAT] = boottime_ns()
-        self.pid = self.recalled = process_row[PROCESS_ROW.quiet] = process_row[PROCESS_ROW.watched] = 0
+        self.pid = self.prefetch_returned = process_row[PROCESS_ROW.quiet] = process_row[PROCESS_ROW.watched] = 0
         self.concurrency = concurrency
         words[HEADER.nonce_copy] = process_row[PROCESS_ROW.nonce] = nonce
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rota.child.child_life import Orphaned, StopSignals
+from rota.child.child_process import Orphaned, StopSignals
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
 from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, Connection, unanswered

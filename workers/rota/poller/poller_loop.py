@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child import child_life
-from rota.child.child_life import Orphaned, StopSignals, Waiter
+from rota.child import child_process
+from rota.child.child_process import Orphaned, StopSignals, Waiter
 from rota.child.child_settings import PollerSettings
-from rota.child.slot_memory import Board
+from rota.child.slot_memory import SharedText
 from rota.child.slots import Phase
 from rota.poller.fleet_walks import AuditWalk, KeyWalk, ScheduledAdoption
 from rota.poller.poller_bell import BellState, PollerBell
@@ -186,34 +186,36 @@ class Rounds:
         return min(each.due_at for each in self._rounds)
 
 
-def run_poller(settings: PollerSettings, life: child_life.Life) -> int:
+def run_poller(settings: PollerSettings, process: child_process.ChildProcess) -> int:
     """Run a poller in this process, in its main thread, and return the exit code."""
-    log.configure(settings.log, **log.of_process("poller", settings.server.namespace, life.node, slot=life.slot_number))
+    log.configure(
+        settings.log, **log.of_process("poller", settings.server.namespace, process.node, slot=process.slot_number)
+    )
     log.adopt(settings.log)
     signals = StopSignals()
     signals.install()
     try:
-        return _loop(settings, life, signals).run()
+        return _loop(settings, process, signals).run()
     except Orphaned:
-        return child_life.EXIT_ORPHANED
+        return child_process.EXIT_ORPHANED
 
 
-def _loop(settings: PollerSettings, life: child_life.Life, signals: StopSignals) -> "PollerLoop":
+def _loop(settings: PollerSettings, process: child_process.ChildProcess, signals: StopSignals) -> "PollerLoop":
     store = Store(settings.server.namespace)
-    recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
-    waiter = Waiter(signals, life.death_fd, life.slot.heartbeat, HEARTBEAT_SECONDS)
-    report = PollerReport(recorder, life.slot_number, Board(life.slot.spare))
+    recorder = Recorder(process.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
+    waiter = Waiter(signals, process.death_fd, process.slot.heartbeat, HEARTBEAT_SECONDS)
+    report = PollerReport(recorder, process.slot_number, SharedText(process.slot.spare))
     address = address_of(settings.server)
 
     def link(purpose: str) -> Link:
-        name = f"rota:poller:{life.slot_number}:{purpose}"
+        name = f"rota:poller:{process.slot_number}:{purpose}"
         return Link(address, ConnectionOptions(name, wait=waiter.until_ready), recorder)
 
     listening = BellState()
     return PollerLoop(
-        life=life,
+        process=process,
         link=link("work"),
-        bell=PollerBell(store.keys, link("bell"), signals, life.death_fd, listening),
+        bell=PollerBell(store.keys, link("bell"), signals, process.death_fd, listening),
         waiter=waiter,
         signals=signals,
         promoting=Promotion(Standby(settings.rank), store, report, time.monotonic),
@@ -226,7 +228,7 @@ def _loop(settings: PollerSettings, life: child_life.Life, signals: StopSignals)
 class PollerLoop:
     """The loop of one poller process, from its start to its exit code."""
 
-    life: child_life.Life
+    process: child_process.ChildProcess
     link: Link  # the connection to work on; the bell has its own
     bell: PollerBell  # the doorbell, on a connection of its own
     waiter: Waiter
@@ -240,8 +242,8 @@ class PollerLoop:
 
     def run(self) -> int:
         """Work until a stop signal, and return the exit code. Raises Orphaned if the master dies."""
-        while not self.signals.asked:
-            self.life.slot.heartbeat()
+        while not self.signals.stop_requested:
+            self.process.slot.heartbeat()
             try:
                 self._work()
             except ServerError as error:
@@ -252,7 +254,7 @@ class PollerLoop:
             self.link.worked()
             self._rest()
         self._show(Phase.DRAINING)
-        return child_life.EXIT_DRAINED
+        return child_process.EXIT_DRAINED
 
     def _work(self) -> None:
         connection = self.link.connection()
@@ -283,5 +285,5 @@ class PollerLoop:
             self._rested = seconds > 0
 
     def _show(self, phase: Phase) -> None:
-        self.life.slot.phase = phase
-        self.life.ring_master()
+        self.process.slot.phase = phase
+        self.process.ring_master()

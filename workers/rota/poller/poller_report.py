@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from rota.child.slot_memory import Board
+from rota.child.slot_memory import SharedText
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Reaped, Swept
@@ -17,16 +17,16 @@ from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not decode bodies
 _NO_QUEUE = "unknown"  # the name that the script uses when it buries such items
-_LONGEST = 300  # characters of a foreign key name: a name may have millions, and the board has room for 48,000
+_LONGEST = 300  # characters of a foreign key name: a name may have millions, and the shared text has room for 48,000
 _NAMED_IDS = 10  # the log line gives the total; `rota audit` names all
 
 
 class PollerReport:
     """Writes to the metrics recorder of the poller's slot, and to the log."""
 
-    def __init__(self, recorder: Recorder, slot_number: int, board: Board) -> None:
+    def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder
-        self._board = board  # may still hold the text of the slot's previous process
+        self._shared_text = shared_text  # may still hold the text of the slot's previous process
         self._strays: Mapping[str, str] | None = None
         self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
@@ -143,7 +143,7 @@ class PollerReport:
             return
         self._strays = faults
         rows = [{"key": _clipped(key), "fault": _clipped(fault)} for key, fault in sorted(faults.items())]
-        self._board.put_up(json.dumps(rows).encode())
+        self._shared_text.publish(json.dumps(rows).encode())
         if rows:
             log.logger().warning(log_events.QUEUE_STRAY, keys=[row["key"] for row in rows])
 

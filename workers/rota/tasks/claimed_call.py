@@ -55,7 +55,7 @@ class CallTerms:
     limit_ns: int  # time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
     ran_by: bytes  # part of the record of the run; empty if the end of the task is not to be remembered
-    verdicts: dict[int, int]  # decisions made for the master about this task, by number of failures
+    kill_policies: dict[int, int]  # decisions made for the master about this task, by number of failures
     asks_first: bool  # whether Redis must be queried before the start
     are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit
 
@@ -122,7 +122,7 @@ class Preparer:
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._pid = os.getpid()
         self._declared: dict[AnyTask, CallTerms] = {}
-        self._verdicts: dict[tuple[str, int], dict[int, int]] = {}
+        self._kill_policies: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
         """Decode a body, find its task, bind its arguments and determine its options. Never raises because of the
@@ -159,22 +159,22 @@ class Preparer:
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
         who = ran_by(self._pid, task.name) if options.remember else b""
-        verdicts = self._verdicts_of(task.name, options.retries)
+        kill_policies = self._kill_policies_of(task.name, options.retries)
         asks_first = options.is_started_once or options.rate is not None
         are_plain = time_limit == fleets_limit and not (soft_limit or asks_first or options.expires is not None)
         limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
-        terms = CallTerms(options, *limits, who, verdicts, asks_first, are_plain)
+        terms = CallTerms(options, *limits, who, kill_policies, asks_first, are_plain)
         if not enqueued:
             if len(self._declared) >= _MOST_REMEMBERED:
                 self._declared.clear()
             self._declared[task] = terms
         return terms
 
-    def _verdicts_of(self, name: str, retries: int) -> dict[int, int]:
+    def _kill_policies_of(self, name: str, retries: int) -> dict[int, int]:
         # A producer may request any number of retries, so the number of these dictionaries is limited.
-        if len(self._verdicts) >= _MOST_REMEMBERED:
-            self._verdicts.clear()
-        return self._verdicts.setdefault((name, retries), {})
+        if len(self._kill_policies) >= _MOST_REMEMBERED:
+            self._kill_policies.clear()
+        return self._kill_policies.setdefault((name, retries), {})
 
 
 class MayStart(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
-from rota.child.child_life import SOFT_LIMIT_SIGNAL
+from rota.child.child_process import SOFT_LIMIT_SIGNAL
 from rota.child.slot_layout import METRICS_AT, PROCESS_ROW_BYTES
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot, boottime_ns

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 
-from rota.child.slot_record import TaskRecord, Verdict
+from rota.child.slot_record import KillPolicy, TaskRecord
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS, utc_datetime
 from rota.errors import Cancelled, Retry, TimeLimit
@@ -112,7 +112,7 @@ class Attempt:
             return False
         if answer.entry is not self.entry:
             self.entry = answer.entry
-            self.record.begin(self.entry.text, boottime_ns())
+            self.record.restart(self.entry.text, boottime_ns())
         if answer.status is ThrottleStatus.LATE:
             self.outcome = Expired()
         return True
@@ -187,17 +187,17 @@ _ROUND_NS: Final = NANOSECONDS  # the usual interval of the master's checks
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit some seconds longer, as a write may come late
 
 
-def verdict_on(options: TaskOptions, failures: int, random: Callable[[], float]) -> Verdict:
+def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], float]) -> KillPolicy:
     """Return what follows if the hard time limit ends this attempt, or if it kills its worker. `failures` attempts have
     failed before it.
 
-    A verdict is used once: the worker dies, and the next worker decides again, with another random number.
+    A kill policy is used once: the worker dies, and the next worker decides again, with another random number.
     """
     if options.is_started_once:
-        return Verdict()  # there is no second attempt once it has begun
+        return KillPolicy()  # there is no second attempt once it has begun
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
-    return Verdict(True, retry_us, options.crash_limit or 0)
+    return KillPolicy(True, retry_us, options.crash_limit or 0)
 
 
 class ShortLimits:
@@ -245,8 +245,8 @@ class AttemptMaker:
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
         name, terms = prepared.task.name, prepared.terms
-        verdict = terms.verdicts.get(entry.failures)
-        record.name(name, self._decide(terms, entry.failures) if verdict is None else verdict)
+        kill_policy = terms.kill_policies.get(entry.failures)
+        record.name(name, self._decide(terms, entry.failures) if kill_policy is None else kill_policy)
         return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.asks_first, terms.ran_by)
 
     def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
@@ -312,5 +312,5 @@ class AttemptMaker:
     def _decide(self, terms: CallTerms, failures: int) -> int:
         """Decide what the master does if it has to end this attempt: once for each number of failures."""
         with self.alone:  # The back-off may be a function of the application.
-            word = terms.verdicts[failures] = verdict_on(terms.options, failures, self.random).to_word()
+            word = terms.kill_policies[failures] = kill_policy_of(terms.options, failures, self.random).to_word()
         return word

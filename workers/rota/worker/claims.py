@@ -23,8 +23,8 @@ from rota.worker.redis_times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # run time that a claim should hold, and for how long its entries may start without a turn
 # The maximum age of a claim when the next one is made. The master recalls nothing from claims younger than 25 ms.
-UNRECALLED_US: Final = 20_000
-UNRECALLED_NS: Final = UNRECALLED_US * 1000
+UNRETURNED_US: Final = 20_000
+UNRETURNED_NS: Final = UNRETURNED_US * 1000
 # A worker lists its held tasks at least this often, even if they should be known: a server that lost writes, or that
 # processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
 NAMED_EVERY_NS: Final = NANOSECONDS
@@ -134,13 +134,13 @@ class InFlight(Unanswered):
         way."""
         self.asked = True
         settlements, plain = self.tell()
-        claim_by_us = self._anchor.now_us + UNRECALLED_US  # Redis read that time before the claim arrived
+        claim_by_us = self._anchor.now_us + UNRETURNED_US  # Redis read that time before the claim arrived
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def answered(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
         """Take a reply: remove what it confirms and add what it brings. For a pipelined turn, `ran_until_ns` is the end
         of the last task that ran in the meantime."""
-        self.asked = ran_until_ns > self._anchor.received_ns + UNRECALLED_NS
+        self.asked = ran_until_ns > self._anchor.received_ns + UNRETURNED_NS
         self.named()
         self._given_back.clear()
         if reply.status is not TurnStatus.MORE:

@@ -7,7 +7,7 @@ ended, and then replies to both at once. This saves one round trip, which would 
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from rota.child.child_life import Waiter, Woken
+from rota.child.child_process import Waiter, Woken
 from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.command import Command

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
-from rota.child.child_life import Waiter
+from rota.child.child_process import Waiter
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS

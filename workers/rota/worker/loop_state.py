@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from rota.child.child_life import EXIT_DRAINED, EXIT_LOST, Fence, Life, StopSignals
+from rota.child.child_process import EXIT_DRAINED, EXIT_LOST, ChildProcess, Fence, StopSignals
 from rota.child.slots import Phase, RecycleReason, Slot, boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.command import Command
@@ -78,8 +78,8 @@ class Growth:
 class RecycleRequest:
     """Shows the master why this worker requests its replacement. `growth` is None if memory has no limit."""
 
-    def __init__(self, life: Life, span: Span, growth: Growth | None) -> None:
-        self._life = life
+    def __init__(self, process: ChildProcess, span: Span, growth: Growth | None) -> None:
+        self._life = process
         self._span = span
         self._growth = growth
 
@@ -220,7 +220,7 @@ _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # Workers switch between these many 
 class WorkerLoop:
     """The loop of one worker process, from its first turn to its exit code."""
 
-    life: Life
+    process: ChildProcess
     store: Store
     tiers: Packed  # in wire form
     signals: StopSignals
@@ -242,20 +242,20 @@ class WorkerLoop:
     _round_trip_ns: int = 0  # duration of that turn
     _sent_before: bool = False  # whether the outcomes were sent before, without a reply
     _told_in_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
-    _recalled: int = 0  # the slot's `recalled` when the last turn was sent
+    _prefetch_returned: int = 0  # the slot's `recalled` when the last turn was sent
 
     def __post_init__(self) -> None:
-        self._slot = self.life.slot
+        self._slot = self.process.slot
 
     def _call(self, turn: Turn) -> Command[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
         last recalled."""
-        self._told_in_slot, self._recalled = self._slot.outcomes_left, self._slot.recalled
-        return self.store.turn(self.life.owner, self.tiers, turn)
+        self._told_in_slot, self._prefetch_returned = self._slot.outcomes_left, self._slot.recalled
+        return self.store.turn(self.process.owner, self.tiers, turn)
 
     def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
-        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_requested, self.signals.asked
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_requested, self.signals.stop_requested
         if fenced is not self._fenced:
             self._tell_fence(fenced)
         if leaving or quiet:
@@ -272,20 +272,20 @@ class WorkerLoop:
     def _tell_fence(self, is_up: bool) -> None:
         self._fenced = is_up
         if is_up:
-            log.logger().warning(log_events.WORKER_FENCED, owner=self.life.owner)
+            log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
 
     def _show(self, phase: Phase) -> None:
         """Show the phase, and notify the master if the worker begins or stops leaving or being quiet."""
         before, self._shown = self._shown, phase
         self._slot.phase = phase
         if not {before, phase} <= _AT_WORK:
-            self.life.ring_master()
+            self.process.ring_master()
 
     def _say_ready(self) -> None:
         """Report that this worker works, because the first reply has arrived."""
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_requested else Phase.IDLE)
-        log.logger().info(log_events.WORKER_STARTED, owner=self.life.owner)
+        log.logger().info(log_events.WORKER_STARTED, owner=self.process.owner)
 
     def _answered_at_once(self, reply: TurnReply, sent_ns: int) -> Anchor:
         """Note a reply to a turn that did not wait at the doorbells. Returns its reading of Redis time."""
@@ -305,7 +305,7 @@ class WorkerLoop:
         self._wait_us = reply.wait_us
         self._last_turn_ns = anchor.received_ns
         if self._lost:
-            log.logger().error(log_events.WORKER_LOST, owner=self.life.owner, held=held)
+            log.logger().error(log_events.WORKER_LOST, owner=self.process.owner, held=held)
 
     @property
     def _exit_code(self) -> int:

@@ -23,7 +23,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.child.child_life import EXIT_OVERWRITTEN, Waiter
+from rota.child.child_process import EXIT_OVERWRITTEN, Waiter
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE
@@ -32,7 +32,7 @@ from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
 from rota.worker.attempt import Attempt
-from rota.worker.claims import NAMED_EVERY_NS, UNRECALLED_NS, Claimed, ClaimTimes, InFlight, Prefetch
+from rota.worker.claims import NAMED_EVERY_NS, UNRETURNED_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.executor import Executor
 from rota.worker.loop_state import (
     HOLD_SECONDS,
@@ -61,7 +61,7 @@ class Loop(WorkerLoop):
     _in_flight: InFlight = field(default_factory=InFlight)  # the claimed tasks, and the outcomes that are not confirmed
     _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
     _is_plenty: bool = False  # whether the last reply reported a backlog
-    _recalled_before: int = 0  # the slot's `recalled` when the last turn with a reply was sent
+    _prefetch_returned_before: int = 0  # the slot's `recalled` when the last turn with a reply was sent
     _last_run: bytes = b""  # entry of the last task, if a recall may have settled it too
 
     def run(self) -> int:
@@ -168,16 +168,16 @@ class Loop(WorkerLoop):
     def _request_watch(self) -> None:
         """Have the master watch this worker, because prefetched tasks wait, or will wait, for the task that runs."""
         if self._slot.request_watch():
-            self.life.ring_master()
+            self.process.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Report outcomes that found no entry to settle, except those that a recall had settled or given back."""
         # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
-        was_recalled = self._slot.recalled != self._recalled_before and reply.status is not TurnStatus.LOST
-        self._recalled_before = self._recalled
+        was_returned = self._slot.recalled != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
+        self._prefetch_returned_before = self._prefetch_returned
         for text in reply.stale:
-            by_recall = was_recalled and text != self._last_run
-            if not (by_recall or self._in_flight.was_given_back(text)):
+            by_return = was_returned and text != self._last_run
+            if not (by_return or self._in_flight.was_given_back(text)):
                 self.report.stale(text, sent_before=self._sent_before)
 
     # Waiting for work
@@ -255,7 +255,7 @@ class Loop(WorkerLoop):
             if not ended_ns:
                 break
             batch.ended(ended_ns)
-            if self.signals.asked or self.fence.is_up(ended_ns):
+            if self.signals.stop_requested or self.fence.is_up(ended_ns):
                 break
         return next_turn
 
@@ -267,7 +267,7 @@ class Loop(WorkerLoop):
         a turn is due that lists the held tasks. Such a turn is replied to at once, which gives a reading of Redis time.
         """
         are_last = tasks == self.recycling.left(self._attempts)
-        is_far = self._round_trip_ns > UNRECALLED_NS // 2
+        is_far = self._round_trip_ns > UNRETURNED_NS // 2
         if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
             return 0
         return self._prefetch.left_at_turn(batch.queue, tasks, is_plenty=self._is_plenty)
@@ -279,7 +279,7 @@ class Loop(WorkerLoop):
         if not isinstance(attempt, Attempt):
             return self._unstarted(claimed, attempt)
         packed = self._in_flight.finish(attempt.settlement())
-        if slot.is_undisturbed(self._recalled):
+        if slot.is_undisturbed(self._prefetch_returned):
             self._last_run = b""
         elif slot.is_intact:  # A recall settles this task only if it was made after the outcome was in the slot.
             self._last_run = attempt.entry.text
@@ -304,7 +304,7 @@ class Loop(WorkerLoop):
 
     def _give_back(self) -> None:
         report = self.report
-        note = report.released if self.signals.asked else report.given_back
+        note = report.released if self.signals.stop_requested else report.given_back
         for settlement in self._in_flight.give_back():
             self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))
             note(settlement.entry)

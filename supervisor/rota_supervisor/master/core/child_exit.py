@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from rota.child.slot_record import TaskInSlot, Verdict
+from rota.child.slot_record import KillPolicy, TaskInSlot
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import (
@@ -142,7 +142,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
         names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, death_record_of(death, None)),)
-    own_limit = 0 if death.task is None else Verdict.from_word(death.task.kill_policy).crash_limit
+    own_limit = 0 if death.task is None else KillPolicy.from_word(death.task.kill_policy).crash_limit
     crash_limit = own_limit or reap.blame.crash_limit
     over_limit = settlements_of(death)
     return reap._replace(
@@ -226,8 +226,8 @@ def settlements_of(death: Death) -> tuple[Settlement, ...]:
 
 
 def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
-    kill_policy = Verdict.from_word(task.kill_policy)
-    if not kill_policy.is_said:
+    kill_policy = KillPolicy.from_word(task.kill_policy)
+    if not kill_policy.counts_as_failure:
         return None
     try:
         entry = parse_entry(task.entry)

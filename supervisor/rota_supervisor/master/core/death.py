@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import rota
 import rota_supervisor
-from rota.child import child_life
+from rota.child import child_process
 from rota.child.slot_record import TaskInSlot
 from rota.durations import NANOSECONDS
 from rota.protocol.outcome import CRASHED
@@ -57,7 +57,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
         return child.why
     if _has_left_as_requested(child, ending):
         return child.why if child.state is ChildState.DRAINING and child.why in RECYCLED else Reason.DRAINED
-    if ending.exit_code == child_life.EXIT_LOST:
+    if ending.exit_code == child_process.EXIT_LOST:
         return Reason.LOST
     if was_killed and ending.oom_killed:
         return Reason.OOM
@@ -70,7 +70,7 @@ def _has_left_as_requested(child: Child, ending: ProcessEnd) -> bool:
     # SIGTERM from the master kills a child that has not installed its handler yet, or whose task removed the handler.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
-    return ending.exit_code == child_life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
+    return ending.exit_code == child_process.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ class Death:
         """Whether it left between two tasks, as requested. Anything it still held came with a reply that it never
         read."""
         event = self.event
-        return self.reason.facts.is_expected and event.ending.exit_code == child_life.EXIT_DRAINED and not event.tasks
+        return (
+            self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
+        )
 
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
@@ -170,7 +172,7 @@ class Death:
     def _why(self) -> str:
         code, name, why = self.event.ending.exit_code, self.event.ending.signal_name, self.child.why
         special = (
-            (Reason.BOOT, code == child_life.EXIT_OTHER_VERSION, _OTHER_VERSION),
+            (Reason.BOOT, code == child_process.EXIT_OTHER_VERSION, _OTHER_VERSION),
             (Reason.BOOT, why is Reason.BOOT, _BOOT_DEADLINE),
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
@@ -180,9 +182,9 @@ class Death:
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),
             (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_REQUESTED}: {ONE_TOO_MANY}"),
-            (Reason.CRASH, code == child_life.EXIT_OVERWRITTEN, _OVERWRITTEN),
+            (Reason.CRASH, code == child_process.EXIT_OVERWRITTEN, _OVERWRITTEN),
             (Reason.CRASH, bool(self.event.tasks), _BY_ITSELF),
-            (Reason.CRASH, code == child_life.EXIT_DRAINED, _BY_A_SIGNAL),
+            (Reason.CRASH, code == child_process.EXIT_DRAINED, _BY_A_SIGNAL),
             (Reason.SIGNAL, name == "SIGKILL", _FROM_OUTSIDE),
             (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
             (Reason.SIGNAL, name in _FATAL_SIGNALS, _NATIVE),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.child.child_life import boottime_seconds
+from rota.child.child_process import boottime_seconds
 from rota.durations import Backoff
 from rota.server.logins import Login, LoginUnknown, ProviderFault, SharedLogins, fleet_login
 from rota.telemetry import log, log_events

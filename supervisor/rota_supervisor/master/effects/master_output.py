@@ -17,8 +17,8 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final
 
-from rota.child.child_life import boottime_seconds
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.child_process import boottime_seconds
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slot_record import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.telemetry import log, log_events
@@ -124,7 +124,7 @@ class Display:
         own = memory.slot(MASTER_SLOT)
         self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
         self._state = state
-        self._snapshot_area = Board(own.far_spare)
+        self._snapshot_area = SharedText(own.far_spare)
 
     def begin(self) -> None:
         """Set every gauge, so that all are exported from the start."""
@@ -151,9 +151,9 @@ class Display:
         """Set a gauge to the current wall-clock time."""
         self._recorder.gauge(effect.gauge).set(time.time())
 
-    def put_up(self, _effect: do.PublishSnapshot) -> None:
+    def publish(self, _effect: do.PublishSnapshot) -> None:
         """Publish the notice for the exporter."""
-        self._snapshot_area.put_up(notice_of(self._state).to_json(self._snapshot_area.room))
+        self._snapshot_area.publish(notice_of(self._state).to_json(self._snapshot_area.capacity))
 
 
 # The status of the fleet, and the stacks of its children

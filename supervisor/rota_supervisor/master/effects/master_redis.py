@@ -16,8 +16,8 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from rota.child.child_life import boottime_seconds
-from rota.child.slot_memory import Board, SlotMemory
+from rota.child.child_process import boottime_seconds
+from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import boottime_ns
 from rota.durations import Backoff
 from rota.protocol.command import Command, load_script
@@ -273,7 +273,7 @@ class RedisCalls:
 
     async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish this master, its queues, its schedules and the fleet's settings, and read which queues are closed."""
-        throughput = read_throughput(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
+        throughput = read_throughput(SharedText(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
         report = effect.report if throughput is None else throughput.added_to(effect.report)
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
@@ -300,7 +300,7 @@ class RedisCalls:
         """Return prefetched tasks to their lanes, retrying until there is a reply or the long-running task ended."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.recalled = effect.task.number  # This must be written before the call is sent.
+        slot.prefetch_returned = effect.task.number  # This must be written before the call is sent.
         call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:

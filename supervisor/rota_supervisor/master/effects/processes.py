@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from rota.child.child_life import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.child.child_process import SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota.server.logins import fleet_login
 from rota_supervisor import messages

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rota.child.child_life import boottime_seconds
+from rota.child.child_process import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota_supervisor.config.loader import Loaded

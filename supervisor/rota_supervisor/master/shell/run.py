@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rota.child.child_life import boottime_seconds
+from rota.child.child_process import boottime_seconds
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact
@@ -228,7 +228,7 @@ class _Master:
             do.AddToCounter: display.add,
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,
-            do.PublishSnapshot: display.put_up,
+            do.PublishSnapshot: display.publish,
             do.WriteReport: self._report.begin,
             do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,

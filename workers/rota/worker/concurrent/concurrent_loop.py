@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
-from rota.child.child_life import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
+from rota.child.child_process import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
 from rota.child.child_settings import WorkerSettings
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.command import Command
@@ -75,7 +75,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def __post_init__(self) -> None:
         WorkerLoop.__post_init__(self)
-        address, name = address_of(self.settings.server), f"rota:worker:{self.life.owner}"
+        address, name = address_of(self.settings.server), f"rota:worker:{self.process.owner}"
         self._ledger = Ledger(self.settings.concurrency)
         self._stacks = StackTeller(self._slot)
         self._steps = Steps(self.maker.alone, self._blocked)
@@ -124,7 +124,7 @@ class ConcurrentLoop(WorkerLoop):
         loop.set_task_factory(self._steps.make_task)
         loop.set_default_executor(ThreadPoolExecutor(self._ledger.concurrency, "rota-task"))
         loop.add_reader(self.signals.fileno(), self._signalled)
-        loop.add_reader(self.life.death_fd, self._orphaned)
+        loop.add_reader(self.process.death_fd, self._orphaned)
         soft_limit.install(SOFT_LIMIT_SIGNAL, self._steps.is_cancelled)
         signal.signal(SOFT_LIMIT_SIGNAL, self._told)
         self._heartbeat()
@@ -137,7 +137,7 @@ class ConcurrentLoop(WorkerLoop):
         self._wake.set()
 
     def _orphaned(self) -> None:
-        asyncio.get_running_loop().remove_reader(self.life.death_fd)
+        asyncio.get_running_loop().remove_reader(self.process.death_fd)
         self._fault = Orphaned()
         self._wake.set()
 
@@ -254,7 +254,7 @@ class ConcurrentLoop(WorkerLoop):
         starts = self._ledger.free if may_start else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
-        note = self.report.released if self.signals.asked else self.report.given_back
+        note = self.report.released if self.signals.stop_requested else self.report.given_back
         for claim in reversed(claims[starts:]):  # Giving back in reverse keeps their order.
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.child_life import EXIT_LOST, EXIT_ORPHANED, WAKE_SIGNAL
+from rota.child.child_process import EXIT_LOST, EXIT_ORPHANED, WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.child.child_life import Orphaned, StopSignals, Waiter, Woken
+from rota.child.child_process import Orphaned, StopSignals, Waiter, Woken
 
 LONG_SECONDS = 60.0  # a test that waits this long has failed
 

@@ -3,12 +3,12 @@
 import random
 from typing import TYPE_CHECKING, Any
 
-from rota.child.child_life import (
+from rota.child.child_process import (
     EXIT_LOST,
     EXIT_ORPHANED,
     SOFT_LIMIT_SIGNAL,
+    ChildProcess,
     Fence,
-    Life,
     Orphaned,
     StartFailed,
     StopSignals,
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from rota.worker.concurrent.concurrent_loop import ConcurrentLoop
 
 
-def run_worker(settings: WorkerSettings, life: Life) -> int:
+def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
     """Run a worker in this process, in its main thread, and return the exit code.
 
     Signals may be blocked when this is called. They are unblocked once their handlers are installed. Raises StartFailed
     if a start hook fails.
     """
     growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first, so that it counts from the fork
-    _configure_log(settings, life)
+    _configure_log(settings, process)
     signals = StopSignals()
     signals.install()
     if settings.concurrency == 1:
-        soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
+        soft_limit.install(SOFT_LIMIT_SIGNAL, process.slot.record(0).is_cancelled)
     server = settings.server
     own_fleet.settings = ClientSettings(
         server.redis_url,
@@ -71,11 +71,11 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
                 raise StartFailed(failure)
-        loop = _loop(settings, life, signals, growth)
+        loop = _loop(settings, process, signals, growth)
         code = loop.run()
     except Orphaned:
         return EXIT_ORPHANED
-    life.ring_master()
+    process.ring_master()
     if code != EXIT_LOST:
         for hook in default_hooks.worker_stop:
             call_hook(hook)
@@ -83,10 +83,10 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     return code
 
 
-def _configure_log(settings: WorkerSettings, life: Life) -> None:
-    place = {"pool": settings.pool, "slot": life.slot_number}
-    bound = log.of_process("worker", settings.server.namespace, life.node, **place)
-    log.configure(settings.log, held=life.slot.held_lines, **bound)
+def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
+    place = {"pool": settings.pool, "slot": process.slot_number}
+    bound = log.of_process("worker", settings.server.namespace, process.node, **place)
+    log.configure(settings.log, held=process.slot.held_lines, **bound)
     log.adopt(settings.log, _fields_of_task)
 
 
@@ -99,43 +99,45 @@ def _fields_of_task() -> dict[str, Any]:
     return {"task_id": task.id, "task": task.name}
 
 
-def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Growth | None) -> "Loop | ConcurrentLoop":
+def _loop(
+    settings: WorkerSettings, process: ChildProcess, signals: StopSignals, growth: Growth | None
+) -> "Loop | ConcurrentLoop":
     store = Store(settings.server.namespace)
     queues = [share.name for tier in settings.tiers for share in tier.queues]
-    recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(queues).of)
+    recorder = Recorder(process.slot.metrics, label_of_queue=QueueLabels(queues).of)
     report = Report(settings, recorder)
-    fence = Fence(life.slot, settings.lease_seconds)
+    fence = Fence(process.slot, settings.lease_seconds)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
     span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
     standing: dict[str, Any] = {
-        "life": life,
+        "process": process,
         "store": store,
         "tiers": pack_tiers(settings.tiers),
         "signals": signals,
         "fence": fence,
-        "bell": Bell(store.keys, settings.tiers, settings.park_seconds, lambda: life.slot.renewed_ns),
+        "bell": Bell(store.keys, settings.tiers, settings.park_seconds, lambda: process.slot.renewed_ns),
         "report": report,
-        "recycling": RecycleRequest(life, span, growth),
+        "recycling": RecycleRequest(process, span, growth),
     }
-    maker = _maker(settings, life, report)
+    maker = _maker(settings, process, report)
     starts = StartSteps(
-        life.owner,
+        process.owner,
         store,
-        lambda: life.slot.is_intact and not fence.is_up(boottime_ns()),
+        lambda: process.slot.is_intact and not fence.is_up(boottime_ns()),
         report.throttled,
     )
     if settings.concurrency > 1:
         from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
 
         return ConcurrentLoop(**standing, settings=settings, maker=maker, starts=starts, recorder=recorder)
-    waiter = Waiter(signals, life.death_fd, life.slot.heartbeat, settings.beat_seconds / 2)
-    options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
+    waiter = Waiter(signals, process.death_fd, process.slot.heartbeat, settings.beat_seconds / 2)
+    options = ConnectionOptions(f"rota:worker:{process.owner}", wait=waiter.until_ready)
     link = Link(address_of(settings.server), options, recorder)
-    executor = Executor(maker, life.slot.record(0), Runner(), Asker(starts, link, waiter).ask)
+    executor = Executor(maker, process.slot.record(0), Runner(), Asker(starts, link, waiter).ask)
     return Loop(**standing, link=link, waiter=waiter, executor=executor)
 
 
-def _maker(settings: WorkerSettings, life: Life, report: Report) -> AttemptMaker:
+def _maker(settings: WorkerSettings, process: ChildProcess, report: Report) -> AttemptMaker:
     return AttemptMaker(
         round(settings.time_limit_seconds * NANOSECONDS),
         Preparer(default_registry, settings),
@@ -143,7 +145,7 @@ def _maker(settings: WorkerSettings, life: Life, report: Report) -> AttemptMaker
         report.started,
         NoCopies(),
         random.random,
-        ShortLimits(life.slot, life.ring_master),
+        ShortLimits(process.slot, process.ring_master),
         settings.max_result_kb,
-        life.owner,
+        process.owner,
     )

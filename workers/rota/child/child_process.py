@@ -30,7 +30,7 @@ STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # log the stack
 _MARGIN_SHARE: Final = 0.1  # of the lease: the time between checking the clock and calling the task
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-OF_THE_MASTER: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, so they arrive here
+IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, so they arrive here
 
 
 def boottime_seconds() -> float:
@@ -39,7 +39,7 @@ def boottime_seconds() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ChildProcess:
     """A child's slot, its identity and its descriptors to the master."""
 
     node: str  # the name of the master process
@@ -89,11 +89,11 @@ class StopSignals:
     master have no effect here."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.stop_requested = False
         self._handlers: Final[dict[int, Callable[[int, FrameType | None], None]]] = {
             **dict.fromkeys(_STOPPING, self._stop),
             WAKE_SIGNAL: self._wake,
-            **dict.fromkeys(OF_THE_MASTER, _do_nothing),
+            **dict.fromkeys(IGNORED_SIGNALS, _do_nothing),
         }
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._forking = threading.local()
@@ -127,7 +127,7 @@ class StopSignals:
         self._wake()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.stop_requested = True
         self._wake(number, frame)
 
     def _wake(self, _number: int = 0, _frame: FrameType | None = None) -> None:
@@ -182,8 +182,8 @@ class Waiter:
         self._heartbeat = heartbeat
         self._heartbeat_seconds = heartbeat_seconds
         self._until = math.inf
-        self._deaf = _PollSet(death_fd)
-        self._alert = _PollSet(death_fd, signals.fileno())
+        self._without_signals = _PollSet(death_fd)
+        self._with_signals = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
         """Whether the descriptor became ready in time. Serves as a `connection.Wait`.
@@ -193,7 +193,7 @@ class Waiter:
         """
         if self._until < math.inf:
             seconds = min(seconds, self._until - time.monotonic())
-        return fd in self._wait(self._deaf, fd, events, seconds)
+        return fd in self._wait(self._without_signals, fd, events, seconds)
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -210,7 +210,7 @@ class Waiter:
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
         """Wait for data to read, a signal or the timeout. Raises Orphaned if the master dies."""
-        ready = self._wait(self._alert, fd, select.POLLIN, seconds)
+        ready = self._wait(self._with_signals, fd, select.POLLIN, seconds)
         if fd in ready:
             return Woken.READY
         if self._signals.fileno() in ready:
@@ -235,11 +235,11 @@ class Waiter:
 class _PollSet:
     """A poll() on some fixed descriptors and one that changes."""
 
-    def __init__(self, *staying: int) -> None:
+    def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()
         self._fd = _NO_FD
         self._events = 0
-        for fd in staying:
+        for fd in fixed:
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, fd: int, events: int, seconds: float) -> dict[int, int]:

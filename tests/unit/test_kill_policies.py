@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_record import TaskInSlot, Verdict
+from rota.child.slot_record import KillPolicy, TaskInSlot
 from rota.errors import TimeLimit
 from rota.protocol.outcome import DeadOutcome, RetryOutcome
 from rota.protocol.replies import Reaped
@@ -16,7 +16,7 @@ from rota.protocol.wire import NOTHING
 from rota.tasks.options import TaskOptions, check_options
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
-from rota.worker.attempt import verdict_on
+from rota.worker.attempt import kill_policy_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -26,32 +26,32 @@ from rota_supervisor.master.core.reasons import Reason
 from support.cores import Core
 
 _KILLED = ProcessEnd(9)
-_VERDICTS = st.builds(Verdict, st.just(True), st.none() | st.integers(0, 1 << 52), st.integers(0, MOST_CRASHES))
+_VERDICTS = st.builds(KillPolicy, st.just(True), st.none() | st.integers(0, 1 << 52), st.integers(0, MOST_CRASHES))
 _WORDS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(verdict=_VERDICTS | st.builds(Verdict, st.just(False), st.none(), st.integers(0, MOST_CRASHES)))
-def test_a_verdict_is_one_word_of_a_slot(verdict: Verdict) -> None:
-    word = verdict.to_word()
+@given(kill_policy=_VERDICTS | st.builds(KillPolicy, st.just(False), st.none(), st.integers(0, MOST_CRASHES)))
+def test_a_verdict_is_one_word_of_a_slot(kill_policy: KillPolicy) -> None:
+    word = kill_policy.to_word()
     assert 0 <= word < 2**63
-    assert Verdict.from_word(word) == verdict
+    assert KillPolicy.from_word(word) == kill_policy
 
 
 @given(word=_WORDS)
 def test_whatever_stands_in_a_slot_is_a_verdict_or_none(word: int) -> None:
-    verdict = Verdict.from_word(word)
-    assert 0 <= verdict.crash_limit <= 1023
-    assert verdict.retry_us is None or 0 <= verdict.retry_us <= 1 << 52
+    kill_policy = KillPolicy.from_word(word)
+    assert 0 <= kill_policy.crash_limit <= 1023
+    assert kill_policy.retry_us is None or 0 <= kill_policy.retry_us <= 1 << 52
 
 
-def _verdict(failures: int, **options: Any) -> Verdict:
-    return verdict_on(TaskOptions(**options), failures, lambda: 0.5)
+def _verdict(failures: int, **options: Any) -> KillPolicy:
+    return kill_policy_of(TaskOptions(**options), failures, lambda: 0.5)
 
 
 def test_the_time_limit_spends_a_retry_with_the_back_off_of_the_task() -> None:
-    assert _verdict(0, retries=1, base=2.0) == Verdict(True, 1_000_000)
-    assert _verdict(1, retries=1) == Verdict(True, None)
-    assert _verdict(0, retries=0, crash_limit=7) == Verdict(True, None, 7)
+    assert _verdict(0, retries=1, base=2.0) == KillPolicy(True, 1_000_000)
+    assert _verdict(1, retries=1) == KillPolicy(True, None)
+    assert _verdict(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
 
 
 def test_the_rules_by_exception_hold_for_it_as_for_the_soft_limit() -> None:
@@ -64,11 +64,11 @@ def test_a_back_off_that_gives_no_delay_is_the_end_and_no_error() -> None:
     def sulk(failures: int) -> float:
         raise SystemExit(failures)
 
-    assert _verdict(0, backoff=sulk) == Verdict(True, None)
+    assert _verdict(0, backoff=sulk) == KillPolicy(True, None)
 
 
 def test_of_what_is_started_once_at_most_nothing_is_said() -> None:
-    assert _verdict(0, crash_limit=0) == Verdict()
+    assert _verdict(0, crash_limit=0) == KillPolicy()
 
 
 @pytest.mark.parametrize("value", [-1, MOST_CRASHES + 1, True, 1.5, "3"])
@@ -92,8 +92,8 @@ def worker(core: Core) -> Child:
     return child
 
 
-def _task(verdict: Verdict, entry: bytes = b"id mail i 1 1 2 0 0 0 -") -> TaskInSlot:
-    return TaskInSlot(entry, "send", 1_000_000_000, 3_000_000_000, verdict=verdict.to_word())
+def _task(kill_policy: KillPolicy, entry: bytes = b"id mail i 1 1 2 0 0 0 -") -> TaskInSlot:
+    return TaskInSlot(entry, "send", 1_000_000_000, 3_000_000_000, kill_policy=kill_policy.to_word())
 
 
 def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> ReapOwner:
@@ -110,7 +110,7 @@ def _told(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, dict[str, Any
 
 
 def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Core, worker: Child) -> None:
-    reap = _ends(core, worker, _task(Verdict(True, 1_500_000)))
+    reap = _ends(core, worker, _task(KillPolicy(True, 1_500_000)))
     (over_limit,) = reap.over_limit
     outcome = over_limit.outcome
     assert isinstance(outcome, RetryOutcome)
@@ -126,7 +126,7 @@ def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Cor
 
 
 def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: Child) -> None:
-    reap = _ends(core, worker, _task(Verdict(True, None)))
+    reap = _ends(core, worker, _task(KillPolicy(True, None)))
     (over_limit,) = reap.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
     assert json.loads(over_limit.outcome.record)["reason"] == "time_limit"
@@ -136,18 +136,18 @@ def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: 
 
 
 def test_of_a_task_that_was_settled_before_nothing_is_told(core: Core, worker: Child) -> None:
-    task = _task(Verdict(True, None))
+    task = _task(KillPolicy(True, None))
     assert _told(core, _ends(core, worker, task), stale=(task.entry,)) == {}
 
 
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        (_task(Verdict(True, 0)), Reason.HUNG),
-        (_task(Verdict(True, 0)), None),
-        (_task(Verdict()), Reason.TIMEOUT),
-        (_task(Verdict(True, 0), b"no entry"), Reason.TIMEOUT),
-        (_task(Verdict(True, 0), b"a q x 1 1 0 0 0 0 -"), Reason.TIMEOUT),
+        (_task(KillPolicy(True, 0)), Reason.HUNG),
+        (_task(KillPolicy(True, 0)), None),
+        (_task(KillPolicy()), Reason.TIMEOUT),
+        (_task(KillPolicy(True, 0), b"no entry"), Reason.TIMEOUT),
+        (_task(KillPolicy(True, 0), b"a q x 1 1 0 0 0 0 -"), Reason.TIMEOUT),
     ],
 )
 def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
@@ -158,13 +158,13 @@ def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlo
 
 
 def test_the_task_that_ran_is_judged_by_its_own_limit_of_crashes(core: Core, worker: Child) -> None:
-    assert _ends(core, worker, _task(Verdict(crash_limit=7)), None).blame.crash_limit == 7
+    assert _ends(core, worker, _task(KillPolicy(crash_limit=7)), None).blame.crash_limit == 7
 
 
 def test_a_task_without_a_limit_of_its_own_is_judged_by_that_of_the_fleet(core: Core, worker: Child) -> None:
-    assert _ends(core, worker, _task(Verdict()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
+    assert _ends(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
 
 
 def test_who_is_killed_since_the_fleet_leaves_takes_the_account_along_and_no_blame(core: Core, worker: Child) -> None:
-    blame = _ends(core, worker, _task(Verdict()), Reason.STOP).blame
+    blame = _ends(core, worker, _task(KillPolicy()), Reason.STOP).blame
     assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])
