@@ -62,7 +62,7 @@ def test_a_lost_reply_to_a_beginning_starts_nothing_until_redis_has_said_how_it_
     fleet = shaken.start_behind_link(workers=1)
     fleet.client.enqueue_many(Call("once", ["many"], queue="default") for _ in range(NOTES))
     for _ in range(5):
-        lose(shaken, "begin")
+        lose(shaken, "mark_started")
     fleet.wait_for("end", NOTES, label="many")
     finish(shaken, fleet)
     assert len(fleet.journal("start")) == NOTES
@@ -144,8 +144,8 @@ def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
 
 def test_a_lost_reply_to_a_recall_gives_back_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
-    shaken.link.lose_replies(1, of="recall")
-    hold_up_until(fleet, lambda: shaken.link.lost["recall"])
+    shaken.link.lose_replies(1, of="return_prefetched")
+    hold_up_until(fleet, lambda: shaken.link.lost["return_prefetched"])
     finish(shaken, fleet)
 
 
@@ -154,7 +154,7 @@ def test_a_recall_that_does_not_arrive_is_sent_again_however_long_that_takes_to_
     swallowed: list[int] = []
 
     def swallow_one(name: str, is_reply: bool, port: int) -> bool:
-        if name != "recall" or is_reply or swallowed:
+        if name != "return_prefetched" or is_reply or swallowed:
             return True
         swallowed.append(port)
         return False

@@ -122,7 +122,9 @@ class Dying(Working):
     # After death
 
     @precondition(lambda self: self.zombies)
-    @rule(data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "recall", "reap"]))
+    @rule(
+        data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "return_prefetched", "reap"])
+    )
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
         """What an owner sends after it was reaped, or what is sent in its name."""
         worker = data.draw(st.sampled_from(self.zombies))
@@ -131,7 +133,7 @@ class Dying(Working):
                 worker.pending += [(claim, OUTCOMES[verb]) for claim in worker.claims]
                 worker.claims = []
                 self.take_turn(worker, limit)
-            case "recall":
+            case "return_prefetched":
                 for claim in worker.claims:
                     self.send_recall(worker, claim.entry.text, ANSWERED)
             case _:

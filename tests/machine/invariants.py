@@ -32,7 +32,7 @@ class Invariants(Machine):
         self.each_occurrence_goes_on_once()
         self.i12_a_unique_key_is_held_by_one_live_task(picture)
         self.attempt_records_are_kept_exactly_as_long_as_its_task(picture)
-        self.what_has_begun_waits_for_no_second_start(picture)
+        self.what_is_marked_started_waits_for_no_second_start(picture)
         self.caps_and_rates_are_kept(picture)
         self.nothing_waits_unheard(picture)
         self.a_poller_will_look_in_time(picture)
@@ -138,7 +138,7 @@ class Invariants(Machine):
         marked = {task.id for task in self.model.places.tasks.values() if any(map(str.isupper, task.flag))}
         assert marked == living.keys()
 
-    def what_has_begun_waits_for_no_second_start(self, picture: Picture) -> None:
+    def what_is_marked_started_waits_for_no_second_start(self, picture: Picture) -> None:
         """It is in hand, or dead: nobody could say whether it was started before."""
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]

@@ -199,7 +199,7 @@ class Working(Polling):
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
-    def recall(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
+    def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
         """The master settles what stands before a task that runs for long and gives back what stands behind it; the
         worker, which hears of it later, tells those outcomes again."""
         worker = self.workers[self.pick(data, self.workers)]
@@ -215,27 +215,29 @@ class Working(Polling):
     def send_recall(self, worker: Worker, running: bytes, delivery: str) -> None:
         reported = modelled(worker.pending)
 
-        def check(recalled: int) -> None:
-            assert recalled == self.model.recall(self.now, worker.owner, running.decode(), reported, worker.serving)
+        def check(returned: int) -> None:
+            assert returned == self.model.return_prefetched(
+                self.now, worker.owner, running.decode(), reported, worker.serving
+            )
 
         settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending)
-        command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)
+        command = self.fleet.store.return_prefetched(worker.owner, running, PACKED[worker.pool], settled)
         self.call(command, check, delivery, worker.owner)
 
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
-    def begin_a_task(self, data: st.DataObject, delivery: str) -> None:
+    def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
         """A worker is about to start a task that may be started once at most. Without an answer it does not."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
         entry, body = worker.claims[at]
 
-        def check(begun: bytes) -> None:
-            assert begun.decode() == self.model.begin(worker.owner, entry.text.decode())
+        def check(marked: bytes) -> None:
+            assert marked.decode() == self.model.mark_started(worker.owner, entry.text.decode())
 
-        begun = self.call(self.fleet.store.begin(worker.owner, entry.text), check, delivery, worker.owner)
-        if begun:
-            worker.claims[at] = Claim(parse_entry(begun), body)
+        marked = self.call(self.fleet.store.mark_started(worker.owner, entry.text), check, delivery, worker.owner)
+        if marked:
+            worker.claims[at] = Claim(parse_entry(marked), body)
 
     # Directed: what random steps find too seldom
 

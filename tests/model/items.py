@@ -6,7 +6,7 @@ UNKNOWN_QUEUE = "unknown"
 """Where garbage of the delayed set is shown as dead: no queue could be read from it."""
 
 
-def begun_text(text: str) -> str:
+def marked_text(text: str) -> str:
     """An entry that has begun has a `b` in its flag, before the mark of its last crash."""
     head, _, flag = text.rpartition(" ")
     kept, mark = (flag[:-1], flag[-1]) if flag[-1].isupper() else (flag, "")
@@ -58,7 +58,7 @@ class Task:
         return "ready" if self.kind == "i" else "delayed"
 
     @property
-    def has_begun(self) -> bool:
+    def is_marked_started(self) -> bool:
         """Whether it may be started once at most, and its worker has not said what came of that."""
         return "b" in self.flag
 

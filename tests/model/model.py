@@ -10,7 +10,7 @@ from dataclasses import replace
 from model.answers import Promoted, Reaped, Settled, TurnAnswer
 from model.claims import Ask, Claimed, Claims
 from model.ends import NO_RUN, Block, End
-from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
+from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, marked_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
 from model.rotation import is_pattern
@@ -235,7 +235,7 @@ class Model(Schedules, Sweeping, Throttling):
             self.places.look_if_any(queue)
         return settled.stale
 
-    def recall(
+    def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
         """Settle what was finished; give back what the owner holds behind the entry that runs, if it holds that one."""
@@ -243,7 +243,7 @@ class Model(Schedules, Sweeping, Throttling):
         self._settle_and_look(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
         texts = [task.text for task in held]
-        running = running if running in texts else begun_text(running)
+        running = running if running in texts else marked_text(running)
         unstarted = held[texts.index(running) + 1 :] if running in texts else []
         for task in reversed(unstarted):
             self.places.let_go(owner, task.text)
@@ -253,9 +253,9 @@ class Model(Schedules, Sweeping, Throttling):
             self.places.look_if_any(task.queue)
         return len(unstarted)
 
-    def begin(self, owner: str, text: str) -> str:
+    def mark_started(self, owner: str, text: str) -> str:
         """Before it is started, a task that may be started once at most."""
-        return self.places.begin(owner, text) if owner in self.leases.expires else ""
+        return self.places.mark_started(owner, text) if owner in self.leases.expires else ""
 
     # Owning
 
@@ -312,7 +312,7 @@ class Model(Schedules, Sweeping, Throttling):
             record, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
-            elif task.has_begun:
+            elif task.is_marked_started:
                 reaped.dead.insert(0, task.text)
                 self.places.bury(task, AT_MOST_ONCE, owner)
             elif last:

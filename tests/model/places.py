@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from model.ends import Block, End, Memory, named_in
 from model.groups import Dependents
-from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
+from model.items import UNKNOWN_QUEUE, Bare, New, Task, marked_text
 from model.news import News, reason_in
 from model.turns import Turns
 
@@ -171,14 +171,14 @@ class Places:
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
-    def begin(self, owner: str, text: str) -> str:
+    def mark_started(self, owner: str, text: str) -> str:
         """The text that the entry has from now on, "" when the owner has no such entry."""
-        begun = begun_text(text)
-        task = next((held for held in self.inflight.get(owner, []) if held.text in {text, begun}), None)
+        marked = marked_text(text)
+        task = next((held for held in self.inflight.get(owner, []) if held.text in {text, marked}), None)
         if not task:
             return ""
-        task.flag = begun.rpartition(" ")[2]
-        return begun
+        task.flag = marked.rpartition(" ")[2]
+        return marked
 
     def let_go(self, owner: str, text: str) -> Task | None:
         """Take the task of this entry from the owner, who may not have it."""
@@ -199,7 +199,7 @@ class Places:
 
     def give_back(self, task: Task) -> bool:
         """To the head of its lane; False when it is dead instead. Whoever does it has claims look there."""
-        if task.has_begun:
+        if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
             return False
         self.lanes[task.queue, task.lane].insert(0, task)

@@ -111,7 +111,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a change untold: what is recalled is back in its lane, and no event says so",
-        LuaFunction("recall", "give_back", "e, at", "original(e, at) return false"),
+        LuaFunction("return_prefetched", "give_back", "e, at", "original(e, at) return false"),
         _MODEL,
     ),
     Mutation(
@@ -244,8 +244,8 @@ MUTATIONS: Final = (
     Mutation(
         "a recall does not look whether the task it names still runs",
         # Behind nothing, everything the worker holds counts as unstarted.
-        RedisAnswer("recall", "LPOS", "return original(command, key, ...) or 0"),
-        Tests("tests/integration/protocol/test_recall.py", "after_the_turn", r"assert before == after"),
+        RedisAnswer("return_prefetched", "LPOS", "return original(command, key, ...) or 0"),
+        Tests("tests/integration/protocol/test_return_prefetched.py", "after_the_turn", r"assert before == after"),
     ),
     Mutation(
         "who waits is not woken, and learns of an end when it asks all again",

@@ -236,7 +236,7 @@ def test_recalled_while_a_task_takes_long_what_the_turn_has_claimed_is_run_by_ot
     assert slot.held_up_by == running.number
     assert slot.grant_watch()
     slot.prefetch_returned = running.number
-    assert harness.run(harness.store.recall(owner, running.entry, TIERS, Packed(*slot.outcomes())))
+    assert harness.run(harness.store.return_prefetched(owner, running.entry, TIERS, Packed(*slot.outcomes())))
     assert draining.held_by_owner() == [running.id]
     draining.go_on()
     _start_another(harness)

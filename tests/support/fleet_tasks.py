@@ -77,11 +77,11 @@ def hold(label: str) -> None:
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
     """Run until a cancellation, and record its time. Then raise it, fail, return, or go on."""
-    has_begun = False
+    is_marked_started = False
     while True:
         try:
-            if not has_begun:  # inside the `try`, because the reader of this line cancels at once
-                has_begun = True
+            if not is_marked_started:  # inside the `try`, because the reader of this line cancels at once
+                is_marked_started = True
                 write("start", label)
             time.sleep(600)
         except rota.Cancelled:

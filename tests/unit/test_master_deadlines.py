@@ -163,7 +163,7 @@ def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_ti
     assert watched.step(90.2 + BEAT) == [kill(SLOT, Reason.HUNG)]
 
 
-def test_one_that_has_begun_to_leave_has_all_the_time_that_its_task_and_redis_take() -> None:
+def test_one_that_is_marked_started_to_leave_has_all_the_time_that_its_task_and_redis_take() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
     watched.child.drain_awaited_since = math.inf  # as its slot shows it

@@ -180,7 +180,7 @@ def test_a_master_reads_what_it_runs_before_it_serves(monkeypatch: pytest.Monkey
         store.announce("node", b"", 1000, []),
         store.register(1000, []),
         store.renew(1000, [owner]),
-        store.recall(owner, b"entry", NOTHING),
+        store.return_prefetched(owner, b"entry", NOTHING),
         store.reap_exited(owner, Blame()),
         store.overview([]),
     ):

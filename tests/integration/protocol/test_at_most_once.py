@@ -1,4 +1,4 @@
-"""Claims about what has begun: whoever finds it in the hands of a dead owner sets it aside; nobody starts it again."""
+"""Tasks that are marked as started are set aside when their owner dies, and are never started again."""
 
 import pytest
 
@@ -15,17 +15,17 @@ CRASH_RECORD = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal
 LOSS = b'{"reason":"lost","error":"its node was lost"}'
 
 
-def begin(fleet: Fleet, owner: str, claim: Claim) -> Claim:
+def mark_started(fleet: Fleet, owner: str, claim: Claim) -> Claim:
     """Mark it as a worker does before it calls the function."""
-    begun = fleet.run(fleet.store.begin(owner, claim.entry.text))
-    assert begun
-    return Claim(parse_entry(begun), claim.body)
+    started = fleet.run(fleet.store.mark_started(owner, claim.entry.text))
+    assert started
+    return Claim(parse_entry(started), claim.body)
 
 
-def begun(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
-    """Have a new owner claim these, and begin the first."""
+def started(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
+    """Have a new owner claim these, and mark the first as started."""
     owner, claim = fleet.claimed(*ids)
-    return owner, begin(fleet, owner, claim)
+    return owner, mark_started(fleet, owner, claim)
 
 
 def expire(fleet: Fleet, owner: str) -> Reaped:
@@ -37,15 +37,15 @@ def expire(fleet: Fleet, owner: str) -> Reaped:
     ("flag", "marked"),
     [("-", "b"), ("u", "ub"), ("3", "3b"), ("u12", "u12b"), ("C", "bC"), ("uC", "ubC"), ("u3L", "u3bL"), ("b", "b")],
 )
-def test_an_entry_that_has_begun_has_the_mark_in_its_flag_and_is_still_an_entry(
+def test_an_entry_that_is_marked_started_has_the_mark_in_its_flag_and_is_still_an_entry(
     fleet: Fleet, flag: str, marked: str
 ) -> None:
     owner = fleet.register()
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
-    assert fleet.run(fleet.store.begin(owner, text.encode())) == f"a q i 1 1 0 0 0 0 {marked}".encode()
+    assert fleet.run(fleet.store.mark_started(owner, text.encode())) == f"a q i 1 1 0 0 0 0 {marked}".encode()
     [claim] = fleet.turn(owner, Q).claims  # told again: nobody named it
-    assert (claim.entry.flag, claim.entry.has_begun) == (marked, True)
+    assert (claim.entry.flag, claim.entry.is_marked_started) == (marked, True)
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))
 
 
@@ -53,9 +53,9 @@ def test_it_begins_in_its_place_and_a_call_whose_answer_was_lost_is_repeated(fle
     fleet.push("a", "b", "c")
     owner = fleet.register()
     claim = fleet.turn(owner, Q, limit=3).claims[1]
-    first = begin(fleet, owner, claim)
+    first = mark_started(fleet, owner, claim)
     before = fleet.snapshot()
-    assert begin(fleet, owner, claim) == begin(fleet, owner, first) == first
+    assert mark_started(fleet, owner, claim) == mark_started(fleet, owner, first) == first
     assert fleet.snapshot() == before
     assert fleet.inflight(owner) == ["a", "b", "c"]
 
@@ -64,18 +64,18 @@ def test_nothing_begins_that_its_owner_does_not_hold_any_more(fleet: Fleet) -> N
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     before = fleet.snapshot()
-    assert fleet.run(fleet.store.begin(owner, claim.entry.text)) == b""
+    assert fleet.run(fleet.store.mark_started(owner, claim.entry.text)) == b""
     assert fleet.snapshot() == before
     other = fleet.register()
     fleet.turn(other, Q)
     expire(fleet, owner)
-    assert fleet.run(fleet.store.begin(owner, claim.entry.text)) == b""
+    assert fleet.run(fleet.store.mark_started(owner, claim.entry.text)) == b""
 
 
 def test_nothing_begins_for_an_owner_that_nobody_registered(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
-    assert fleet.run(fleet.store.begin(owner, claim.entry.text)) == b""
+    assert fleet.run(fleet.store.mark_started(owner, claim.entry.text)) == b""
 
 
 @pytest.mark.parametrize("blamed", [True, False])
@@ -83,11 +83,11 @@ def test_with_its_process_it_is_dead_with_the_record_and_its_neighbours_go_back(
     fleet.push("a", "b")
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
-    begin(fleet, owner, first)
+    mark_started(fleet, owner, first)
     crash = CrashKind.SIGNAL if blamed else None  # none, as when it was killed since the fleet left
     reply = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=crash))
     [dead] = reply.dead
-    assert (dead.id, dead.has_begun, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)
+    assert (dead.id, dead.is_marked_started, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)
     assert [entry.id for entry in reply.requeued] == ["b"]
     found = fleet.run(fleet.store.status("a"))
     assert found.state == "dead"
@@ -96,34 +96,34 @@ def test_with_its_process_it_is_dead_with_the_record_and_its_neighbours_go_back(
 
 
 def test_with_its_node_it_is_dead_with_the_record_of_the_loss(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+    owner, _ = started(fleet, "a")
     assert [(entry.id, entry.losses) for entry in expire(fleet, owner).dead] == [("a", 1)]
     assert fleet.run(fleet.store.status("a")).attempt_records == LOSS.replace(b"lost", b"at_most_once", 1)
     assert not fleet.lane()
 
 
 def test_of_a_loss_that_nobody_told_of_the_reason_is_known_all_the_same(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+    owner, _ = started(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert fleet.run(fleet.store.status("a")).attempt_records.startswith(b'{"reason":"at_most_once"')
 
 
 def test_of_an_owner_that_was_forgotten_it_is_dead_after_one_lease(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+    owner, _ = started(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.adopt_orphans(20_000, [owner])) == 1
     assert [entry.id for entry in expire(fleet, owner).dead] == ["a"]
 
 
-def test_what_has_begun_and_is_not_known_to_have_run_is_dead_all_the_same(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+def test_what_is_marked_started_and_is_not_known_to_have_run_is_dead_all_the_same(fleet: Fleet) -> None:
+    owner, _ = started(fleet, "a")
     assert [entry.id for entry in fleet.exit(owner).dead] == ["a"]
     assert b'"at_most_once"' in fleet.run(fleet.store.status("a")).attempt_records
 
 
 def test_an_outcome_that_its_worker_left_counts(fleet: Fleet) -> None:
-    owner, claim = begun(fleet, "a")
+    owner, claim = started(fleet, "a")
     reply = fleet.reap(owner, ["a"], (claim, Done()))
     assert (reply.settled, reply.dead, reply.requeued) == (1, (), ())
     assert fleet.run(fleet.store.audit()).done == 1
@@ -134,7 +134,7 @@ def test_its_own_worker_may_give_it_back_and_the_mark_is_gone(fleet: Fleet, outc
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
-    claim = begin(fleet, owner, claim)
+    claim = mark_started(fleet, owner, claim)
     assert claim.entry.flag == "ub"
     fleet.turn(owner, Q, (claim, outcome), limit=0)
     fleet.promote()
@@ -144,7 +144,7 @@ def test_its_own_worker_may_give_it_back_and_the_mark_is_gone(fleet: Fleet, outc
 
 
 def test_a_late_outcome_of_what_was_buried_changes_nothing(fleet: Fleet) -> None:
-    owner, claim = begun(fleet, "a")
+    owner, claim = started(fleet, "a")
     expire(fleet, owner)
     before = fleet.snapshot()
     reply = fleet.turn(owner, Q, (claim, Done()), limit=0)
@@ -152,41 +152,41 @@ def test_a_late_outcome_of_what_was_buried_changes_nothing(fleet: Fleet) -> None
     assert fleet.snapshot() == before
 
 
-def test_a_recall_knows_the_task_that_runs_whether_it_has_begun_or_not(fleet: Fleet) -> None:
+def test_a_recall_knows_the_task_that_runs_whether_it_is_marked_started_or_not(fleet: Fleet) -> None:
     for text in ("as it was claimed", "as it stands"):
         fleet.push("a", "b")
         owner = fleet.register()
         first, behind = fleet.turn(owner, Q, limit=2).claims
-        marked = begin(fleet, owner, first)
+        marked = mark_started(fleet, owner, first)
         running = first if text == "as it was claimed" else marked
-        assert fleet.run(fleet.store.recall(owner, running.entry.text, Q)) == 1
+        assert fleet.run(fleet.store.return_prefetched(owner, running.entry.text, Q)) == 1
         assert (fleet.inflight(owner), fleet.lane()) == (["a"], [behind.entry.id])
         fleet.turn(owner, Q, (marked, Done()), limit=0)
         fleet.turn(owner, Q, (fleet.turn(owner, Q).claims[0], Done()), limit=0)
 
 
-def test_what_has_begun_behind_the_task_that_runs_is_recalled_to_the_dead(fleet: Fleet) -> None:
+def test_what_is_marked_started_behind_the_task_that_runs_is_recalled_to_the_dead(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, behind = fleet.turn(owner, Q, limit=2).claims
-    begin(fleet, owner, behind)
-    assert fleet.run(fleet.store.recall(owner, first.entry.text, Q)) == 1
+    mark_started(fleet, owner, behind)
+    assert fleet.run(fleet.store.return_prefetched(owner, first.entry.text, Q)) == 1
     assert (fleet.run(fleet.store.status("b")).state, fleet.lane()) == ("dead", [])
 
 
 def test_what_was_cancelled_after_it_had_begun_is_cancelled_and_not_dead(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+    owner, _ = started(fleet, "a")
     fleet.run(fleet.store.cancel("a"))
     assert fleet.exit(owner, ["a"]).dead == ()
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
 def test_a_person_may_revive_it_for_another_start(fleet: Fleet) -> None:
-    owner, _ = begun(fleet, "a")
+    owner, _ = started(fleet, "a")
     fleet.exit(owner, ["a"])
     assert fleet.run(fleet.store.revive(["a"])) == 1
     [claim] = fleet.turn(fleet.register(), Q).claims
-    assert (claim.entry.id, claim.entry.has_begun) == ("a", False)
+    assert (claim.entry.id, claim.entry.is_marked_started) == ("a", False)
 
 
 def test_an_outcome_of_the_time_limit_that_came_too_late_is_told_as_stale(fleet: Fleet) -> None:

@@ -196,7 +196,7 @@ def test_a_queue_without_rivals_is_served_and_recovered_whatever_stands_for_the_
     owner = fleet.register()
     fleet.redis.set(fleet.keys.rotation, "x")
     running, *_ = fleet.turn(owner, Q, limit=3).claims
-    assert fleet.run(fleet.store.recall(owner, running.entry.text, Q)) == 2
+    assert fleet.run(fleet.store.return_prefetched(owner, running.entry.text, Q)) == 2
     assert fleet.run(fleet.store.reap_exited(owner, Blame(), tiers=Q)).requeued
     assert fleet.claim(fleet.register(), Q) == ["a"]
 

@@ -184,7 +184,7 @@ def test_a_revived_task_has_left_its_group(groups: Grouping) -> None:
 def test_members_that_are_purged_or_buried_with_their_worker_end_too(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", then="end")
     claim = groups.claim()
-    groups.fleet.run(groups.fleet.store.begin(groups.owner, claim.entry.text))
+    groups.fleet.run(groups.fleet.store.mark_started(groups.owner, claim.entry.text))
     assert groups.fleet.run(groups.fleet.store.purge("q")).count == 2
     assert groups.state("g").left == 1
     groups.fleet.exit(groups.owner, ran=["a"])

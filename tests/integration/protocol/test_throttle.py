@@ -231,7 +231,7 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     timed.push("a", "b")
     owner = timed.register()
     ask(timed, owner, claim_one(timed, owner))
-    begun = timed.run(timed.store.begin(owner, claim_one(timed, owner).entry.text))
+    begun = timed.run(timed.store.mark_started(owner, claim_one(timed, owner).entry.text))
     answer = timed.run(timed.store.throttle(owner, RateAsked(begun, "r", TENTH_US, 1)))
     assert answer.status is THROTTLED
     timed.clock_us = answer.us

@@ -96,10 +96,10 @@ end
 
 -- Return the death record of a task that must not be started again: what happened, with the reason
 -- `at_most_once`.
-local function end_of_begun(e)
-  local happened = reason == 'expired' and loss_record or ran[e.id] or BEGUN
+local function end_of_marked(e)
+  local happened = reason == 'expired' and loss_record or ran[e.id] or MAY_HAVE_STARTED
   local record, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')
-  return found == 1 and record or BEGUN
+  return found == 1 and record or MAY_HAVE_STARTED
 end
 
 local requeued, dead = {}, {}
@@ -118,7 +118,7 @@ local function let_go(e)
     e.text = entry_text(e) -- with the new counters
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
-  if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
+  if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_marked(e)) end
   if is_last then return set_aside(e, record) end
   if record then keep_attempt_record(e, mark_of_crash, record) end
   if is_due_anew and (record or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end

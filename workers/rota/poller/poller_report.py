@@ -81,7 +81,7 @@ class PollerReport:
                 log_events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
             )
         for entry in reaped.dead:
-            reason = AT_MOST_ONCE if entry.has_begun else "lost"
+            reason = AT_MOST_ONCE if entry.is_marked_started else "lost"
             self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, reason).add()
             log.logger().error(
                 log_events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=reason

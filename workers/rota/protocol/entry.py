@@ -5,7 +5,7 @@ time. The counters only grow, so the text changes with every attempt. A late set
 such entry and changes nothing.
 
 The flag is `-`, or up to four parts: `u` while the task holds a unique key, a number if earlier tasks with the same id
-were cancelled, `b` if the task may be started at most once and has begun, and the kind of its last crash.
+were cancelled, `b` if the task may be started at most once and is marked as started, and the kind of its last crash.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 FIELDS = 10
 _OWN_FIELDS: Final = 5  # the fields before the counters
-_BEGUN = "b"
+_STARTED = "b"
 MICROSECONDS = 1_000_000
 
 
@@ -74,9 +74,9 @@ class Entry(NamedTuple):
         return 1 + self.failures + self.crashes + self.losses
 
     @property
-    def has_begun(self) -> bool:
+    def is_marked_started(self) -> bool:
         """Whether the task may be started at most once and may have been started already."""
-        return _BEGUN in self.flag
+        return _STARTED in self.flag
 
     @property
     def last_crash(self) -> CrashKind | None:

@@ -166,16 +166,18 @@ class Store(Looks, Operations, Dependents):
         turn = self.turn(NOBODY, tiers, Turn(limit=1))
         return self._command("explain", turn.args + pack((queue, count)), parse_order)
 
-    def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
+    def return_prefetched(
+        self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING
+    ) -> Command[int]:
         """Settle what a worker finished before the entry that it runs, and give back the entries that it claimed after
         that one. Returns how many entries were given back."""
         args = pack((owner, running)) + _counted(settlements) + tiers
-        return self._command("recall", args, int)
+        return self._command("return_prefetched", args, int)
 
-    def begin(self, owner: str, entry: bytes) -> Command[bytes]:
+    def mark_started(self, owner: str, entry: bytes) -> Command[bytes]:
         """Mark an entry of a task that may be started at most once, before the start. Returns the entry as it is now,
         or b"" if the owner does not hold it: then the task must not be started."""
-        return self._command("begin", pack((owner, entry)), bytes)
+        return self._command("mark_started", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, asked: RateAsked) -> Command[Throttled]:
         """Check whether a task with a rate of its own may start. If it may not, it is delayed until it may."""

@@ -209,7 +209,7 @@ class StartSteps:
         if options.rate is not None:
             status = yield from self._throttle(entry, ready)
         if status is ThrottleStatus.START and options.is_started_once:
-            return MayStart((yield from self._begin(entry)), status)
+            return MayStart((yield from self._mark_started(entry)), status)
         return MayStart(entry if status in _MAY_END else None, status)
 
     def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleStatus]:
@@ -223,9 +223,9 @@ class StartSteps:
             return ThrottleStatus.START if self.may_start() else ThrottleStatus.GONE
         return status
 
-    def _begin(self, entry: Entry) -> Generator[Command[Any] | float, Any, Entry | None]:
-        begun = yield self.store.begin(self.owner, entry.text)
-        return parse_entry(begun) if begun and self.may_start() else None
+    def _mark_started(self, entry: Entry) -> Generator[Command[Any] | float, Any, Entry | None]:
+        marked = yield self.store.mark_started(self.owner, entry.text)
+        return parse_entry(marked) if marked and self.may_start() else None
 
 
 def take_steps(steps: Steps, take: Callable[[Command[Any] | float], Any]) -> MayStart:

@@ -196,7 +196,7 @@ def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
 
 
 def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    reason, name = AT_MOST_ONCE if entry.has_begun else CRASHED, request.name_of(entry.id)
+    reason, name = AT_MOST_ONCE if entry.is_marked_started else CRASHED, request.name_of(entry.id)
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")),

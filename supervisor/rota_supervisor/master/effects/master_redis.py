@@ -48,7 +48,7 @@ _SCRIPTS: Final = (
     "declare",
     "overview",
     "progress",
-    "recall",
+    "return_prefetched",
     "register",
     "remove_schedule",
     "renew",

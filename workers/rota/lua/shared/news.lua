@@ -21,13 +21,13 @@ if any_events then
   end
 
   -- Write an event. `text` is the current entry, or the id and the ticket. `owner` holds the task, or held it until
-  -- now. `name` is the name of the task; if it is nil, it is read from the body. `begun` is 1 if no counter includes
+  -- now. `name` is the name of the task; if it is nil, it is read from the body. `started` is 1 if no counter includes
   -- the current attempt. More fields may follow as name and value.
-  tell = function(what, text, owner, name, begun, ...)
+  tell = function(what, text, owner, name, started, ...)
     local id, queue, failures, crashes, losses = string.match(text, STORY)
     redis.pcall('XADD', PREFIX .. 'events', 'MAXLEN', '~', most, '*', 'event', what, 'task_id', id, 'queue', queue,
       'task', name or task_in(redis.call('HGET', PREFIX .. 'tasks', id)),
-      'attempt', failures + crashes + losses + (begun or 0), 'owner', owner or '', ...)
+      'attempt', failures + crashes + losses + (started or 0), 'owner', owner or '', ...)
   end
 
   -- Write the event for a task that has ended but is not dead, from the record of its run. Call it before the body is

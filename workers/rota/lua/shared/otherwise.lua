@@ -55,15 +55,16 @@ end
 local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 
-local BEGUN = '{"reason":"at_most_once","error":"it may have been started, and its worker was gone before it said so"}'
+local MAY_HAVE_STARTED = '{"reason":"at_most_once","error":"it may have been started, and its worker died before '
+  .. 'it reported the end"}'
 
 -- Put an entry back at the head of its lane. Return false if it became dead instead: its lane is not a list, or it is
 -- marked as started and may be started only once. The caller has increased a counter, so the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
-  local has_begun = string.find(e.flag, 'b', 1, true)
-  if has_begun or not is_list(lane) then
-    bury(e, has_begun and BEGUN or UNUSABLE, now)
+  local is_marked = string.find(e.flag, 'b', 1, true)
+  if is_marked or not is_list(lane) then
+    bury(e, is_marked and MAY_HAVE_STARTED or UNUSABLE, now)
     return false
   end
   redis.call('LPUSH', lane, entry_text(e))

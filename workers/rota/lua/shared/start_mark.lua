@@ -1,7 +1,7 @@
 -- Tasks that may be started at most once. Before the worker starts such a task, its entry gets the mark `b` in its
 -- flag. The worker that settles the entry knows whether the task was started. A script that finds the entry after its
 -- owner has died sets the task aside as dead.
-local function begun_text(text)
+local function marked_text(text)
   local before, flag = string.match(text, '^(.* )(%S+)$')
   if not before or string.find(flag, 'b', 1, true) then return text end
   return before .. string.gsub(string.gsub(flag, '%-', ''), '(%u?)$', 'b%1', 1)

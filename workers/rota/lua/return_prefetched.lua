@@ -2,7 +2,7 @@
 -- Return prefetched tasks: while a worker runs a long task, settle the finished tasks that its claim had before that
 -- task, and put the tasks behind it, which are not started, back at the head of their lanes, in order and without
 -- blame.
--- with: prefix clock entry begun doorbell books in_use former bare news waiters otherwise following
+-- with: prefix clock entry start_mark doorbell books in_use former bare news waiters otherwise following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
@@ -37,7 +37,7 @@ for queue, ended in pairs(settled) do
 end
 
 -- The worker may have marked the entry as started since it published it.
-local position = redis.call('LPOS', inflight, running) or redis.call('LPOS', inflight, begun_text(running))
+local position = redis.call('LPOS', inflight, running) or redis.call('LPOS', inflight, marked_text(running))
 if not position then return 0 end
 
 local entries = {}

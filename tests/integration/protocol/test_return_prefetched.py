@@ -1,4 +1,4 @@
-"""Claims about a recall: what it settles, what it gives back, and what it leaves alone."""
+"""Claims about the return of prefetched tasks: what is settled, what is given back, and what stays."""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.turns import Claim
@@ -16,22 +16,24 @@ def test_what_was_finished_before_the_task_that_runs_is_settled_and_what_is_behi
     owner = fleet.register()
     done, failed, running, behind = _claim(fleet, owner, "done", "failed", "running", "behind")
     finished = pack_settlements([Settlement(done.entry, Done()), Settlement(failed.entry, RetryOutcome(60_000_000))])
-    recall = fleet.store.recall(owner, running.entry.text, Q, finished)
-    assert fleet.run(recall) == 1
+    command = fleet.store.return_prefetched(owner, running.entry.text, Q, finished)
+    assert fleet.run(command) == 1
     assert fleet.inflight(owner) == ["running"]
     assert fleet.lane() == [behind.entry.id]
     assert not fleet.redis.hexists(fleet.keys.tasks, "done")
     assert fleet.redis.zscore(fleet.keys.delayed, "failed") is not None
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
     before = fleet.snapshot()
-    assert fleet.run(recall) == 0  # told twice
+    assert fleet.run(command) == 0  # sent twice
     assert fleet.snapshot() == before
 
 
 def test_outcomes_that_a_recall_settled_are_stale_when_the_worker_tells_them(fleet: Fleet) -> None:
     owner = fleet.register()
     done, running = _claim(fleet, owner, "done", "running")
-    fleet.run(fleet.store.recall(owner, running.entry.text, Q, pack_settlements([Settlement(done.entry, Done())])))
+    fleet.run(
+        fleet.store.return_prefetched(owner, running.entry.text, Q, pack_settlements([Settlement(done.entry, Done())]))
+    )
     reply = fleet.turn(owner, Q, (done, Done()), (running, Done()))
     assert reply.stale == (done.entry.text,)
     assert fleet.run(fleet.store.audit()).done == 2
@@ -45,7 +47,7 @@ def test_a_recall_that_comes_after_the_turn_it_was_meant_to_spare_does_nothing(f
     assert fleet.claim(owner, Q, limit=2) == ["behind", "next"]
     before = fleet.snapshot()
     finished = pack_settlements([Settlement(done.entry, Done())])
-    recalled = fleet.run(fleet.store.recall(owner, running.entry.text, Q, finished))
+    returned = fleet.run(fleet.store.return_prefetched(owner, running.entry.text, Q, finished))
     after = fleet.snapshot()
     assert before == after
-    assert recalled == 0
+    assert returned == 0

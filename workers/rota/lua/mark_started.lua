@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Mark the entry of a task that may be started at most once, before the worker starts it. From then on only its worker
 -- can give the task back, because only the worker knows whether it really started the task.
--- with: prefix begun
+-- with: prefix start_mark
 -- KEYS[1]  tasks
 -- ARGV
 --   owner  owner that holds the entry
@@ -10,10 +10,10 @@
 -- returns  the entry with its mark, or '' if the owner does not hold it; then the task must not be started
 -- Invariant: a repeated call finds the marked entry and returns the same reply.
 local owner, entry = ARGV[1], ARGV[2]
-local inflight, begun = PREFIX .. 'inflight:' .. owner, begun_text(entry)
+local inflight, marked = PREFIX .. 'inflight:' .. owner, marked_text(entry)
 if not redis.call('ZSCORE', PREFIX .. 'owners', owner) then return '' end
-if redis.call('LPOS', inflight, begun) then return begun end
+if redis.call('LPOS', inflight, marked) then return marked end
 local place = redis.call('LPOS', inflight, entry)
 if not place then return '' end
-redis.call('LSET', inflight, place, begun)
-return begun
+redis.call('LSET', inflight, place, marked)
+return marked
