@@ -43,7 +43,7 @@ def a_result_comes_back_as_it_was_returned(fleet: RunningFleet) -> None:
     with pytest.raises(rota.TaskDead, match="ArithmeticError: 5 is odd") as raised:
         fleet.client.enqueue("judge", args=[5], queue="default").result(SECONDS)
     assert "ArithmeticError" in raised.value.death["traceback"]
-    with pytest.raises(rota.ResultNotStored, match="the task keeps none"):
+    with pytest.raises(rota.ResultNotStored, match="the task does not store it"):
         fleet.client.enqueue("note", queue="default").result(SECONDS)
 
 

@@ -20,14 +20,14 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
 
-NOBODY = 65534
+NO_POOLS = 65534
 SOMEBODY_ELSE = 65533
 # What it needs is imported first, as it may not read our interpreter's files any more afterwards.
 BECOMES = f"""
 import fcntl, os, pathlib, signal, socket, sys
 os.setgroups([])
-os.setgid({NOBODY})
-os.setuid({NOBODY})
+os.setgid({NO_POOLS})
+os.setuid({NO_POOLS})
 """
 HOLDS_WHAT_IT_CAN = """
 def tries(what, *arguments):
@@ -137,8 +137,8 @@ REFUSED = {
     "a pipe for a pid file": ("os.mkfifo(sys.argv[1] + '/pid')", "control.pid_file"),
     "a folder for a socket": ("os.mkdir(sys.argv[1] + '/control')", "control.socket"),
     "a file for a socket": ("open(sys.argv[1] + '/control', 'w')", "control.socket"),
-    "a held lock": (HOLDS.format(name="control.lock"), f"of user {NOBODY}, has the control socket"),
-    "a held pid file": (HOLDS.format(name="pid"), f"of user {NOBODY}, has the pid file"),
+    "a held lock": (HOLDS.format(name="control.lock"), f"of user {NO_POOLS}, has the control socket"),
+    "a held pid file": (HOLDS.format(name="pid"), f"of user {NO_POOLS}, has the pid file"),
 }
 
 

@@ -59,16 +59,16 @@ def test_one_reader_goes_on_where_another_one_stopped(followed: Fleet, client: C
     followed.push("a", "b", "c")
     with client.events("0") as events:
         assert [next(events).task_id for _ in range(2)] == ["a", "b"]
-        place = events.place
-    assert ids(client, place) == ["c"]
+        position = events.position
+    assert ids(client, position) == ["c"]
 
 
-def test_the_place_of_a_reader_moves_on_past_what_it_does_not_give(followed: Fleet, client: Client) -> None:
+def test_the_position_of_a_reader_moves_past_events_it_does_not_return(followed: Fleet, client: Client) -> None:
     followed.push("mine")
     followed.push("other", queue="elsewhere")
     with client.events("0", queue="q", timeout=0) as events:
         assert [event.task_id for event in events] == ["mine"]
-        assert ids(client, events.place) == []
+        assert ids(client, events.position) == []
 
 
 def test_events_of_one_queue_or_one_task_can_be_had(followed: Fleet, client: Client) -> None:

@@ -38,11 +38,11 @@ def test_the_next_claims_of_each_pool_are_told_with_their_reasons(client: Client
     assert isinstance(found, rota.Explanation)
     everything, mail = found.pools
     assert (everything.pool, everything.nodes, mail.nodes) == ("all", ("web-1", "web-2"), ("web-2",))
-    assert [(each.place, each.id, each.tier, each.name) for each in everything.claims] == [
+    assert [(each.number, each.id, each.tier, each.name) for each in everything.claims] == [
         (1, "h1", 1, "work"),
         (2, "l1", 2, "work"),
     ]
-    assert everything.claims[1].why.startswith("tier 2: nothing is ready above it")
+    assert everything.claims[1].why.startswith("tier 2: no queue above it is ready")
     assert everything.of_queue("low").outlook is Outlook.CAP
     assert [each.id for each in mail.claims] == ["m1"]
     assert found.unserved == ("nobodys",)
@@ -66,7 +66,7 @@ def test_of_a_queue_it_is_told_why_it_waits_and_until_when(client: Client, fleet
     assert "in pool all: 0 of 1 ready tasks are among the next 0; it is paused" in client.explain(queue="free").about
     assert "pool mail does not serve it" in client.explain(queue="free").about
     scheduled = client.explain(queue="high").about
-    assert "nothing in it is ready" in scheduled
+    assert "none of its tasks is ready" in scheduled
     assert "1 wait for their due times, the next one is ready at" in scheduled
     unserved = "queue nobodys: no pool of a running fleet serves it: add it to `tiers`"
     assert client.explain(queue="nobodys").about == unserved
@@ -82,7 +82,7 @@ def test_of_a_task_it_is_told_where_it_stands_and_what_is_before_it(client: Clie
     assert client.explain(2, task_id="w1").about.startswith("it is claim 2 of pool all: ")
     behind = client.explain(2, task_id="w3").about
     assert "it is ready, and not among these claims: 3 of its queue come before it" in behind
-    assert "2 of 4 ready tasks are among the next 2; the rest of it comes behind these" in behind
+    assert "2 of 4 ready tasks are among the next 2; its other tasks come after these" in behind
     assert client.explain(task_id=runs.entry.id).about == f"it has been claimed, by {owner}"
     assert client.explain(task_id="late").about.startswith("it is scheduled, and ready at ")
     assert "it is dead and will not be claimed: `rota dead revive dies`" in client.explain(task_id="dies").about
@@ -94,7 +94,7 @@ def test_where_no_master_is_nobody_claims(client: Client, fleet: Fleet) -> None:
     fleet.redis.delete(fleet.keys.nodes)
     found = client.explain(queue="mail")
     assert found.pools == ()
-    assert "no master announces any, so nobody claims" in found.about
+    assert "no master announces any, so no worker claims" in found.about
     with pytest.raises(UnknownPool, match="no master announces any"):
         client.explain(pool="mail")
 

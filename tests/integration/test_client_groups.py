@@ -13,7 +13,7 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.client.command_replies import Exchange, NoReply, Reply
-from rota.client.flow_sending import PORTION
+from rota.client.flow_sending import ROUND_MEMBERS
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
@@ -199,7 +199,7 @@ class TestGroups:
     def test_cut_short_it_goes_on_where_it_was(
         self, server: Server, namespace: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        group = rota.group([call("work", number) for number in range(PORTION + 100)], id="g")
+        group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
             faults = iter([0, 1, 1])  # the last portion, and its repetition
@@ -216,9 +216,9 @@ class TestGroups:
             assert "with id='g' it goes on exactly where it is" in caught.value.__notes__[0]
             [repeated] = caught.value.repeat()
             status = client.group(repeated.id).status()
-            assert (repeated.id, status.total, status.state) == ("g", PORTION + 100, "closed")
+            assert (repeated.id, status.total, status.state) == ("g", ROUND_MEMBERS + 100, "closed")
             assert client.enqueue(group).duplicate
-        assert fleet.redis.llen(fleet.keys.ready_lane("default")) == PORTION + 100
+        assert fleet.redis.llen(fleet.keys.ready_lane("default")) == ROUND_MEMBERS + 100
 
     def test_an_addition_in_doubt_that_came_too_late_is_told_when_it_is_repeated(
         self, server: Server, namespace: str, client: Client, monkeypatch: pytest.MonkeyPatch

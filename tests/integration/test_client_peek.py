@@ -6,7 +6,7 @@ import pytest
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.queues import MOST_LOOKED_AT, WantedTasks, find
+from rota.client.queues import MOST_SEARCHED, WantedTasks, find
 from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome
@@ -61,13 +61,13 @@ def test_all_queues_are_looked_at_one_after_the_other_up_to_the_limit(client: Cl
 
 
 def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
-    push(fleet, MOST_LOOKED_AT + 2 * BATCH, "many")
+    push(fleet, MOST_SEARCHED + 2 * BATCH, "many")
     push(fleet, 1, "few")
     found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", "few")))
-    assert (found.tasks, found.looked_at, found.more) == ([], MOST_LOOKED_AT, True)
+    assert (found.tasks, found.searched, found.more) == ([], MOST_SEARCHED, True)
     assert client.peek("q", task="few") == []
     found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", limit=BATCH + 1)))
-    assert (len(found.tasks), found.looked_at, found.more) == (BATCH + 1, BATCH + 1, True)
+    assert (len(found.tasks), found.searched, found.more) == (BATCH + 1, BATCH + 1, True)
 
 
 def test_what_cannot_be_asked_for_is_refused_in_words(client: Client) -> None:

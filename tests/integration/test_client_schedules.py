@@ -133,7 +133,7 @@ def test_misuses_are_told_before_anything_is_sent(
     client: Client, server: Server, report: rota.Task[[int], None]
 ) -> None:
     put = client.schedules.put
-    with pytest.raises(rota.InvalidName, match='elsewhere: say which queue, as in queue="default"'):
+    with pytest.raises(rota.InvalidName, match='elsewhere: name the queue, as in queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))
     with pytest.raises(rota.InvalidArguments, match="shop"):
         put("nightly", report, rota.Every(60))

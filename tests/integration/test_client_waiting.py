@@ -205,7 +205,7 @@ class TestResults:
 
     def test_a_result_that_is_not_there_says_why(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, DONE)
-        with pytest.raises(ResultNotStored, match="the task keeps none"):
+        with pytest.raises(ResultNotStored, match="the task does not store it"):
             client.result("a", SECONDS)
         with pytest.raises(ResultNotStored, match="nothing is known"):
             client.result("nobody", SECONDS)

@@ -34,7 +34,7 @@ def greet(name): ...
 @rota.task(queue="bulk")
 def resize(number: int, dpi: int = 72): ...
 """
-NOBODY = "redis://127.0.0.1:1/0"
+NO_POOLS = "redis://127.0.0.1:1/0"
 
 
 def call(folder: Path, *arguments: str, **environment: str) -> Ran:
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with tasks and a configuration whose server nobody runs."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(
-        f'redis_url = "{NOBODY}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
+        f'redis_url = "{NO_POOLS}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
     )
     return tmp_path
 
@@ -458,7 +458,7 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
-    nobody = "pools: no master announces any, so nobody claims\nserved by nobody: default\n"
+    nobody = "pools: no master announces any, so no worker claims\nserved by no fleet: default\n"
     assert rota("queue", "explain").out == nobody
 
     pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
@@ -471,7 +471,7 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     assert shown[0] == "pool all on web-1: the next 2 claims"
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
     assert shown[2].split()[:6] == ["1", "default", "resize", "a0", "1", "ready"]
-    assert shown[2].endswith("no other queue of its tier has anything ready, 1 of 2 running")
+    assert shown[2].endswith("no other queue of its tier is ready, 1 of 2 running")
     assert "its cap is reached, 2 of 2 running, until one of them ends" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out

@@ -70,4 +70,4 @@ def test_json_has_the_same_without_what_is_not_known() -> None:
 def test_a_search_that_was_ended_says_so() -> None:
     assert rest_in_words(TasksFound([], 10_000, more=False), 5) == ""
     assert "these are the first 1" in rest_in_words(TasksFound([task(State.READY)], 1, more=True), 1)
-    assert "looked at 10000 tasks and ended the search" in rest_in_words(TasksFound([], 10_000, more=True), 5)
+    assert "searched 10000 tasks and stopped" in rest_in_words(TasksFound([], 10_000, more=True), 5)

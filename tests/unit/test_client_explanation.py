@@ -45,8 +45,8 @@ def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
 @pytest.mark.parametrize(
     ("found", "outlook", "why"),
     [
-        (queue("q"), Outlook.BEHIND, "others come first: in tier 1 they have had less for their weights"),
-        (queue("q", left=0), Outlook.EMPTY, "nothing in it is ready"),
+        (queue("q"), Outlook.BEHIND, "others come first: in tier 1 they were served less for their weights"),
+        (queue("q", left=0), Outlook.EMPTY, "none of its tasks is ready"),
         (queue("q", paused=True, is_open=False), Outlook.PAUSED, "it is paused, until `rota queue resume q`"),
         (
             queue("since", paused=True, is_open=False),
@@ -61,7 +61,7 @@ def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
         (
             queue("q", interval_us=1, wait_us=1_500_000, is_open=False),
             Outlook.RATE,
-            "its rate lets the next one start in 1.500 s",
+            "its rate permits the next start in 1.500 s",
         ),
         (
             queue("q", condition="office", closed=True, is_open=False, opens_us=NOW + 55_000_000),
@@ -92,33 +92,31 @@ def test_a_claim_says_why_it_is_this_one() -> None:
     capped = queue("low", tier=2, cap=3, running=1, cost=VIRTUAL_UNIT // 3, interval_us=10, time=None)
     crashed = expected("b", "low", "d", crashes=1)
     first, second = told([shut, capped, queue("other", tier=2)], expected("a", "low"), crashed).claims
-    assert (first.place, first.id, first.lane, first.attempt) == (1, "a", "ready", 1)
+    assert (first.number, first.id, first.lane, first.attempt) == (1, "a", "ready", 1)
     assert first.why == (
-        "tier 2: all is shut above it (high), never served before, 2 of 3 running, its rate lets it"
+        "tier 2: all queues above it are closed (high), never served before, 2 of 3 running, its rate permits it"
     )  # fmt: skip
-    assert (second.place, second.lane, second.attempt, second.running) == (2, "delayed", 2, 3)
+    assert (second.number, second.lane, second.attempt, second.running) == (2, "delayed", 2, 3)
     assert second.why == (
-        "tier 2: all is shut above it (high), had the least for its weight of 3, the delayed lane goes first, "
-        "3 of 3 running, its rate lets it, claimed alone, for a crash or a loss on record"
+        "tier 2: all queues above it are closed (high), served least for its weight of 3, the delayed lane goes first, "
+        "3 of 3 running, its rate permits it, claimed alone, because of a recorded crash or loss"
     )
 
 
 def test_what_a_bare_item_will_be_called_is_not_known() -> None:
     [claim] = told([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
     assert claim.id == ""
-    assert claim.why == "no other queue of its tier has anything ready"
+    assert claim.why == "no other queue of its tier is ready"
 
 
 def test_a_ready_task_is_told_by_its_claim_or_by_what_is_before_it() -> None:
     pool = told([queue("q", left=4)], expected("a", "q"))
     ready = TaskStatus("a", State.READY, "q")
-    assert list(about_ready(ready, [pool], 0)) == [
-        "it is claim 1 of pool mail: no other queue of its tier has anything ready"
-    ]
+    assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
     later = TaskStatus("b", State.READY, "q")
     assert list(about_ready(later, [pool], 3)) == [
         "it is ready, and not among these claims: 3 of its queue come before it",
-        "queue q in pool mail: 1 of 5 ready tasks are among the next 1; the rest of it comes behind these",
+        "queue q in pool mail: 1 of 5 ready tasks are among the next 1; its other tasks come after these",
     ]
 
 

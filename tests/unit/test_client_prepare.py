@@ -70,7 +70,7 @@ def test_what_the_caller_wrote_is_what_travels(resize: rota.Task[[int, str], Non
 def test_an_unknown_name_needs_a_queue() -> None:
     with pytest.raises(
         InvalidName,
-        match='send: no task of that name is declared in this process: say which queue, as in queue="default"',
+        match='send: no task of that name is declared in this process: name the queue, as in queue="default"',
     ):
         prepared(Call("send", [1]))
 

@@ -16,7 +16,7 @@ from rota_supervisor import process
 from support.waiting import until
 
 CLOCK_TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
-NOBODY: Final = 65534
+NO_POOLS: Final = 65534
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def without_roots_rights() -> Iterator[None]:
     """As a user who owns no process; root may read of everybody's."""
     before = os.geteuid()
     if before == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(NO_POOLS)
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rota.client.inquiries import cancelling_group, looking_at_group
+from rota.client.inquiries import cancel_group_steps, group_status_steps
 from rota.client.status import GroupStanding, GroupStatus, group_status_of
 from rota.protocol.command import follow
 from rota.protocol.progress import progress_summary
@@ -78,7 +78,7 @@ def show(group_id: str) -> None:
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        found = _known(follow(connection.run, looking_at_group(store, group_id)))
+        found = _known(follow(connection.run, group_status_steps(store, group_id)))
     facts = facts_of(found)
     state.fields(facts, facts | {"ended": _progress(found)})
 
@@ -105,8 +105,8 @@ def cancel(group_id: str) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         _require_going_on(group_id, store, connection)
-        follow(connection.run, cancelling_group(store, group_id))
-        found = follow(connection.run, looking_at_group(store, group_id))
+        follow(connection.run, cancel_group_steps(store, group_id))
+        found = follow(connection.run, group_status_steps(store, group_id))
     told = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
     state.answer(facts_of(found), f"cancelled group {group_id}{told}")
 
@@ -123,13 +123,13 @@ def close(group_id: str) -> None:
     with state.redis() as (_, store, connection):
         before = _require_going_on(group_id, store, connection)
         connection.run(store.close_group(group_id))
-        found = follow(connection.run, looking_at_group(store, group_id))
+        found = follow(connection.run, group_status_steps(store, group_id))
     state.answer(facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
 
 
 def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:
     """Return the state of a group. Raises Failure 1 if it has ended or is not known."""
-    found = _known(follow(connection.run, looking_at_group(store, group_id)))
+    found = _known(follow(connection.run, group_status_steps(store, group_id)))
     if found.state is GroupStanding.ENDED:
         raise Failure(ExitCode.NO, f"group {group_id} has ended already: see `rota group show {group_id}`")
     return found

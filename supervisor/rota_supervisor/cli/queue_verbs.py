@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from rota.client.explanation import (
-    NOBODY,
+    NO_POOLS,
     ExpectedClaim,
     Explanation,
     Outlook,
@@ -203,7 +203,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
 
 def _check_wanted(queue: str | None, task_id: str) -> None:
     if queue and task_id:
-        raise Failure(ExitCode.USAGE, "name a queue or --id, not both: a task stands in its queue")
+        raise Failure(ExitCode.USAGE, "name a queue or --id, not both: a task is in its queue")
     command.check_usage(queue and fault_in_queue_name(queue), task_id and fault_in_name("id", task_id))
 
 
@@ -212,7 +212,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
     if found.about:
         output.put(f"{found.about}\n")
     if not found.pools and not found.about:
-        output.put(f"pools: {NOBODY}")
+        output.put(f"pools: {NO_POOLS}")
     for pool in _pools_of(found):
         output.put(_heading(pool))
         if pool.claims:
@@ -223,7 +223,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
             output.put_table(_QUEUE_COLUMNS, map(_queue_row, queues), no_color=no_color)
         output.put("")
     if found.unserved:
-        output.put(f"served by nobody: {', '.join(found.unserved)}")
+        output.put(f"served by no fleet: {', '.join(found.unserved)}")
 
 
 def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
@@ -240,7 +240,7 @@ def _heading(pool: PoolOutlook) -> str:
 
 def _claim_row(claim: ExpectedClaim) -> tuple[object, ...]:
     name, task_id = claim.name or "-", claim.id or "-"
-    return claim.place, claim.queue, name, task_id, claim.tier, claim.lane, claim.attempt, claim.why
+    return claim.number, claim.queue, name, task_id, claim.tier, claim.lane, claim.attempt, claim.why
 
 
 def _queue_row(queue: QueueOutlook) -> tuple[object, ...]:

@@ -326,7 +326,7 @@ def rest_in_words(found: TasksFound, limit: int) -> str:
     if not found.more:
         return ""
     if len(found.tasks) < limit:
-        return f"looked at {output.counted(found.looked_at, 'task')} and ended the search: there may be more behind"
+        return f"searched {output.counted(found.searched, 'task')} and stopped: there may be more"
     return f"there are more: these are the first {limit}, see --limit"
 
 

@@ -40,7 +40,7 @@ AWAITED_NOW: Final = (
     "nobody awaits what its commit calls back: what is enqueued by a rota.Client waits for the commit, and what is "
     "awaited with on_commit=None waits for none"
 )
-MAP_WAITS_NOT: Final = "map() begins at once: call it after the commit, or on a rota.Client without on_commit"
+MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a rota.Client without on_commit"
 
 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
@@ -71,14 +71,14 @@ class OnceSent(Generic[W, H]):
             self.handles = self._send(self._waiting)
 
 
-Tell = Callable[[int], object]
+ReportProgress = Callable[[int], object]
 """Takes the number of tasks accepted so far."""
 ProgressOption = Callable[[int, int | None], object] | bool | None
 """Takes the number of tasks accepted so far and their total (None if not known). True draws a bar."""
 
 
 @contextmanager
-def telling(progress: ProgressOption, total: int | None) -> Iterator[Tell]:
+def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[ReportProgress]:
     """Yield a function that reports the number of accepted tasks.
 
     Raises TypeError, or ModuleNotFoundError if rich is needed but not installed.
@@ -86,22 +86,22 @@ def telling(progress: ProgressOption, total: int | None) -> Iterator[Tell]:
     if progress is None or progress is False:
         yield lambda _done: None
     elif progress is True:
-        with _bar(total) as tell:
-            yield tell
+        with _bar(total) as report:
+            yield report
     elif callable(progress):
         yield lambda done: progress(done, total)
     else:
         raise TypeError(f"progress must be True, or a callable that is given (done, total), got {progress!r}")
 
 
-def tell_all(progress: ProgressOption, total: int) -> None:
+def report_all(progress: ProgressOption, total: int) -> None:
     """Report that all tasks were accepted."""
-    with telling(progress, total) as tell:
-        tell(total)
+    with progress_reporter(progress, total) as report:
+        report(total)
 
 
 @contextmanager
-def _bar(total: int | None) -> Iterator[Tell]:
+def _bar(total: int | None) -> Iterator[ReportProgress]:
     try:
         from rich import progress as rich  # noqa: PLC0415 - an extra, only needed for a bar
         from rich.console import Console  # noqa: PLC0415

@@ -29,7 +29,7 @@ PARK_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
-BEGINNING: Final = "0-0"
+START_ID: Final = "0-0"
 _OFF: Final = (
     "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet, which may take "
     "until its next heartbeat"
@@ -44,7 +44,7 @@ _SERVER_LOST: Final = "the server has lost its last writes, and with them events
 class WantedEvents:
     """The events that a reader returns, and how long it waits for the next one."""
 
-    after: str | None = None  # The id of the last event that was read, or None to begin at the end.
+    after: str | None = None  # The id of the last event that was read, or None to start at the end.
     queue: str = ""  # "" for all queues.
     task: str = ""  # The name of a task, or "" for all.
     timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
@@ -63,16 +63,16 @@ class EventsReading:
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         self._store = store
         self._wanted = wanted
-        self._given_to = self._read_to = BEGINNING
+        self._returned_to = self._read_to = START_ID
         self._is_at_end = False
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self.ready: deque[TaskEvent] = deque()
-        self.trial = self._read("COUNT", 1, place="$")  # Shows at once whether the server permits XREAD.
+        self.trial = self._read("COUNT", 1, position="$")  # Shows at once whether the server permits XREAD.
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position after the last event that was returned."""
-        return self._given_to if self.ready else self._read_to
+        return self._returned_to if self.ready else self._read_to
 
     @property
     def waits(self) -> bool:
@@ -83,11 +83,11 @@ class EventsReading:
         """Return the command that finds the first position."""
         return self._store.events(self._wanted.after or "$", BATCH)
 
-    def begin(self, page: EventsPage) -> None:
+    def start_at(self, page: EventsPage) -> None:
         """Take the first position. Raises EventsOff if there are no events and no fleet writes any."""
         if not page.wanted and not page.end:
             raise EventsOff(_OFF)
-        self._given_to = self._read_to = self._wanted.after or page.latest or BEGINNING
+        self._returned_to = self._read_to = self._wanted.after or page.latest or START_ID
 
     def next_page(self) -> Command[EventsPage]:
         """Return the command that reads the next page."""
@@ -98,16 +98,16 @@ class EventsReading:
         self._backoff.reset()
         lost = self._lost(page)
         if lost:
-            self._read_to = self._given_to = page.latest if lost is _SERVER_LOST else BEGINNING
+            self._read_to = self._returned_to = page.latest if lost is _SERVER_LOST else START_ID
             raise EventsLost(lost)
         self.ready.extend(filter(self._wanted.has, page.events))
         self._read_to = page.end or self._read_to
         self._is_at_end = page.end in ("", page.latest)
 
-    def give(self) -> TaskEvent:
+    def take_event(self) -> TaskEvent:
         """Return the next event that is ready."""
         event = self.ready.popleft()
-        self._given_to = event.id
+        self._returned_to = event.id
         return event
 
     def park(self, deadline: float) -> bytes | None:
@@ -119,7 +119,7 @@ class EventsReading:
         if left <= 0:
             return None
         milliseconds = max(1, math.ceil(min(left, PARK_SECONDS) * _MILLISECONDS))
-        return self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
+        return self._read("BLOCK", milliseconds, "COUNT", 1, position=self._read_to)
 
     def pause_seconds(self, error: Unavailable, deadline: float) -> float:
         """Return how long to wait before the next attempt.
@@ -138,14 +138,14 @@ class EventsReading:
 
     def _lost(self, page: EventsPage) -> str:
         """Return what may be missing between the position of this reader and the page, or "" if nothing is missing."""
-        if not page.oldest or order_of(self._read_to) == order_of(BEGINNING):
+        if not page.oldest or order_of(self._read_to) == order_of(START_ID):
             return ""
         if order_of(page.latest) < order_of(self._read_to):
             return _SERVER_LOST
         return _TRIMMED if order_of(page.oldest) > order_of(self._read_to) else ""
 
-    def _read(self, *how: str | int, place: str) -> bytes:
-        return command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, place)),))
+    def _read(self, *how: str | int, position: str) -> bytes:
+        return command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, position)),))
 
 
 def no_events(error: Exception) -> Unavailable:
@@ -178,8 +178,8 @@ class TaskEvents(Iterator[TaskEvent]):
         self._pid = os.getpid()
         until = time.monotonic() + seconds
         try:
-            self._ask(self._reading.trial, until)
-            self._reading.begin(self._page(self._reading.first_page(), until))
+            self._execute(self._reading.trial, until)
+            self._reading.start_at(self._page(self._reading.first_page(), until))
         except EventsOff:
             self.close()
             raise
@@ -198,15 +198,15 @@ class TaskEvents(Iterator[TaskEvent]):
                 self._connection = None
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position after the last event returned here, for the `after` of another reader that continues there."""
-        return self._reading.place
+        return self._reading.position
 
     def __next__(self) -> TaskEvent:
         deadline = self._reading.deadline()
         while not self._reading.ready:
             self._fill(deadline)
-        return self._reading.give()
+        return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
         """Read the events that are there, or wait for one until the deadline, at most PARK_SECONDS."""
@@ -217,7 +217,7 @@ class TaskEvents(Iterator[TaskEvent]):
                 parking = self._reading.park(deadline)
                 if parking is None:
                     raise StopIteration
-                self._ask(parking, time.monotonic() + self._seconds + PARK_SECONDS)
+                self._execute(parking, time.monotonic() + self._seconds + PARK_SECONDS)
         except Unavailable as error:
             time.sleep(self._reading.pause_seconds(error, deadline))
 
@@ -225,12 +225,12 @@ class TaskEvents(Iterator[TaskEvent]):
 
     def _page(self, call: Command[EventsPage], until: float) -> EventsPage:
         try:
-            return read_reply(call, self._ask(call.by_text(), until))
+            return read_reply(call, self._execute(call.by_text(), until))
         except Refused as error:
             self.close()
             raise unavailable(str(error), error) from error
 
-    def _ask(self, data: bytes, until: float) -> Any:
+    def _execute(self, data: bytes, until: float) -> Any:
         try:
             with time_limit_deferred:
                 if self._pid != os.getpid():  # The connection belongs to the parent, which still uses it.

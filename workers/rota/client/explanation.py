@@ -32,7 +32,7 @@ READY_LANE: Final = "ready"
 class ExpectedClaim:
     """A claim that a worker is expected to make."""
 
-    place: int  # The number of the claim, from 1.
+    number: int  # The number of the claim, from 1.
     id: str  # "" if the claim will create the id.
     queue: str
     name: str  # "" if the task has no readable name.
@@ -121,17 +121,17 @@ def unserved_by(pool: str, queue: str) -> QueueOutlook:
 def _claims(order: ClaimOrder) -> Iterator[ExpectedClaim]:
     known = {each.queue: each for each in order.queues}
     so_far: Counter[str] = Counter()
-    for place, claim in enumerate(order.claims, 1):
+    for number, claim in enumerate(order.claims, 1):
         queue = known[claim.entry.queue]
-        yield _claim(place, claim, queue, order, so_far[queue.queue])
+        yield _claim(number, claim, queue, order, so_far[queue.queue])
         so_far[queue.queue] += 1
 
 
-def _claim(place: int, claim: EntryInOrder, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
+def _claim(number: int, claim: EntryInOrder, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
     entry = claim.entry
     running = max(0, queue.running) + before + 1
     return ExpectedClaim(
-        place=place,
+        number=number,
         id="" if entry.id.startswith(f"adopted-{order.now_us}-") else entry.id,
         queue=entry.queue,
         name=claim.name,
@@ -151,30 +151,30 @@ def _claim(place: int, claim: EntryInOrder, queue: QueueInOrder, order: ClaimOrd
 def _reasons(entry: Entry, queue: QueueInOrder, order: ClaimOrder, before: int) -> Iterator[str]:
     if queue.tier > 1:
         yield f"tier {queue.tier}: {_tiers_above(queue, order)}"
-    yield _turn(queue, order, before)
+    yield _rotation_reason(queue, order, before)
     if entry.kind is not Kind.IMMEDIATE:
         yield "the delayed lane goes first"
     if queue.cap:
         yield f"{max(0, queue.running) + before + 1} of {queue.cap} running"
     if queue.interval_us:
-        yield "its rate lets it"
+        yield "its rate permits it"
     if entry.crashes or entry.losses:
-        yield "claimed alone, for a crash or a loss on record"
+        yield "claimed alone, because of a recorded crash or loss"
 
 
 def _tiers_above(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
     named = ", ".join(each.queue for each in above[:_MOST_NAMED])
     more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
-    return f"all is shut above it ({named}{more})" if above else "nothing is ready above it"
+    return f"all queues above it are closed ({named}{more})" if above else "no queue above it is ready"
 
 
-def _turn(queue: QueueInOrder, order: ClaimOrder, before: int) -> str:
+def _rotation_reason(queue: QueueInOrder, order: ClaimOrder, before: int) -> str:
     if sum(each.tier == queue.tier for each in order.queues) == 1:
-        return "no other queue of its tier has anything ready"
+        return "no other queue of its tier is ready"
     if queue.time is None and not before:
         return "never served before"
-    return f"had the least for its weight of {_weight(queue):g}"
+    return f"served least for its weight of {_weight(queue):g}"
 
 
 def _weight(queue: QueueInOrder) -> float:
@@ -211,32 +211,32 @@ def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -
 
     Whether there are any, the script has decided.
     """
-    since = f" since {_told(closed_since)}" if closed_since else ""
+    since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
         yield Outlook.PAUSED, f"it is paused{since}, until `rota queue resume {queue.queue}`"
     if queue.closed:
-        opens = f", until {_told(utc_datetime(queue.opens_us))}" if queue.opens_us else ""
+        opens = f", until {_as_text(utc_datetime(queue.opens_us))}" if queue.opens_us else ""
         fault = f": {queue.fault}" if queue.fault else ""
         yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{since}{opens}{fault}"
     if queue.cap and running >= queue.cap:
         yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
     if queue.wait_us:
-        yield Outlook.RATE, f"its rate lets the next one start in {queue.wait_us / MICROSECONDS:.3f} s"
+        yield Outlook.RATE, f"its rate permits the next start in {queue.wait_us / MICROSECONDS:.3f} s"
 
 
 def _time(unix_us: int) -> datetime | None:
     return utc_datetime(unix_us) if unix_us else None
 
 
-def _told(at: datetime) -> str:
+def _as_text(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _unshut(queue: QueueInOrder, order: ClaimOrder, claims: int) -> tuple[Outlook, str]:
     if not queue.left:
-        return Outlook.EMPTY, "all of it is among these" if claims else "nothing in it is ready"
+        return Outlook.EMPTY, "all its tasks are among these" if claims else "none of its tasks is ready"
     if claims:
-        return Outlook.AMONG, "the rest of it comes behind these"
+        return Outlook.AMONG, "its other tasks come after these"
     return Outlook.BEHIND, f"others come first: {_who_is_first(queue, order)}"
 
 
@@ -244,12 +244,12 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
     if above:
         return f"{above} more in the tiers above"
-    return f"in tier {queue.tier} they have had less for their weights"
+    return f"in tier {queue.tier} they were served less for their weights"
 
 
 # One queue or one task
 
-NOBODY: Final = "no master announces any, so nobody claims"
+NO_POOLS: Final = "no master announces any, so no worker claims"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
@@ -266,14 +266,14 @@ def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
     yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
 
 
-def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | None) -> Iterator[str]:
+def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | None) -> Iterator[str]:
     """Yield when a task that is ready in its lane is claimed."""
     claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
     for pool, claim in claims:
-        yield f"it is claim {claim.place} of pool {pool}: {claim.why}"
+        yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
     if not claims:
-        before = "behind more than are looked through" if ahead is None else f"{ahead} of its queue come before it"
-        yield f"it is ready, and not among these claims: {before}"
+        first = f"more than {_MOST_SEARCHED:,}" if before is None else str(before)
+        yield f"it is ready, and not among these claims: {first} of its queue come before it"
         yield from about_queue(task.queue, pools)
 
 
@@ -296,10 +296,10 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     if due_at is None:
         return "later than the next 500 of the fleet"
     left = (due_at - at).total_seconds()
-    return f"at {_told(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
+    return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MOST_LOOKED_AT: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
+_MOST_SEARCHED: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class WantedClaims:
         if not 1 <= self.count <= MOST_CLAIMS:
             raise ValueError(f"the number of claims must be from 1 to {MOST_CLAIMS}, got {self.count!r}")
         if self.queue and self.task_id:
-            raise ValueError("name a queue or a task, not both: a task stands in its queue")
+            raise ValueError("name a queue or a task, not both: a task is in its queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +365,8 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
     closed_since = {each.queue: utc_datetime(overview.now_us - each.closed_age_us) for each in closed}
     found = []
     for (pool, tiers), nodes in _pools((yield from ask(store.nodes())), wanted.pool).items():
-        asked = yield from ask(store.explain(tiers, wanted.count, wanted.queue))
-        found.append(outlook_of(pool, nodes, asked, closed_since))
+        order = yield from ask(store.explain(tiers, wanted.count, wanted.queue))
+        found.append(outlook_of(pool, nodes, order, closed_since))
     return tuple(found)
 
 
@@ -380,18 +380,18 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
         return found
     names = ", ".join(sorted({pool for pool, _ in found}))
     if wanted not in names.split(", "):
-        raise UnknownPool(f'no running master has a pool "{wanted}": {f"there are {names}" if names else NOBODY}')
+        raise UnknownPool(f'no running master has a pool "{wanted}": {f"there are {names}" if names else NO_POOLS}')
     return {key: its_nodes for key, its_nodes in found.items() if key[0] == wanted}
 
 
 def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
     """Return the lines about the queue, or about the task and its queue."""
     task = found.task
-    lines = [] if found.pools else [f"pools: {NOBODY}"]
+    lines = [] if found.pools else [f"pools: {NO_POOLS}"]
     if task and task.state not in (State.READY, State.SCHEDULED):
         return [*lines, about_gone(task)]
     if task and task.state is State.READY:
-        lines += about_ready(task, found.pools, (yield from _ahead(store, task)))
+        lines += about_ready(task, found.pools, (yield from _count_before(store, task)))
     elif task:
         lines += [about_scheduled(task, found.at), *about_shut(found.queue, found.pools)]
     elif found.pools and not state.served:
@@ -401,19 +401,20 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
         if state.scheduled and not state.ready:
             lines.append(about_delayed(state, (yield from _next_due(store, state.queue)), found.at))
     if not state.served:
-        lines.append("no master says that it serves this queue: is it in `tiers`, and the fleet running?")
+        lines.append("no master announces that it serves this queue: is it in `tiers`, and the fleet running?")
     return lines
 
 
-def _ahead(store: Store, task: TaskStatus) -> Steps[int | None]:
+def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
     """Return how many tasks of the queue are served before this one, or None if it is not among the first 10,000."""
-    ahead, offset = 0, 0
-    while offset < _MOST_LOOKED_AT:
+    before = 0
+    offset = 0
+    while offset < _MOST_SEARCHED:
         page = yield from ask(store.peek(State.READY, task.queue, "", offset, BATCH))
         for each in page.tasks:
             if each.id == task.id:
-                return ahead
-            ahead += 1
+                return before
+            before += 1
         if page.next_offset is None:
             return None
         offset = page.next_offset

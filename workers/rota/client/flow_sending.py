@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isroutine
 from itertools import islice
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from rota.client.command_replies import ClientWarnings, Denied, Uncertain
-from rota.client.enqueue_options import ProgressOption, Tell
+from rota.client.enqueue_options import ProgressOption, ReportProgress
 from rota.client.preparation import Checks, check_group, fresh_id
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.waits import GroupQuery
@@ -26,16 +26,23 @@ from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
 
-PORTION: Final = 4_000  # Members in a round of the sender. After each round, the cursor is checked.
+ROUND_MEMBERS: Final = 4_000  # Members in a round of the sender. After each round, the cursor is checked.
 
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
+H_co = TypeVar("H_co", bound=WithId, covariant=True)
 HandleOf = Callable[[NewMember, Enqueued], H]
 """Makes the caller's handle from a task or a chain and the server's reply."""
 
 
+class GroupHandleOf(Protocol[H_co]):
+    """A function that makes the caller's handle of a group."""
+
+    def __call__(self, group_id: str, *, duplicate: bool) -> H_co: ...
+
+
 @dataclass(frozen=True, slots=True)
-class FlowTerms:
+class FlowContext:
     """The means by which a client checks and sends chains and groups. Their senders are derived from its `sender`."""
 
     store: Store
@@ -54,17 +61,17 @@ class MembersSending(Generic[H]):
     """The enqueue of a chain, or of more members for an existing group."""
 
     def __init__(
-        self, terms: FlowTerms, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
+        self, context: FlowContext, members: Sequence[NewMember], handle_of: HandleOf[H], group_id: str = ""
     ) -> None:
-        self._terms = terms
+        self._context = context
         self._group_id = group_id
         self._members = members
         self._handle_of = handle_of
         self._has_ended = False
         self._added = 0
         into = Into(group_id)
-        self._sender: Sender[NewMember, Added, H] = terms.sender.of(
-            lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told, self._checked
+        self._sender: Sender[NewMember, Added, H] = context.sender.of(
+            lambda batch: context.store.add_members(batch.nonce, batch.items, into), self._process_reply, self._checked
         )
 
     @property
@@ -82,31 +89,31 @@ class MembersSending(Generic[H]):
             raise group_ended(self._group_id, f"{self._added:,} of {len(self._members):,} were added")
         return handles
 
-    def _told(self, members: Sequence[NewMember], added: Added) -> list[H]:
+    def _process_reply(self, members: Sequence[NewMember], added: Added) -> list[H]:
         if added.status is AddStatus.ENDED:
             self._has_ended = True
             return []
         self._added += len(members)
-        return self._terms.handles(self._handle_of, members, added)
+        return self._context.handles(self._handle_of, members, added)
 
 
 class Filling:
     """The enqueue of items into a group. `go_on` continues it after a call in doubt was repeated."""
 
-    def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
+    def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0  # The number of items that the server has accepted.
         # `is_new`: this enqueue added items, or there are none. `has_ended`: the group takes no more.
         self.is_new = self.has_ended = False
         self._opening = opening
-        self._terms = terms
-        self._begin: int | None = 0  # The number of the first item in this round, None for the call that only opens.
+        self._context = context
+        self._first: int | None = 0  # The number of the first item in this round, None for the call that only opens.
         self._last = -1  # The number of items with which the group is complete, -1 if more will follow.
-        self._sender = terms.sender.of(self._packed, self._told, go_on)
+        self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
         """Open the group if it does not exist, and get its cursor. Raises as `Sender.send`."""
-        self._begin = None
+        self._first = None
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
@@ -114,24 +121,24 @@ class Filling:
 
         `cursor` counts those that were accepted before. Raises as `Sender.send`.
         """
-        self._begin = self.cursor
+        self._first = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
         return self._sender.send(members) if members else self._sender.send_as_one(members)
 
     def _packed(self, batch: Batch[NewMember]) -> Command[Added]:
-        begin = None if self._begin is None else self._begin + batch.at
-        closes = begin is not None and begin + len(batch.items) == self._last
-        return self._terms.store.add_members(
-            batch.nonce, batch.items, Into(self.group_id, self._opening, begin, closes)
+        first = None if self._first is None else self._first + batch.at
+        closes = first is not None and first + len(batch.items) == self._last
+        return self._context.store.add_members(
+            batch.nonce, batch.items, Into(self.group_id, self._opening, first, closes)
         )
 
-    def _told(self, members: Sequence[NewMember], added: Added) -> list[NewMember]:
+    def _process_reply(self, members: Sequence[NewMember], added: Added) -> list[NewMember]:
         self.cursor = added.cursor
         self.has_ended = self.has_ended or added.status is AddStatus.ENDED
         if added.status is not AddStatus.OK:
             return []
         self.is_new = self.is_new or bool(members) or not added.cursor
-        return self._terms.handles(_member_of, members, added)
+        return self._context.handles(_member_of, members, added)
 
 
 class GroupSending(Generic[H]):
@@ -139,16 +146,16 @@ class GroupSending(Generic[H]):
 
     def __init__(
         self,
-        terms: FlowTerms,
+        context: FlowContext,
         group_id: str,
         opening: Opening,
         members: Sequence[NewMember],
-        handle_of: Callable[[str, bool], H],
+        handle_of: GroupHandleOf[H],
     ) -> None:
-        self._filling = Filling(terms, group_id, opening, self._go_on)
+        self._filling = Filling(context, group_id, opening, self._go_on)
         self._members = members
         self._handle_of = handle_of
-        self.expected = handle_of(group_id, False)
+        self.expected = handle_of(group_id, duplicate=False)
 
     def send(self) -> Sending[H]:
         """Send the members that the server does not have.
@@ -156,39 +163,40 @@ class GroupSending(Generic[H]):
         Raises as `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended before it was
         complete.
         """
-        return self._go_on(self._portion())
+        return self._go_on(self._round())
 
-    def _portion(self) -> Sending[NewMember]:
-        begin = self._filling.cursor
-        portion = self._members[begin : begin + PORTION]
-        return self._filling.send(portion, are_last=begin + len(portion) == len(self._members))
+    def _round(self) -> Sending[NewMember]:
+        first = self._filling.cursor
+        members = self._members[first : first + ROUND_MEMBERS]
+        return self._filling.send(members, are_last=first + len(members) == len(self._members))
 
     def _go_on(self, sending: Sending[NewMember]) -> Sending[H]:
-        filling, count = self._filling, len(self._members)
-        with going_on(filling, "enqueued"):
+        filling = self._filling
+        count = len(self._members)
+        with noting_how_to_continue(filling, "enqueued"):
             yield from sending
             while not filling.has_ended and filling.cursor < count:
-                yield from self._portion()
+                yield from self._round()
         if filling.cursor < count:
             raise group_ended(filling.group_id, f"{filling.cursor:,} of {count:,} members were accepted")
-        return [self._handle_of(filling.group_id, not filling.is_new)]
+        return [self._handle_of(filling.group_id, duplicate=not filling.is_new)]
 
 
 def flow_of(
     what: CallChain | CallGroup,
     members: Sequence[NewMember],
-    terms: FlowTerms,
+    context: FlowContext,
     chain_handle: HandleOf[Any],
-    group_handle: Callable[[str, bool], Any],
+    group_handle: GroupHandleOf[Any],
 ) -> MembersSending[Any] | GroupSending[Any]:
     """Return the enqueue of a chain or a group, given the members that `Checks.all_of` returned.
 
     Raises as `Checks.opening`.
     """
     if isinstance(what, CallChain):
-        return MembersSending(terms, members, chain_handle)
-    opening = terms.checks.opening(what.then, what.on_dead)
-    return GroupSending(terms, what.id or fresh_id(), opening, members, group_handle)
+        return MembersSending(context, members, chain_handle)
+    opening = context.checks.opening(what.then, what.on_dead)
+    return GroupSending(context, what.id or fresh_id(), opening, members, group_handle)
 
 
 def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
@@ -196,7 +204,7 @@ def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
 
 
 @contextmanager
-def going_on(filling: Filling, done_again: str) -> Iterator[None]:
+def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
     """Add a note to exceptions that says how to continue the same group."""
     try:
         yield
@@ -323,7 +331,7 @@ def count_of(iterable: Iterable[Any]) -> int | None:
     return len(iterable) if isinstance(iterable, Sized) else None
 
 
-def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
+def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
     """Open the group, add items from its cursor on while there is room, and close it.
 
     Raises GroupEnded if the group takes no more items but there are more.
@@ -334,7 +342,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapStep
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted, and there are more")
     if filling.has_ended:
         return
-    tell(filling.cursor)
+    report(filling.cursor)
     room = 0
     while members := items.take(plan.chunk):
         while members:
@@ -342,16 +350,15 @@ def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapStep
                 room = plan.max_waiting - (yield from _awaited(filling, plan.max_waiting - len(members)))
             room -= len(members)
             members = yield from _added(filling, items, members)
-        tell(filling.cursor)
+        report(filling.cursor)
     yield from _sent(filling, lambda: filling.send((), are_last=True))
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send, and after a failure send again when the server responds. The cursor tells which items were accepted."""
+    """Send, and after a failure send again when the server responds. The cursor shows which items were accepted."""
     for left in reversed(range(_TRIES)):
-        asked = sending()
         try:
-            yield asked
+            yield sending()
         except (Unavailable, Uncertain) as error:
             if not left or isinstance(error, Denied | ServerFull):
                 raise
@@ -372,19 +379,19 @@ def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
     """Send members, and return those that were not accepted because another process has moved the cursor."""
-    begin = filling.cursor
-    yield from _sent(filling, lambda: filling.send(_left(filling, members, begin), are_last=False))
+    first = filling.cursor
+    yield from _sent(filling, lambda: filling.send(_left(filling, members, first), are_last=False))
     if filling.has_ended:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
     items.skip_to(filling.cursor)
-    return _left(filling, members, begin)
+    return _left(filling, members, first)
 
 
-def _left(filling: Filling, members: Sequence[NewMember], begin: int) -> list[NewMember]:
-    """Return those of the members after the cursor. The first of `members` has the number `begin`.
+def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[NewMember]:
+    """Return those of the members after the cursor. The first of `members` has the number `first`.
 
     Raises Uncertain if earlier items are missing, because a server that took over did not have them.
     """
-    if filling.cursor < begin:
-        raise Uncertain(f"the server has lost items {filling.cursor:,} to {begin - 1:,} of group {filling.group_id}")
-    return list(members[filling.cursor - begin :])
+    if filling.cursor < first:
+        raise Uncertain(f"the server has lost items {filling.cursor:,} to {first - 1:,} of group {filling.group_id}")
+    return list(members[filling.cursor - first :])

@@ -61,7 +61,7 @@ class ResultNotStored(_NoResult, LookupError):
     """
 
 
-def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
+def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
     """Return the status of a task. Unlike `status`, it raises errors."""
     require_name("id", task_id)
     return status_of(task_id, (yield from find_task(store, task_id)), args=args)
@@ -72,14 +72,16 @@ def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 
-def peeking(store: Store, queue: str | None, state: str, task: str | None, limit: int) -> Steps[list[QueuedTask]]:
+def peek_steps(store: Store, queue: str | None, state: str, task: str | None, limit: int) -> Steps[list[QueuedTask]]:
     """Return the first tasks in one state: see `Client.peek`."""
     _check_chosen(queue, task)
     found = yield from find(store, WantedTasks(listed_state(state), queue or "", task or "", limit))
     return found.tasks
 
 
-def explaining(store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None) -> "Steps[Explanation]":
+def explain_steps(
+    store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None
+) -> "Steps[Explanation]":
     """Return the explanation of the next claims: see `Client.explain`."""
     # Imported only here: a program that only enqueues does not need it.
     from rota.client.explanation import WantedClaims, explain  # noqa: PLC0415
@@ -90,7 +92,7 @@ def explaining(store: Store, n: int, queue: str | None, task_id: str | None, poo
     return explain(store, WantedClaims(n, queue or "", task_id or "", pool or ""))
 
 
-def cancelling(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelStatus]:
+def cancel_command(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelStatus]:
     """Return the command that cancels a task: see `Client.cancel`."""
     require_name("id", task_id)
     kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")
@@ -123,13 +125,13 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.DONE if kept is not None and not status.result_refused:
             return _converted(status, json.loads(kept))
         case State.DONE:
-            raise ResultNotStored(f"{task} is done, and its result is not there: {_why_not(status)}", status)
+            raise ResultNotStored(f"{task} is done, and its result is not stored: {_why_not(status)}", status)
         case State.DEAD:
             raise TaskDead(f"{task} is dead: {status.error}", status)
         case State.CANCELLED:
             raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status)
         case State.EXPIRED:
-            raise TaskExpired(f"{task} had expired before a worker came to start it", status)
+            raise TaskExpired(f"{task} had expired before a worker started it", status)
         case _:
             raise ResultNotStored(f"nothing is known of {task}: {status.why}", status)
 
@@ -149,21 +151,23 @@ def _converted(status: TaskStatus, wire: Any) -> Any:
 def _why_not(status: TaskStatus) -> str:
     if status.result_refused:
         return f"it was refused: {status.result_refused}"
-    return "the task keeps none (see result_ttl of @rota.task), or its time is over"
+    return "the task does not store it (see result_ttl of @rota.task), or it has expired"
 
 
-def looking_at_group(store: Store, group_id: str) -> Steps[GroupStatus]:
+def group_status_steps(store: Store, group_id: str) -> Steps[GroupStatus]:
     """Return the status of a group."""
     return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))
 
 
-def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
+def cancel_group_steps(store: Store, group_id: str) -> Steps[bool]:
     """Cancel a group and each of its members, and return False if the group has ended or is unknown."""
-    cursor, is_known = "0", False
+    cursor = "0"
+    is_known = False
     while True:
-        portion = yield from ask(store.cancel_group(group_id, cursor))
-        cursor, is_known = portion.cursor, is_known or portion.is_known
-        for task_id in portion.ids:
+        chunk = yield from ask(store.cancel_group(group_id, cursor))
+        cursor = chunk.cursor
+        is_known = is_known or chunk.is_known
+        for task_id in chunk.ids:
             yield store.cancel(task_id)
         if cursor == "0":
             return is_known

@@ -136,7 +136,7 @@ def _queue(call: Call[Any], registry: Registry) -> str:
     if call.queue is None:
         near = nearest(call.name, [each.name for each in registry])
         raise InvalidName(
-            f"{call.name}: no task of that name is declared in this process{near or ':'} say which queue, as in "
+            f"{call.name}: no task of that name is declared in this process{near or ':'} name the queue, as in "
             'queue="default", if a fleet has it'
         )
     return check_queue(call.queue)
@@ -201,7 +201,7 @@ def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "Ty
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]
 
 
-_NOT_UNIQUE: Final = "when it is enqueued another one may hold its key, and nobody is there to be told"
+_NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no caller waits for that error"
 
 
 def check_chain(calls: Sequence[Call[Any]]) -> None:
@@ -212,19 +212,19 @@ def check_chain(calls: Sequence[Call[Any]]) -> None:
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")
     if not calls:
-        raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), tell.call(7))")
+        raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), notify.call(7))")
     for at, call in enumerate(calls[1:], 1):
         _check_not_unique(call, f"calls[{at}]")
 
 
 def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
     """Check the calls that follow a group, and its id: see `group`, which raises the same errors."""
-    for word, last in (("then", then), ("on_dead", on_dead)):
+    for option, last in (("then", then), ("on_dead", on_dead)):
         if last is None:
             continue
-        check_member(last, word)
+        check_member(last, option)
         for call in calls_of(last):
-            _check_not_unique(call, word)
+            _check_not_unique(call, option)
     if group_id is not None:
         require_name("id", group_id)
 
@@ -233,10 +233,10 @@ def _check_not_unique(call: Call[Any], where: str) -> None:
     """Raise ValueError if a call holds a unique key, by its own option or by its declaration."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
-        raise ValueError(f"{where}: unique cannot be asked of what follows: {_NOT_UNIQUE}")
+        raise ValueError(f"{where}: a call that follows cannot be unique: {_NOT_UNIQUE}")
     if call.unique is None and task is not None and task.options.unique:
         raise ValueError(
-            f"{where}: {call.name} is declared unique, which what follows cannot be: {_NOT_UNIQUE}. Write "
+            f"{where}: {call.name} is declared unique, and a call that follows cannot be: {_NOT_UNIQUE}. Write "
             f"{call.name}.using(unique=False).call(...)"
         )
 
@@ -280,13 +280,13 @@ class Checks:
 
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
         """Return the calls that may follow a group. Raises as `prepare`, with the name of the option."""
-        return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
+        return Opening(*(self._last(option, last) for option, last in (("then", then), ("on_dead", on_dead))))
 
-    def _last(self, word: str, last: Call[Any] | CallChain | None) -> bytes:
+    def _last(self, option: str, last: Call[Any] | CallChain | None) -> bytes:
         if last is None:
             return b""
         try:
             return follow_text(self._tasks(last))
         except (RotaError, TypeError, ValueError) as error:
-            error.args = (f"{word}: {error}",)
+            error.args = (f"{option}: {error}",)
             raise

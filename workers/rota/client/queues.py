@@ -56,7 +56,7 @@ def _counts_of(state: QueueState) -> QueueCounts:
 
 T = TypeVar("T")
 
-MOST_LOOKED_AT: Final = 10_000  # How many tasks are read to find those that match.
+MOST_SEARCHED: Final = 10_000  # How many tasks are read to find those that match.
 DEFAULT_LIMIT: Final = 100
 
 
@@ -108,7 +108,7 @@ class TasksFound:
     """The tasks that were found."""
 
     tasks: list[QueuedTask]
-    looked_at: int  # How many tasks were read.
+    searched: int  # How many tasks were read.
     more: bool  # Whether there are more tasks. If fewer than wanted were found, the search has reached its limit.
 
 
@@ -123,19 +123,20 @@ def listed_state(name: str) -> State:
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
     """Search until as many tasks are found as wanted, or until 10,000 were read if some of them do not match."""
     tasks: list[QueuedTask] = []
-    looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
+    searched = 0
+    most = max(MOST_SEARCHED, wanted.limit)
     for queue in (yield from _queues(store, wanted)):
         offset: int | None = 0
         while offset is not None:
             room = wanted.limit - len(tasks)
-            if room <= 0 or looked_at >= most:
-                return TasksFound(tasks[: wanted.limit], looked_at, more=True)
+            if room <= 0 or searched >= most:
+                return TasksFound(tasks[: wanted.limit], searched, more=True)
             count = BATCH if wanted.chooses else min(room, BATCH)
             page = yield from ask(store.peek(wanted.state, queue, wanted.task, offset, count))
             tasks += [queued(each, wanted.state, page.now_us) for each in page.tasks]
-            looked_at += page.looked_at
+            searched += page.looked_at
             offset = page.next_offset
-    return TasksFound(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
+    return TasksFound(tasks[: wanted.limit], searched, more=len(tasks) > wanted.limit)
 
 
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:

@@ -65,9 +65,9 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         schedule, may_overlap = found.schedule, found.schedule.overlap == "queue"
         body = body_of(schedule, task_id)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
-        word, other = yield from ask(again)
-        if word is not RunStatus.CHANGED:
-            return (other, True) if word is RunStatus.OVERLAPS else (task_id, False)
+        status, other = yield from ask(again)
+        if status is not RunStatus.CHANGED:
+            return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
 
 
@@ -114,16 +114,16 @@ class ScheduleSteps:
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
             raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
-        word = yield from ask(self._store.put(name, encode_schedule(schedule)))
-        if word is PutStatus.DECLARED:
+        status = yield from ask(self._store.put(name, encode_schedule(schedule)))
+        if status is PutStatus.DECLARED:
             raise _declared(name)
-        return word
+        return status
 
     def remove(self, name: str) -> Steps[bool]:
-        word = yield from ask(self._store.remove(require_name("the name of a schedule", name)))
-        if word is RemoveStatus.DECLARED:
+        status = yield from ask(self._store.remove(require_name("the name of a schedule", name)))
+        if status is RemoveStatus.DECLARED:
             raise _declared(name)
-        return word is RemoveStatus.REMOVED
+        return status is RemoveStatus.REMOVED
 
     def pause(self, name: str) -> Steps[bool]:
         return (yield from self._switch(name, self._store.pause))
@@ -132,10 +132,10 @@ class ScheduleSteps:
         return (yield from self._switch(name, self._store.resume))
 
     def _switch(self, name: str, switch: Callable[[str], Command[PauseStatus]]) -> Steps[bool]:
-        word = yield from ask(switch(require_name("the name of a schedule", name)))
-        if word is PauseStatus.UNKNOWN:
+        status = yield from ask(switch(require_name("the name of a schedule", name)))
+        if status is PauseStatus.UNKNOWN:
             raise (yield from unknown_schedule(self._store, name))
-        return word is not PauseStatus.SAME
+        return status is not PauseStatus.SAME
 
     def run_now(self, name: str) -> Steps[tuple[str, bool]]:
         return run_schedule_now(self._store, name)
@@ -158,7 +158,7 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
     check_arguments(task, when.args, when.kwargs)
     if when.queue is None:
         raise InvalidName(
-            f'{task}: say which queue, as in queue="default": no task of that name is declared in this process'
+            f'{task}: name the queue, as in queue="default": no task of that name is declared in this process'
         )
     return replace(when, name=name).of(name, task, when.queue, "client")
 

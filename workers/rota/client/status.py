@@ -61,7 +61,7 @@ def _attempt_of(number: int, record: Mapping[str, Any]) -> AttemptRecord:
         reason=_text(record.get("reason")),
         error=_text(record.get("error")),
         at=_moment(record.get("at")),
-        node=_text(record.get("owner")).rpartition(":")[0].rpartition(":")[0],  # An owner is `node:slot:life`.
+        node=_text(record.get("owner")).rpartition(":")[0].rpartition(":")[0],  # An owner is `node:slot:nonce`.
         pid=_whole(record.get("pid")),
         run_seconds=_seconds(record.get("elapsed_seconds")) or 0.0,
         lag_seconds=_seconds(record.get("lag_seconds")),
@@ -229,8 +229,8 @@ def _error_of(death: dict[str, Any]) -> str:
     return str(death.get("error") or death.get("why") or death.get("reason") or "nothing is known of its end")
 
 
-def _state_of(word: str) -> State:
-    return State.CANCELLED if word == PURGED else State(word)
+def _state_of(status: str) -> State:
+    return State.CANCELLED if status == PURGED else State(status)
 
 
 def _body_of(raw: bytes) -> Body:
@@ -245,7 +245,7 @@ def _time(unix_us: int) -> datetime | None:
 
 
 def _node_of(owner: str) -> str:
-    return owner.rpartition(":")[0].rpartition(":")[0]  # An owner is `node:slot:life`.
+    return owner.rpartition(":")[0].rpartition(":")[0]  # An owner is `node:slot:nonce`.
 
 
 class GroupStanding(StrEnum):

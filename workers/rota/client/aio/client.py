@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from rota.client.aio.driver import REPEATS, AsyncDriver, AsyncLifecycle, in_portions, once_committed
+from rota.client.aio.driver import REPEATS, AsyncDriver, AsyncLifecycle, in_chunks, once_committed
 from rota.client.aio.event_stream import AsyncTaskEvents
 from rota.client.aio.handles import AsyncHandle
 from rota.client.enqueue_options import (
@@ -13,10 +13,18 @@ from rota.client.enqueue_options import (
     ProgressOption,
     check_on_commit,
     interception,
-    tell_all,
-    telling,
+    progress_reporter,
+    report_all,
 )
-from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
+from rota.client.inquiries import (
+    cancel_command,
+    explain_steps,
+    peek_steps,
+    result_of,
+    status_steps,
+    unknown_for,
+    wanted_events,
+)
 from rota.client.preparation import Checks, in_sending_order, prepare, prepare_each
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender
@@ -175,7 +183,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
             Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
                 were accepted before; the calls after the failed ones were not sent.
         """
-        tasks = await in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
+        tasks = await in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(await self._send(there, on_commit, progress))
 
@@ -244,7 +252,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
         Raises nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
         """
         try:
-            return await self._driver.follow(looking_at(self._driver.store, task_id, args=args))
+            return await self._driver.follow(status_steps(self._driver.store, task_id, args=args))
         except RotaError as error:
             return unknown_for(task_id, error)
 
@@ -264,7 +272,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused.
             Uncertain: If the server did not reply in time.
         """
-        return await self._driver.follow(peeking(self._driver.store, queue, state, task, limit))
+        return await self._driver.follow(peek_steps(self._driver.store, queue, state, task, limit))
 
     async def queues(self) -> list[QueueCounts]:
         """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
@@ -291,7 +299,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused.
             Uncertain: If the server did not reply in time.
         """
-        return await self._driver.follow(explaining(self._driver.store, n, queue, task_id, pool))
+        return await self._driver.follow(explain_steps(self._driver.store, n, queue, task_id, pool))
 
     def events(
         self,
@@ -381,7 +389,7 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused. Nothing was changed.
             Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
-        return await self._driver.run(cancelling(self._driver.store, task_id, kill_after), [task_id])
+        return await self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
 
     async def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
@@ -428,18 +436,19 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     @cached_property
     def _flows(self) -> "AsyncFlows":
         from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - only those who use it load it
-        from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
+        from rota.client.flow_sending import FlowContext  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
-        terms = FlowTerms(self._driver.store, checks, self._sender, self._driver.warnings)
-        return AsyncFlows(self, self._driver, terms, self._on_commit)
+        context = FlowContext(self._driver.store, checks, self._sender, self._driver.warnings)
+        return AsyncFlows(self, self._driver, context, self._on_commit)
 
     async def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         """Wait for a task, and before that for the tasks that it follows."""
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, query)
-        left, within = TimeLeft(timeout), timeout
+        left = TimeLeft(timeout)
+        within = timeout
         while True:
             found = await self._driver.wait(query, within)
             assert isinstance(found, TaskState), "the query is about a task"
@@ -465,12 +474,12 @@ class AsyncClient(AsyncLifecycle, KnowsForeignNames, place="client"):
     async def _send_now(self, tasks: Sequence[NewTask], progress: ProgressOption = None) -> list[AsyncHandle[Any]]:
         if (interceptor := self._driver.interceptor()) is not None:
             replies = interceptor.enqueue(self.namespace, tasks)
-            tell_all(progress, len(tasks))
+            report_all(progress, len(tasks))
             return self._handles(tasks, replies)
         if progress is None:
             return await self._driver.drive(self._sender.send(tasks))
-        with telling(progress, len(tasks)) as tell:
-            return await self._driver.drive(self._sender.send(tasks, tell))
+        with progress_reporter(progress, len(tasks)) as report:
+            return await self._driver.drive(self._sender.send(tasks, report))
 
     def _expected(self, tasks: Sequence[NewTask]) -> list[AsyncHandle[Any]]:
         return [AsyncHandle(task.id, duplicate=False, client=self) for task in tasks]

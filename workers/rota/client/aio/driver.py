@@ -230,7 +230,7 @@ class AsyncLifecycle:
         self._driver.close()
 
 
-async def in_portions(things: Iterable[T]) -> list[T]:
+async def in_chunks(things: Iterable[T]) -> list[T]:
     """Return all items of the iterable, and yield to the event loop after each hundred."""
     made: list[T] = []
     for thing in things:

@@ -26,10 +26,10 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds
         self._connection = AioConnection(endpoint.opener("rota:events"), lambda: seconds + PARK_SECONDS)
-        self._is_at_its_place = False
+        self._has_position = False
 
     async def __aenter__(self) -> Self:
-        await self._begin()
+        await self._take_position()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -40,31 +40,31 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
         await self._connection.close()
 
     @property
-    def place(self) -> str:
-        """The position from which another reader can go on: see `TaskEvents.place`."""
-        return self._reading.place
+    def position(self) -> str:
+        """The position from which another reader can go on: see `TaskEvents.position`."""
+        return self._reading.position
 
     async def __anext__(self) -> TaskEvent:
-        await self._begin()
+        await self._take_position()
         deadline = self._reading.deadline()
         while not self._reading.ready:
             await self._fill(deadline)
-        return self._reading.give()
+        return self._reading.take_event()
 
-    async def _begin(self) -> None:
-        if self._is_at_its_place:
+    async def _take_position(self) -> None:
+        if self._has_position:
             return
         try:
             async with asyncio.timeout(self._seconds):
                 await self._connection.ask(self._reading.trial)
-                self._reading.begin(await self._connection.run(self._reading.first_page()))
+                self._reading.start_at(await self._connection.run(self._reading.first_page()))
         except EventsOff:
             await self.aclose()
             raise
         except (ServerError, TimeoutError) as error:
             await self.aclose()
             raise no_events(error) from error
-        self._is_at_its_place = True
+        self._has_position = True
 
     async def _fill(self, deadline: float) -> None:
         try:

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_portions, once_committed
+from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_chunks, once_committed
 from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
 from rota.client.command_replies import Uncertain
-from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, telling
+from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, progress_reporter
 from rota.client.flow_sending import (
     Filling,
-    FlowTerms,
+    FlowContext,
     GroupSending,
     Items,
     MapOptions,
@@ -20,12 +20,12 @@ from rota.client.flow_sending import (
     count_of,
     filled,
     flow_of,
-    going_on,
     group_ended,
     ids_of,
+    noting_how_to_continue,
     plan_of,
 )
-from rota.client.inquiries import cancelling_group, looking_at_group
+from rota.client.inquiries import cancel_group_steps, group_status_steps
 from rota.client.preparation import fresh_id
 from rota.client.status import GroupStatus
 from rota.client.waits import GroupQuery
@@ -41,17 +41,17 @@ class AsyncFlows:
     """Chains and groups through one client, whose docstrings name the errors."""
 
     def __init__(
-        self, client: AsyncTaskAccess, driver: AsyncDriver, terms: FlowTerms, on_commit: OnCommit | None
+        self, client: AsyncTaskAccess, driver: AsyncDriver, context: FlowContext, on_commit: OnCommit | None
     ) -> None:
         self.client = client
         self._driver = driver
-        self._terms = terms
+        self._context = context
         self._on_commit = on_commit
 
     async def enqueue(self, what: Any, on_commit: OnCommitOption) -> AsyncChainHandle | AsyncGroupHandle:
         """Enqueue a chain or a group. Raises TypeError if `what` is neither."""
-        members = await in_portions(self._terms.checks.all_of(what))
-        flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
+        members = await in_chunks(self._context.checks.all_of(what))
+        flow = flow_of(what, members, self._context, self._chain_handle, self._group_handle)
         on_commit = self._on_commit if on_commit is ... else on_commit
         if on_commit is None:
             handle: AsyncChainHandle | AsyncGroupHandle = (await self._send(flow))[0]
@@ -65,13 +65,14 @@ class AsyncFlows:
 
     async def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> AsyncGroupHandle:
         """Enqueue a task for each item: see `rota.map`."""
-        plan, count = plan_of(options), count_of(items)
+        plan = plan_of(options)
+        count = count_of(items)
         if self._on_commit is not None:
             check_nothing_waits(self._on_commit, MAP_AT_ONCE)
-        of_task = Items(caller_of(task), items, self._terms.checks)
-        filling = Filling(self._terms, plan.id or fresh_id(), self._terms.checks.opening(plan.then, plan.on_dead))
-        with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
-            await self._take(filled(filling, of_task, plan, tell))
+        of_task = Items(caller_of(task), items, self._context.checks)
+        filling = Filling(self._context, plan.id or fresh_id(), self._context.checks.opening(plan.then, plan.on_dead))
+        with noting_how_to_continue(filling, "mapped"), progress_reporter(plan.progress, count) as report:
+            await self._take(filled(filling, of_task, plan, report))
         if filling.has_ended and (await self.status(filling.group_id)).is_cancelled:
             raise group_ended(filling.group_id, "it was cancelled")
         return AsyncGroupHandle(filling.group_id, not filling.is_new, self)
@@ -80,12 +81,12 @@ class AsyncFlows:
         self, group_id: str, members: Iterable[Call[Any] | CallChain]
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """Add members to a group: see `AsyncGroupHandle.add`."""
-        prepared = await in_portions(self._terms.checks.members(members_of(members)))
-        return await self._driver.send(MembersSending(self._terms, prepared, self._member_handle, group_id).send())
+        prepared = await in_chunks(self._context.checks.members(members_of(members)))
+        return await self._driver.send(MembersSending(self._context, prepared, self._member_handle, group_id).send())
 
     async def status(self, group_id: str) -> GroupStatus:
         """Return the status of a group: see `AsyncGroupHandle.status`."""
-        return await self._driver.follow(looking_at_group(self._terms.store, group_id))
+        return await self._driver.follow(group_status_steps(self._context.store, group_id))
 
     async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
         """Wait until a group has ended: see `AsyncGroupHandle.wait`."""
@@ -94,10 +95,11 @@ class AsyncFlows:
 
     async def cancel(self, group_id: str) -> bool:
         """Cancel a group: see `AsyncGroupHandle.cancel`."""
-        steps, answer = cancelling_group(self._terms.store, group_id), None
+        steps = cancel_group_steps(self._context.store, group_id)
+        reply: Any = None
         try:
             while True:  # Each command has the full timeout of a call, since a large group takes many commands.
-                answer = await self._driver.run(steps.send(answer))
+                reply = await self._driver.run(steps.send(reply))
         except StopIteration as end:
             is_known: bool = end.value
             return is_known
@@ -106,27 +108,27 @@ class AsyncFlows:
         return await self._driver.send(flow.send())
 
     async def _take(self, steps: MapSteps) -> None:
-        answer: Room | None = None
+        room: Room | None = None
         failure: Unavailable | Uncertain | None = None
         with suppress(StopIteration):
             while True:
-                asked = steps.send(answer) if failure is None else steps.throw(failure)
-                answer = failure = None
+                step = steps.send(room) if failure is None else steps.throw(failure)
+                room = failure = None
                 try:
-                    if isinstance(asked, GroupQuery):
-                        answer = await self._driver.wait_for_group(asked, None)
+                    if isinstance(step, GroupQuery):
+                        room = await self._driver.wait_for_group(step, None)
                     else:
-                        await self._driver.send(asked)
+                        await self._driver.send(step)
                 except (Unavailable, Uncertain) as error:
                     failure = error
 
-    def _group_handle(self, group_id: str, duplicate: bool) -> AsyncGroupHandle:
+    def _group_handle(self, group_id: str, *, duplicate: bool) -> AsyncGroupHandle:
         return AsyncGroupHandle(group_id, duplicate, self)
 
-    def _chain_handle(self, member: NewMember, word: Enqueued) -> AsyncChainHandle:
-        return AsyncChainHandle(ids_of(member, word), word.duplicate, self.client)
+    def _chain_handle(self, member: NewMember, reply: Enqueued) -> AsyncChainHandle:
+        return AsyncChainHandle(ids_of(member, reply), reply.duplicate, self.client)
 
-    def _member_handle(self, member: NewMember, word: Enqueued) -> AsyncHandle[Any] | AsyncChainHandle:
+    def _member_handle(self, member: NewMember, reply: Enqueued) -> AsyncHandle[Any] | AsyncChainHandle:
         if member.following:
-            return self._chain_handle(member, word)
-        return AsyncHandle(word.holder or member.id, word.duplicate, self.client)
+            return self._chain_handle(member, reply)
+        return AsyncHandle(reply.holder or member.id, reply.duplicate, self.client)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from rota.client.blocking.driver import REPEATS, Driver, Lifecycle, in_portions, once_committed
+from rota.client.blocking.driver import REPEATS, Driver, Lifecycle, in_chunks, once_committed
 from rota.client.blocking.handles import Handle
 from rota.client.enqueue_options import (
     OnCommit,
@@ -13,11 +13,19 @@ from rota.client.enqueue_options import (
     ProgressOption,
     check_on_commit,
     interception,
-    tell_all,
-    telling,
+    progress_reporter,
+    report_all,
 )
 from rota.client.event_stream import TaskEvents
-from rota.client.inquiries import cancelling, explaining, looking_at, peeking, result_of, unknown_for, wanted_events
+from rota.client.inquiries import (
+    cancel_command,
+    explain_steps,
+    peek_steps,
+    result_of,
+    status_steps,
+    unknown_for,
+    wanted_events,
+)
 from rota.client.preparation import Checks, in_sending_order, prepare, prepare_each
 from rota.client.queues import DEFAULT_LIMIT, QueueCounts, QueuedTask, find_queues
 from rota.client.sender import Batch, Sender
@@ -185,7 +193,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
                 were accepted before; the calls after the failed ones were not sent.
         """
-        tasks = in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
+        tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(self._send(there, on_commit, progress))
 
@@ -256,7 +264,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         Raises nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
         """
         try:
-            return self._driver.follow(looking_at(self._driver.store, task_id, args=args))
+            return self._driver.follow(status_steps(self._driver.store, task_id, args=args))
         except RotaError as error:
             return unknown_for(task_id, error)
 
@@ -276,7 +284,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused.
             Uncertain: If the server did not reply in time.
         """
-        return self._driver.follow(peeking(self._driver.store, queue, state, task, limit))
+        return self._driver.follow(peek_steps(self._driver.store, queue, state, task, limit))
 
     def queues(self) -> list[QueueCounts]:
         """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
@@ -303,7 +311,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused.
             Uncertain: If the server did not reply in time.
         """
-        return self._driver.follow(explaining(self._driver.store, n, queue, task_id, pool))
+        return self._driver.follow(explain_steps(self._driver.store, n, queue, task_id, pool))
 
     def events(
         self,
@@ -392,7 +400,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Unavailable: If the server cannot be reached or refused. Nothing was changed.
             Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
-        return self._driver.run(cancelling(self._driver.store, task_id, kill_after), [task_id])
+        return self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
 
     def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
@@ -439,18 +447,19 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     @cached_property
     def _flows(self) -> "Flows":
         from rota.client.blocking.flows import Flows  # noqa: PLC0415 - only those who use it load it
-        from rota.client.flow_sending import FlowTerms  # noqa: PLC0415
+        from rota.client.flow_sending import FlowContext  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
-        terms = FlowTerms(self._driver.store, checks, self._sender, self._driver.warnings)
-        return Flows(self, self._driver, terms, self._on_commit)
+        context = FlowContext(self._driver.store, checks, self._sender, self._driver.warnings)
+        return Flows(self, self._driver, context, self._on_commit)
 
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         """Wait for a task, and before that for the tasks that it follows."""
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, query)
-        left, within = TimeLeft(timeout), timeout
+        left = TimeLeft(timeout)
+        within = timeout
         while True:
             found = self._driver.wait(query, within)
             assert isinstance(found, TaskState), "the query is about a task"
@@ -476,12 +485,12 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     def _send_now(self, tasks: Sequence[NewTask], progress: ProgressOption = None) -> list[Handle[Any]]:
         if (interceptor := self._driver.interceptor()) is not None:
             replies = interceptor.enqueue(self.namespace, tasks)
-            tell_all(progress, len(tasks))
+            report_all(progress, len(tasks))
             return self._handles(tasks, replies)
         if progress is None:
             return self._driver.drive(self._sender.send(tasks))
-        with telling(progress, len(tasks)) as tell:
-            return self._driver.drive(self._sender.send(tasks, tell))
+        with progress_reporter(progress, len(tasks)) as report:
+            return self._driver.drive(self._sender.send(tasks, report))
 
     def _expected(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         return [Handle(task.id, duplicate=False, client=self) for task in tasks]

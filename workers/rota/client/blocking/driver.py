@@ -164,7 +164,7 @@ class Lifecycle:
         self._driver.close()
 
 
-def in_portions(things: Iterable[T]) -> list[T]:
+def in_chunks(things: Iterable[T]) -> list[T]:
     """Return all items of the iterable. There is no event loop to yield to, as in the asyncio driver."""
     return list(things)
 

@@ -145,10 +145,10 @@ class ChainHandle(KnowsForeignNames, place="handle"):
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
         for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
-            word = self.client.cancel(task_id, kill_after)
-            if word is not CancelStatus.UNKNOWN:
+            status = self.client.cancel(task_id, kill_after)
+            if status is not CancelStatus.UNKNOWN:
                 break
-        return word
+        return status
 
 
 class GroupAccess(Protocol):
