@@ -301,7 +301,7 @@ class RedisCalls:
         child = effect.child
         slot = self._memory.slot(child.slot)
         slot.prefetch_returned = effect.task.number  # This must be written before the call is sent.
-        call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
+        call = self._store.return_prefetched(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
                 returned = await self._connection.run(call)
