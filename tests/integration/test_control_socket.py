@@ -23,7 +23,7 @@ from support.waiting import until
 def refusal(place: ControlPlace, verb: str, **fields: Any) -> str:
     """Why the master refuses a request."""
     with master_of(config_of(place)) as client, pytest.raises(Failure) as caught:
-        client.ask(verb, **fields)
+        client.request(verb, **fields)
     assert caught.value.code is ExitCode.NO
     (message,) = caught.value.messages
     return message.removeprefix("the master refused: ")
@@ -35,14 +35,14 @@ def config_of(place: ControlPlace) -> Config:
 
 def test_the_client_asks_and_is_answered(place: ControlPlace, master: FakeMaster) -> None:
     with master_of(config_of(place)) as client:
-        assert client.ask("status")["status"] == {"pid": os.getpid()}
-        assert client.ask("reload")["reload"] == {"asked": "reload"}
-        client.ask("reload", dry_run=True)
-        client.ask("restart")
-        client.ask("quiet")
-        client.ask("resume")
-        client.ask("stop", now=True)
-        client.ask("stop")
+        assert client.request("status")["status"] == {"pid": os.getpid()}
+        assert client.request("reload")["reload"] == {"asked": "reload"}
+        client.request("reload", dry_run=True)
+        client.request("restart")
+        client.request("quiet")
+        client.request("resume")
+        client.request("stop", now=True)
+        client.request("stop")
         assert client.master_pid == os.getpid()
 
     assert master.asked == ["reload", "preview", "restart", "quiet", "resume", "stop now", "stop"]
@@ -50,9 +50,9 @@ def test_the_client_asks_and_is_answered(place: ControlPlace, master: FakeMaster
 
 def test_a_pool_is_given_a_number_or_so_many_more(place: ControlPlace, master: FakeMaster) -> None:
     with master_of(config_of(place)) as client:
-        client.ask("scale", pool="mail", workers=8)
-        client.ask("scale", more=-2)
-        client.ask("scale", pool=None, workers=0)
+        client.request("scale", pool="mail", workers=8)
+        client.request("scale", more=-2)
+        client.request("scale", pool=None, workers=0)
 
     assert master.asked == [ScaleOrder("mail", 8), ScaleOrder(None, -2, is_relative=True), ScaleOrder(None, 0)]
 
@@ -292,10 +292,10 @@ def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(place: ControlPlace) -> None:
     with serving(place) as fake, master_of(config_of(place)) as client:
-        client.ask("stop")
+        client.request("stop")
         silent = socket.socket(socket.AF_UNIX)
         silent.connect(str(place.path))
-        client.ask("status")
+        client.request("status")
     silent.close()
     assert fake.asked == ["stop"]
     assert fake.failures == []
@@ -313,6 +313,6 @@ def test_clients_that_read_no_answer_hold_nobody_up(place: ControlPlace, master:
         with master_of(config_of(place)) as client:
             until(lambda: master.statuses > clients, "all of them are answered")
             before = master.statuses
-            client.ask("restart")
+            client.request("restart")
             answered = master.statuses - before
     assert answered < 20 * clients, "that is some turns of each, and not all that was asked"

@@ -10,7 +10,7 @@ from rota.client.status import AttemptRecord
 from rota.protocol.progress import Progress
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_verbs import rest_in_words, table_of
+from rota_supervisor.cli.task_verbs import rest_text, table_of
 from rota_supervisor.facts import facts_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -68,6 +68,6 @@ def test_json_has_the_same_without_what_is_not_known() -> None:
 
 
 def test_a_search_that_was_ended_says_so() -> None:
-    assert rest_in_words(TasksFound([], 10_000, more=False), 5) == ""
-    assert "these are the first 1" in rest_in_words(TasksFound([task(State.READY)], 1, more=True), 1)
-    assert "searched 10000 tasks and stopped" in rest_in_words(TasksFound([], 10_000, more=True), 5)
+    assert rest_text(TasksFound([], 10_000, more=False), 5) == ""
+    assert "these are the first 1" in rest_text(TasksFound([task(State.READY)], 1, more=True), 1)
+    assert "searched 10000 tasks and stopped" in rest_text(TasksFound([], 10_000, more=True), 5)

@@ -18,7 +18,7 @@ from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.command import CliState
 from rota_supervisor.cli.demo_verb import Screen
-from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
+from rota_supervisor.cli.output import print_errors, print_message, print_warning, put, put_json, put_table
 from rota_supervisor.demo.proof import Check
 from rota_supervisor.exits import print_crash
 from rota_supervisor.exporter.exposition import Origins, ScrapeOptions, exposition
@@ -158,7 +158,7 @@ def _metrics() -> str:
 
 def _demo() -> None:
     screen = Screen(CliState())
-    screen.say(HOSTILE)
+    screen.event(HOSTILE)
     screen.show([Check("name", False, HOSTILE)])
 
 
@@ -168,10 +168,10 @@ def _raised() -> None:
 
 
 PLACES: dict[str, Callable[[], str | None]] = {
-    "rota: error:": lambda: say_errors(1, [HOSTILE]),
-    "a refusal in JSON": lambda: say_errors(1, [HOSTILE], as_json=True),
-    "rota: warning:": lambda: say_warning(HOSTILE),
-    "rota:": lambda: say(HOSTILE),
+    "rota: error:": lambda: print_errors(1, [HOSTILE]),
+    "a refusal in JSON": lambda: print_errors(1, [HOSTILE], as_json=True),
+    "rota: warning:": lambda: print_warning(HOSTILE),
+    "rota:": lambda: print_message(HOSTILE),
     "data of commands": lambda: put(HOSTILE),
     "--json": lambda: put_json({HOSTILE: [HOSTILE]}),
     "tables": lambda: put_table(["A", "B"], [[HOSTILE, 1]]),

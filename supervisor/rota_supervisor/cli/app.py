@@ -42,7 +42,7 @@ INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C end
 
 
 # Commands that users of other systems look for, by the command that replaces them here.
-_ELSEWHERE = {
+_FOREIGN_COMMANDS = {
     "run": "worker workers work start server serve up",
     "status": "ps info inspect stats list",
     "top": "htop dashboard ui web",
@@ -62,7 +62,7 @@ _ELSEWHERE = {
     "--version": "version",
 }
 # The same for options: the command that they are passed to ("" for any), the options, and what to write instead.
-_OPTIONS_ELSEWHERE = (
+_FOREIGN_OPTIONS = (
     ("run", "-A --app", "Name the modules by themselves, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
     ("run", "-B --beat", "`rota run` takes schedules along"),
@@ -93,11 +93,11 @@ class _Rota(command.RotaGroup):
         assert isinstance(found, click.Command)
         return found
 
-    def advice(self, word: str) -> str:
-        meant = next((name for name, words in _ELSEWHERE.items() if word in words.split()), "")
+    def advice(self, name: str) -> str:
+        meant = next((ours for ours, names in _FOREIGN_COMMANDS.items() if name in names.split()), "")
         if meant.startswith("--"):
             return f": see `rota {meant}`"
-        return f": see `rota {meant} --help`" if meant else super().advice(word)
+        return f": see `rota {meant} --help`" if meant else super().advice(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's interface
         with formatter.section("Commands"):
@@ -124,7 +124,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code, messages = failure.code, failure.messages
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rota"
-        code, messages = ExitCode.USAGE, [f"{_words_of(error)}{_advice(error, path)} (see `{path} --help`)"]
+        code, messages = ExitCode.USAGE, [f"{_error_text(error)}{_advice(error, path)} (see `{path} --help`)"]
     except click.ClickException as error:
         code, messages = ExitCode.USAGE, [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
@@ -138,11 +138,11 @@ def run_app(arguments: Sequence[str]) -> int:
         output.discard(sys.stdout)
         code, messages = ExitCode.OUTPUT, [f"the output cannot be written: {error.strerror}"]
     if not state.is_master or output.has_room(sys.stderr):
-        output.say_errors(code, messages, as_json=state.json, no_color=state.no_color)
+        output.print_errors(code, messages, as_json=state.json, no_color=state.no_color)
     return code
 
 
-def _words_of(error: click.UsageError) -> str:
+def _error_text(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter) and error.param and isinstance(error.param.type, click.Choice):
         *first, last = map(str, error.param.type.choices)
         return f"Missing argument {str(error.param.name).upper()}: {', '.join(first)} or {last}"
@@ -151,9 +151,9 @@ def _words_of(error: click.UsageError) -> str:
 
 def _advice(error: click.UsageError, path: str) -> str:
     """Return what to write instead of an option of another system, or "" if the option is not known from one."""
-    word = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
-    found = (advice for of, words, advice in _OPTIONS_ELSEWHERE if of in ("", meant) and word in words.split())
+    found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())
     return "".join(f". {advice}" for advice in list(found)[:1])
 
 
@@ -211,7 +211,7 @@ def _section(context: click.Context) -> Iterator[str]:
             yield from (".TP", f".B {_text(record[0])}", _text(record[1]))
 
 
-def _text(words: str | None) -> str:
+def _text(text: str | None) -> str:
     """Return a text escaped for troff: no line may begin with a request, and a hyphen is not a minus sign."""
-    flat = " ".join((words or "").split()).replace("\\", "\\e").replace("-", "\\-")
+    flat = " ".join((text or "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{flat}" if flat.startswith((".", "'")) else flat

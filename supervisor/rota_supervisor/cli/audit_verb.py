@@ -56,15 +56,15 @@ def audit(heal: bool) -> None:
             _put_back(store, connection, _unplaced(store, connection))
             _recount(store, connection)
             _end_members(store, connection)
-        books = connection.run(store.audit())
+        counters = connection.run(store.audit())
         unplaced = list(map(shown, _unplaced(store, connection)))
         strays = find_strays(config, connection)
-    figures = {**dataclasses.asdict(books), "missing": books.missing}
+    figures = {**dataclasses.asdict(counters), "missing": counters.missing}
     rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", _items_of(strays))]
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
     state.table(facts, ("TASKS", "COUNT"), rows)
-    faults = [f"the books are off by {output.counted(abs(books.missing), 'task')}"] if books.missing else []
+    faults = [f"the books are off by {output.counted(abs(counters.missing), 'task')}"] if counters.missing else []
     if unplaced:
         faults.append(_where_to(unplaced))
     if faults:
@@ -74,36 +74,36 @@ def audit(heal: bool) -> None:
 def _unplaced(store: Store, connection: Connection) -> list[str]:
     """Return the ids of live tasks that are in no lane or set. Each step is one call, so that the server can serve
     others in between."""
-    walk = find_unplaced(store, lambda _: set())
-    answer: Any = None
+    scan = find_unplaced(store, lambda _: set())
+    reply: Any = None
     while True:
         try:
-            call = walk.send(answer)
+            call = scan.send(reply)
         except StopIteration as over:
             return list(map(text_of, over.value))
-        answer = connection.run(call)
+        reply = connection.run(call)
 
 
 def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
-    words: Counter[RestoreStatus] = Counter()
+    counts: Counter[RestoreStatus] = Counter()
     for start in range(0, len(ids), BATCH):
-        answer = connection.run(store.restore(ids[start : start + BATCH]))
-        words.update(answer)
-    said = {
+        reply = connection.run(store.restore(ids[start : start + BATCH]))
+        counts.update(reply)
+    texts = {
         RestoreStatus.RESTORED: "put back {}, at the end of the lane",
         RestoreStatus.ENDED: "ended {} that had been cancelled",
         RestoreStatus.DEAD: "set {} aside as dead, as nothing tells the queue: see `rota dead ls`",
     }
-    for word, sentence in said.items():
-        if words[word]:
-            output.say(sentence.format(output.counted(words[word], "task")))
+    for status, sentence in texts.items():
+        if counts[status]:
+            output.print_message(sentence.format(output.counted(counts[status], "task")))
 
 
 def _recount(store: Store, connection: Connection) -> None:
     steps, cursor = 1, connection.run(store.heal(_FIRST_CURSOR))
     while cursor != _LAST_CURSOR:
         steps, cursor = steps + 1, connection.run(store.heal(cursor))
-    output.say(f"recounted in {output.counted(steps, 'step')}")
+    output.print_message(f"recounted in {output.counted(steps, 'step')}")
 
 
 def _end_members(store: Store, connection: Connection) -> None:
@@ -112,14 +112,16 @@ def _end_members(store: Store, connection: Connection) -> None:
         cursor, found = connection.run(store.heal_members(cursor))
         ended += found
     if ended:
-        output.say(f"took {output.counted(ended, 'member')} of groups and chains that had ended off their books")
+        output.print_message(
+            f"took {output.counted(ended, 'member')} of groups and chains that had ended off their books"
+        )
 
 
 def _where_to(unplaced: Sequence[str]) -> str:
     named = ", ".join(unplaced[:NAMED_IDS]) + (", ..." if len(unplaced) > NAMED_IDS else "")
-    stand = "stands" if len(unplaced) == 1 else "stand"
+    verb = "stands" if len(unplaced) == 1 else "stand"
     return (
-        f"{output.counted(len(unplaced), 'live task')} {stand} nowhere, so that nobody will run what was enqueued: "
+        f"{output.counted(len(unplaced), 'live task')} {verb} nowhere, so that nobody will run what was enqueued: "
         f"{named}; `rota audit --heal` puts back what somebody took away"
     )
 
@@ -163,7 +165,7 @@ def warn_of_strays(strays: Iterable[StrayKey]) -> None:
     """Warn of each list: how many items it holds, and how it can be made a queue."""
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
-        output.say_warning(
+        output.print_warning(
             f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
             "(RENAMENX) to the key of a queue"
         )

@@ -65,7 +65,7 @@ class CliState:
         """Load the configuration and print its warnings. Raises Failure 78 with every fault."""
         loaded = self.load(flags)
         for warning in loaded.warnings:
-            output.say_warning(warning)
+            output.print_warning(warning)
         return loaded
 
     def load_usable(self) -> "UsableConfig":
@@ -97,7 +97,7 @@ class CliState:
         if found is None:
             raise Failure(ExitCode.CONFIG, *faults)
         more = f" (and {output.counted(len(faults) - 1, 'other fault')})" if len(faults) > 1 else ""
-        output.say_warning(
+        output.print_warning(
             f"{faults[0]}{more}; the server and the namespace, {found.namespace}, are those of the running master, "
             f"pid {found.pid}"
         )
@@ -128,12 +128,12 @@ class CliState:
             for key, value in shown.items():
                 output.put_field(key, value)
 
-    def answer(self, data: Any, words: str) -> None:
+    def report(self, data: Any, text: str) -> None:
         """Write the data as JSON for programs, or a text for people."""
         if self.json:
             output.put_json(data)
         else:
-            output.say(words)
+            output.print_message(text)
 
 
 def current_state() -> CliState:
@@ -154,7 +154,7 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
 def warn_without_imports(config: Config) -> None:
     """Warn if the fleet imports no modules, because then it can run no task."""
     if not config.imports:
-        output.say_warning(
+        output.print_warning(
             'no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`'
         )
 
@@ -250,19 +250,19 @@ class RotaGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        word = args[0]
-        if not (ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word)):
-            ctx.fail(f"No such command {word!r}{self.advice(word) or self._nearest(ctx, word)}")
+        name = args[0]
+        if not (ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name)):
+            ctx.fail(f"No such command {name!r}{self.advice(name) or self._nearest(ctx, name)}")
         return super().resolve_command(ctx, args)
 
-    def _nearest(self, ctx: click.Context, word: str) -> str:
+    def _nearest(self, ctx: click.Context, name: str) -> str:
         known = self.list_commands(ctx)
         there = f"there are {', '.join(known)}" if len(known) > 1 else f"the only one is {known[0]}"
-        return suggestion(word, known) or f": {there}"
+        return suggestion(name, known) or f": {there}"
 
-    def advice(self, word: str) -> str:
+    def advice(self, name: str) -> str:
         """Return advice about a command that other systems have, or "" if the name is not known from one."""
-        del word
+        del name
         return ""
 
 

@@ -98,7 +98,7 @@ def check(no_imports: bool) -> None:
         found = probe_imports(config.imports, config.limits.boot_seconds, calls_of(config))
         _check_against_code(config, found.tasks)
         for misfit in found.misfits:
-            output.say_warning(misfit)
+            output.print_warning(misfit)
     _check_certificate(config)
     queues, schedules = served_queues(config), sorted({*found.schedules, *config.schedules})
     _warn_of_series(config, len(queues))
@@ -108,7 +108,7 @@ def check(no_imports: bool) -> None:
     counts = ", ".join(output.counted(number, what) for what, number in seen if number or what in ("queue", "task"))
     server = _checked_server(config, counts)
     facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
-    state.answer(facts, f"ready to run: {counts}, {server}")
+    state.report(facts, f"ready to run: {counts}, {server}")
 
 
 def _require_something_to_run(loaded: Loaded) -> None:
@@ -142,10 +142,10 @@ def _checked_server(config: Config, counts: str) -> str:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
         if failure.code == ExitCode.UNREACHABLE:
-            output.say(f"all else can be used: {counts}")
+            output.print_message(f"all else can be used: {counts}")
         raise
     for warning in checked.warnings:
-        output.say_warning(warning)
+        output.print_warning(warning)
     return str(checked.version)
 
 
@@ -154,7 +154,7 @@ def _warn_of_series(config: Config, queues: int) -> None:
     bound, workers = config.metrics.max_series, sum(pool_sizes(config).values())
     room = queues_with_room(bound, workers)
     if room < queues:
-        output.say_warning(
+        output.print_warning(
             f"metrics.max_series = {bound}: there is room for the series of about {room} of {queues} queues, if each "
             f"runs one task. The others, those of the lowest tiers, are shown as one, _other, in metrics and alerts; "
             f"{enough_for(queues, workers)} is enough"
@@ -165,12 +165,12 @@ def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
     """Report tasks and queues that the configuration names but the code does not have, or the other way round."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
-        output.say_warning(
+        output.print_warning(
             f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task"
         )
     faults, known = compared_with_code(config, tasks)
     for fault in known:
-        output.say_warning(str(fault))
+        output.print_warning(str(fault))
     if faults:
         raise Failure(ExitCode.CONFIG, *map(str, faults))
 
@@ -217,8 +217,8 @@ def init() -> None:
                 file.write(text)
         except OSError as error:
             raise Failure(ExitCode.TAKEN, f"{name} cannot be written: {error.strerror}") from None
-        output.say(f"wrote {name}")
-    output.say("next: `rota run --embedded`, and in another terminal `rota task enqueue greet you`")
+        output.print_message(f"wrote {name}")
+    output.print_message("next: `rota run --embedded`, and in another terminal `rota task enqueue greet you`")
 
 
 @click.group(cls=command.RotaGroup)

@@ -17,8 +17,8 @@ from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_others, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 
-ANSWER_SECONDS: Final = 10.0
-UNSEEN_LOOK_SECONDS: Final = 0.1  # interval of checks whether a master replies, if its process is not visible
+REPLY_SECONDS: Final = 10.0
+HIDDEN_POLL_SECONDS: Final = 0.1  # interval of checks whether a master replies, if its process is not visible
 _UCRED: Final = struct.Struct("3i")
 
 
@@ -30,21 +30,21 @@ class ControlClient:
         self._path = path
         self.master_pid, _ = _peer_of(connected)  # 0 if it is in a PID namespace that is not visible from this one
 
-    def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+    def request(self, verb: str, seconds: float = REPLY_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait up to `seconds` for the reply. Raises Failure: 69 without a reply, 1 for a
         refusal."""
         try:
-            answer = exchange(self._socket, {"verb": verb, **fields}, seconds)
+            reply = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
             reason = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
-            raise self._no_answer(reason) from None
+            raise self._no_reply(reason) from None
         except OSError as error:
-            raise self._no_answer(str(error)) from error
-        if not answer.get("ok"):
-            raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
-        return answer
+            raise self._no_reply(str(error)) from error
+        if not reply.get("ok"):
+            raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it did not say why')}")
+        return reply
 
-    def _no_answer(self, reason: str) -> Failure:
+    def _no_reply(self, reason: str) -> Failure:
         return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
@@ -56,16 +56,16 @@ class ControlClient:
             connected.close()
             if time.monotonic() > deadline:
                 return False
-            time.sleep(UNSEEN_LOOK_SECONDS)
+            time.sleep(HIDDEN_POLL_SECONDS)
         return True
 
 
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
     """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
-    places = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())
+    paths = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())
     refused: list[Path] = []
-    for path in places:
+    for path in paths:
         try:
             connected = _connect(path)
         except PermissionError:
@@ -78,7 +78,7 @@ def master_of(config: Config) -> Iterator[ControlClient]:
     if refused:
         why = f"{refused[0]} is another user's: ask as the user of the master, or as root"
     else:
-        why = f"no master answers at {' or '.join(map(str, places))}: start one with `rota run`, or see [control]"
+        why = f"no master answers at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
     raise Failure(ExitCode.UNREACHABLE, why)
 
 
@@ -87,7 +87,7 @@ def _connect(path: Path) -> socket.socket | None:
     if is_of_others(path.parent):  # A process that listens there is not our master.
         return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connecting.settimeout(ANSWER_SECONDS)
+    connecting.settimeout(REPLY_SECONDS)
     try:
         connecting.connect(str(path))
     except OSError as error:
@@ -148,9 +148,9 @@ def find_master(file: Path, usable: Config) -> FoundMaster | None:
     `usable` is what could be read of the configuration. A master with another server or namespace than it names does
     not count, so that no command reaches a fleet that the user did not name.
     """
-    found = [each for path in _sockets(usable) if (each := _asked(path, file)) is not None]
-    meant = [each for each in found if _may_be_meant(each, usable)]
-    return meant[0] if len(meant) == 1 else None
+    found = [each for path in _sockets(usable) if (each := _master_at(path, file)) is not None]
+    matching = [each for each in found if _matches(each, usable)]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _sockets(usable: Config) -> list[Path]:
@@ -160,7 +160,7 @@ def _sockets(usable: Config) -> list[Path]:
     return sorted({path for folder in folders if not is_of_others(folder) for path in folder.glob("*.sock")})
 
 
-def _asked(path: Path, file: Path) -> FoundMaster | None:
+def _master_at(path: Path, file: Path) -> FoundMaster | None:
     """Return the master at a socket, or None if no master replies or if its fleet was started with another file."""
     with contextlib.suppress(PermissionError, Failure):
         connected = _connect(path)
@@ -168,15 +168,15 @@ def _asked(path: Path, file: Path) -> FoundMaster | None:
             return None
         with connected:
             client = ControlClient(connected, path)
-            answer = client.ask("address")["address"]
-        if answer["file"] == str(file.absolute()):
+            reply = client.request("address")["address"]
+        if reply["file"] == str(file.absolute()):
             return FoundMaster(
-                path, client.master_pid, *(answer[key] for key in ("redis_url", "redis_credentials", "namespace"))
+                path, client.master_pid, *(reply[key] for key in ("redis_url", "redis_credentials", "namespace"))
             )
     return None
 
 
-def _may_be_meant(found: FoundMaster, usable: Config) -> bool:
+def _matches(found: FoundMaster, usable: Config) -> bool:
     default = Config()
     return usable.namespace in (default.namespace, found.namespace) and usable.redis_url in (
         default.redis_url,

@@ -138,17 +138,17 @@ def resume(names: tuple[str, ...]) -> None:
 
 def _switch(names: tuple[str, ...], *, paused: bool) -> None:
     _check_names(names)
-    word = "paused" if paused else "resumed"
+    participle = "paused" if paused else "resumed"
     unknown = []
     with command.current_state().redis() as (config, _, connection):
         store = ScheduleStore(config.namespace)
         for name in names:
-            answer = connection.run(store.pause(name) if paused else store.resume(name))
-            if answer is PauseStatus.UNKNOWN:
+            status = connection.run(store.pause(name) if paused else store.resume(name))
+            if status is PauseStatus.UNKNOWN:
                 unknown.append(str(follow(connection.run, unknown_schedule(store, name))))
             else:
-                already = " already" * (answer is PauseStatus.SAME)
-                output.say(f'schedule "{name}" {"was" if already else "is"} {word}{already}')
+                already = " already" * (status is PauseStatus.SAME)
+                output.print_message(f'schedule "{name}" {"was" if already else "is"} {participle}{already}')
     if unknown:
         raise Failure(ExitCode.NO, *unknown)
 

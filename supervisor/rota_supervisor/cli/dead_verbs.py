@@ -147,7 +147,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
         garbage_queue = None if served_as(NO_QUEUE, served_queues(config)) else NO_QUEUE
         going = [task_id for task_id, queue in chosen if queue != garbage_queue]
         revived = sum(connection.run(store.revive(batch)) for batch in _batches(going))
-    state.answer({"revived": revived}, f"revived {output.counted(revived, 'task')}")
+    state.report({"revived": revived}, f"revived {output.counted(revived, 'task')}")
     garbage = [shown(task_id) for task_id, queue in chosen if queue == garbage_queue]
     _raise_for_rest(wanted, chosen, garbage)
 
@@ -168,7 +168,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
             output.confirm(f"forget {output.counted(len(chosen), 'dead task')} for good", yes=yes)
         batches = _batches([task_id for task_id, _ in chosen])
         purged = sum(connection.run(store.purge_dead(batch)) for batch in batches)
-    state.answer({"purged": purged}, f"purged {output.counted(purged, 'task')}")
+    state.report({"purged": purged}, f"purged {output.counted(purged, 'task')}")
     _raise_for_rest(wanted, chosen, [])
 
 
@@ -197,9 +197,9 @@ def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: 
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [f'no dead task has the id "{task_id}"' for task_id in wanted.ids if task_id not in found]
     if garbage:
-        who = ", ".join(garbage) if wanted.ids else output.counted(len(garbage), "dead task")
+        items = ", ".join(garbage) if wanted.ids else output.counted(len(garbage), "dead task")
         faults.append(
-            f"not revived: {who}: garbage that names no queue, so that nobody would ever run it: look at it with "
+            f"not revived: {items}: garbage that names no queue, so that nobody would ever run it: look at it with "
             f"`rota dead show ID`, enqueue what was meant, then `rota dead purge ID` (all of it: `--queue {NO_QUEUE}`)"
         )
     if faults:

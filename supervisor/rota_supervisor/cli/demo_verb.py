@@ -29,8 +29,8 @@ from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
 _GONE_SECONDS: Final = 3.0
-_LAST_WORDS_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.5
+_EXIT_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.5
 _COLUMNS: Final = 110
 _STAYS_UP: Final = """
 The fleet stays up. Ctrl-C ends it.
@@ -59,10 +59,10 @@ def demo(*, seconds: float, keep: bool) -> int:
     screen = Screen(command.current_state())
     with _folder() as folder:
         settings = {**SETTINGS, **_addresses()}
-        screen.say(f"starting a Valkey and a fleet of {settings['workers']}, in {folder}")
+        screen.event(f"starting a Valkey and a fleet of {settings['workers']}, in {folder}")
         with embedded_server(settings["redis_url"], folder), _fleet(folder, settings) as (fleet, ending):
-            screen.say(f"ready; status page: http://{settings['http']['listen']}/")
-            play = Demo(fleet, settings, seconds, screen.say, screen.watch)
+            screen.event(f"ready; status page: http://{settings['http']['listen']}/")
+            play = Demo(fleet, settings, seconds, screen.event, screen.watch)
             with screen.picture(folder):
                 checks = play.run()
             screen.write(f"\n{plain(play.status, _COLUMNS)}\n")
@@ -90,7 +90,7 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     except Exception:
-        output.say(f"kept for you to look at: {folder}, with the journals, rota.toml and fleet.log")
+        output.print_message(f"kept for you to look at: {folder}, with the journals, rota.toml and fleet.log")
         raise
     except KeyboardInterrupt:
         shutil.rmtree(folder)
@@ -118,9 +118,9 @@ def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfT
         except FleetFailed:
             raise ended_by_itself(fleet) from None
         except rota.RotaError as error:
-            deadline = time.monotonic() + _LAST_WORDS_SECONDS
+            deadline = time.monotonic() + _EXIT_SECONDS
             while fleet.exit_code is None and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
             if fleet.exit_code is not None:
                 raise ended_by_itself(fleet) from None
             raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
@@ -141,7 +141,7 @@ def _end(fleet: FleetOfTest) -> Check:
 def _wait_for_an_interrupt(fleet: FleetOfTest) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         while fleet.exit_code is None:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         raise ended_by_itself(fleet)
 
 
@@ -152,16 +152,16 @@ class Screen:
         self._state = state
         self._started_at = time.monotonic()
         self._top: subprocess.Popen[bytes] | None = None
-        self._held: list[str] = []  # lines that were written while the picture is shown
+        self._buffered: list[str] = []  # lines that were written while the picture is shown
 
     def write(self, line: str) -> None:
         """Write a line, or hold it until the picture is gone. With --json, stdout contains only the document."""
         if self._top is not None:
-            self._held.append(line)
+            self._buffered.append(line)
         else:
             click.echo(line, err=self._state.json, color=False if self._state.no_color else None)
 
-    def say(self, what: str) -> None:
+    def event(self, what: str) -> None:
         """Write an event, with the seconds since the start."""
         self.write(f"{time.monotonic() - self._started_at:5.1f} s  {printable(what)}")
 
@@ -189,7 +189,7 @@ class Screen:
             self._top.terminate()
             self._top.wait()
             self._top = None
-            for line in self._held:
+            for line in self._buffered:
                 self.write(line)
 
     def _can_draw(self) -> bool:
@@ -200,16 +200,16 @@ class Screen:
     def show(self, checks: Sequence[Check]) -> None:
         """Write the results of the checks, one per line."""
         for check in checks:
-            word = click.style("ok    ", fg="green") if check.ok else click.style("FAILED", fg="red", bold=True)
-            self.write(f"  {word}  {check.name:<20} {printable(check.seen)}")
+            mark = click.style("ok    ", fg="green") if check.ok else click.style("FAILED", fg="red", bold=True)
+            self.write(f"  {mark}  {check.name:<20} {printable(check.seen)}")
 
     def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
         """Write the result, with --json as one document. Raises Failure that names the checks that failed."""
         count = len(play.accepted)
         failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
         if self._state.json:
-            told = {"checks": [check._asdict() for check in checks], "lag_seconds": play.lags()}
-            output.put_json({"ok": not failed, "accepted": count, **told})
+            fields = {"checks": [check._asdict() for check in checks], "lag_seconds": play.lags()}
+            output.put_json({"ok": not failed, "accepted": count, **fields})
         if failed:
             raise Failure(ExitCode.NO, *failed)
         self.write(f"\n{count:,} tasks, one worker killed, the pool resized twice: nothing was lost.")

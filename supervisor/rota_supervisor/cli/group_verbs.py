@@ -104,11 +104,11 @@ def cancel(group_id: str) -> None:
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        _require_going_on(group_id, store, connection)
+        _require_open(group_id, store, connection)
         follow(connection.run, cancel_group_steps(store, group_id))
         found = follow(connection.run, group_status_steps(store, group_id))
-    told = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
-    state.answer(facts_of(found), f"cancelled group {group_id}{told}")
+    running = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
+    state.report(facts_of(found), f"cancelled group {group_id}{running}")
 
 
 @group.command()
@@ -121,13 +121,13 @@ def close(group_id: str) -> None:
     check_id(group_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        before = _require_going_on(group_id, store, connection)
+        before = _require_open(group_id, store, connection)
         connection.run(store.close_group(group_id))
         found = follow(connection.run, group_status_steps(store, group_id))
-    state.answer(facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
+    state.report(facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
 
 
-def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:
+def _require_open(group_id: str, store: Store, connection: Connection) -> GroupStatus:
     """Return the state of a group. Raises Failure 1 if it has ended or is not known."""
     found = _known(follow(connection.run, group_status_steps(store, group_id)))
     if found.state is GroupStanding.ENDED:

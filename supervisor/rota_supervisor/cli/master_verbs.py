@@ -37,42 +37,42 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
         yield config, master
 
 
-def ask(verb: str, **fields: Any) -> dict[str, Any]:
+def request(verb: str, **fields: Any) -> dict[str, Any]:
     """Send a request to the master, and return its reply."""
     with _reach() as (_, master):
-        answer: dict[str, Any] = master.ask(verb, **fields)[verb]
-    return answer
+        reply: dict[str, Any] = master.request(verb, **fields)[verb]
+    return reply
 
 
 @click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # for negative numbers
-@click.argument("words", metavar="[POOL] N|+N|-N", nargs=-1)
-def scale(words: tuple[str, ...]) -> None:
+@click.argument("arguments", metavar="[POOL] N|+N|-N", nargs=-1)
+def scale(arguments: tuple[str, ...]) -> None:
     """Set or change the number of workers of a pool.
 
     For example, 8 sets the total, +2 adds two workers, and -2 removes two. The number is kept until the configured one
     changes.
     """
-    pool, number = _pool_and_number(words)
+    pool, number = _pool_and_number(arguments)
     key = "more" if number[0] in "+-" else "workers"
-    answer = ask("scale", pool=pool, **{key: int(number)})
-    said = f"pool {answer['pool']}: from {answer['from']} to {output.counted(answer['to'], 'worker')}"
-    command.current_state().answer(answer, said)
+    reply = request("scale", pool=pool, **{key: int(number)})
+    text = f"pool {reply['pool']}: from {reply['from']} to {output.counted(reply['to'], 'worker')}"
+    command.current_state().report(reply, text)
 
 
-def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
+def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
     """Return the pool, if one was named, and the number. Raises click.UsageError."""
-    for word in words:
-        if word.startswith("-") and not _NUMBER.fullmatch(word):
-            raise click.NoSuchOption(word)
-    match words:
+    for argument in arguments:
+        if argument.startswith("-") and not _NUMBER.fullmatch(argument):
+            raise click.NoSuchOption(argument)
+    match arguments:
         case (number,) if _NUMBER.fullmatch(number):
             return None, number
         case (pool, number) if _NUMBER.fullmatch(number):
             return pool, number
         case ():
             raise click.UsageError("how many? Say `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
-        case (word,) | (_, word):
-            raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {word!r}")
+        case (argument,) | (_, argument):
+            raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {argument!r}")
     raise click.UsageError("expected one pool and one number")
 
 
@@ -81,7 +81,7 @@ def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
 def reload(dry_run: bool) -> None:
     """Reload the configuration of the master, as SIGHUP does. Exit with 78 if the master refuses the new one."""
     if dry_run:
-        _show_plan(ask("reload", dry_run=True))
+        _show_plan(request("reload", dry_run=True))
     else:
         _replace("reload", "reloaded")
 
@@ -99,15 +99,15 @@ def _replace(verb: str, done: str) -> None:
     state = command.current_state()
     with _reach() as (config, master):
         seconds = _BOOTS * config.limits.boot_seconds + RELOAD_MARGIN_SECONDS
-        outcome = master.ask(verb, seconds=seconds)[verb]
+        outcome = master.request(verb, seconds=seconds)[verb]
     if state.json:
         output.put_json(outcome)
     if outcome["result"] != "success":
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
-        output.say(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
+        output.print_message(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
         for line in outcome.get("differences", ()):  # A master from before an upgrade reports none.
-            output.say(line)
+            output.print_message(line)
 
 
 def _show_plan(preview: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def _show_plan(preview: dict[str, Any]) -> None:
         for line in preview["plan"]:
             output.put(line)
         for warning in preview["warnings"]:
-            output.say_warning(warning)
+            output.print_warning(warning)
     if preview["result"] != "success":
         raise Failure(ExitCode.CONFIG, *preview["faults"])
 
@@ -125,17 +125,17 @@ def _show_plan(preview: dict[str, Any]) -> None:
 @click.command(cls=command.RotaCommand)
 def quiet() -> None:
     """Let the workers claim no more tasks. They finish running tasks and stay."""
-    answer = ask("quiet")
-    said = "quiet: nothing more is claimed until `rota resume`" if answer["changed"] else "it is quiet already"
-    command.current_state().answer(answer, said)
+    reply = request("quiet")
+    text = "quiet: nothing more is claimed until `rota resume`" if reply["changed"] else "it is quiet already"
+    command.current_state().report(reply, text)
 
 
 @click.command(cls=command.RotaCommand)
 def resume() -> None:
     """Let the workers claim tasks again."""
-    answer = ask("resume")
-    said = "resumed" if answer["changed"] else "it was not quiet: nothing changed"
-    command.current_state().answer(answer, said)
+    reply = request("resume")
+    text = "resumed" if reply["changed"] else "it was not quiet: nothing changed"
+    command.current_state().report(reply, text)
 
 
 @click.command(cls=command.RotaCommand)
@@ -144,7 +144,7 @@ def stop(now: bool) -> None:
     """Drain and stop the fleet, and wait until it has ended."""
     with _reach() as (config, master):
         pid = master.master_pid
-        answer = master.ask("stop", now=now)["stop"]
+        reply = master.request("stop", now=now)["stop"]
         if not master.wait_for_exit(config.limits.drain_seconds + STOP_MARGIN_SECONDS):
             raise Failure(ExitCode.NO, f"the master, pid {pid}, is asked to stop and still runs: see its log")
-    command.current_state().answer({**answer, "pid": pid, "stopped": True}, "stopped")
+    command.current_state().report({**reply, "pid": pid, "stopped": True}, "stopped")

@@ -29,8 +29,8 @@ _NO_HTTP: Final = (
     "rota top asks the fleet's HTTP, which is turned off: set [http] listen, or say --url of a node that has it; "
     "rota status asks the master itself"
 )
-_ASKS: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
-_REFUSES: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
+_UNAUTHENTICATED: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
+_REJECTED: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
 _COLUMNS: Final = 160  # width of text that is not written to a terminal
 
 LIVE = "/livez"
@@ -83,14 +83,14 @@ def _token_in(file: Path) -> str:
 
 def status_of(node: NodeHttp) -> dict[str, Any]:
     """Return the content of the node's `/status.json`. Raises NodeUnreachable."""
-    answer = node.get(STATUS)
-    if answer.status == HTTPStatus.UNAUTHORIZED:
-        raise NodeUnreachable(_REFUSES.format(node.url) if node.token else _ASKS.format(node.url))
-    if answer.status != HTTPStatus.OK:
-        why = "the server there is not a node of Rota" if answer.status == HTTPStatus.NOT_FOUND else answer.line
-        raise NodeUnreachable(f"{node.url}{STATUS} answers {answer.status}: {why or 'is it a node of Rota?'}")
+    response = node.get(STATUS)
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        raise NodeUnreachable(_REJECTED.format(node.url) if node.token else _UNAUTHENTICATED.format(node.url))
+    if response.status != HTTPStatus.OK:
+        why = "the server there is not a node of Rota" if response.status == HTTPStatus.NOT_FOUND else response.line
+        raise NodeUnreachable(f"{node.url}{STATUS} answers {response.status}: {why or 'is it a node of Rota?'}")
     try:
-        status: dict[str, Any] = json.loads(answer.text)
+        status: dict[str, Any] = json.loads(response.text)
     except ValueError:
         raise NodeUnreachable(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
     return status
@@ -134,21 +134,21 @@ def health(path: str) -> None:
     """
     state = command.current_state()
     config = state.load_usable().config  # A fault in the file does not make the fleet unhealthy.
-    is_well, answer = _ask_http(config, path) if config.http.listen else judge(_status(config), path)
+    is_well, text = _query_http(config, path) if config.http.listen else judge(_status(config), path)
     if state.json:
-        output.put_json({"healthy": is_well, "answer": answer})
+        output.put_json({"healthy": is_well, "answer": text})
     elif is_well:
-        output.put(answer or "ok")
+        output.put(text or "ok")
     if not is_well:
-        raise Failure(ExitCode.NO, f"{path.strip('/')}: {answer}")
+        raise Failure(ExitCode.NO, f"{path.strip('/')}: {text}")
 
 
-def _ask_http(config: Config, path: str) -> tuple[bool, str]:
+def _query_http(config: Config, path: str) -> tuple[bool, str]:
     """Query the fleet's HTTP server. The master reports its address, if the file has port 0 or a fault."""
     node = node_of(config)
     with command.failing({NodeUnreachable: ExitCode.UNREACHABLE}):
-        answer = node.get(path)
-    is_well, text = answer.status == HTTPStatus.OK, answer.text.strip()
+        response = node.get(path)
+    is_well, text = response.status == HTTPStatus.OK, response.text.strip()
     if is_well and path == READY and (headline := _headline(node)):
         text = f"ok; {headline}"
     return is_well, text
@@ -158,12 +158,12 @@ def _headline(node: NodeHttp) -> str:
     """Return the first headline of the status page, or "" if all is well, if the page does not reply in time, or if it
     needs a token that is not available here."""
     try:
-        answer = node.get("/status.json", seconds=HEADLINE_SECONDS)
+        response = node.get("/status.json", seconds=HEADLINE_SECONDS)
     except NodeUnreachable:
         return ""
-    if answer.status != HTTPStatus.OK:
+    if response.status != HTTPStatus.OK:
         return ""
-    first = json.loads(answer.text)["headlines"][0]
+    first = json.loads(response.text)["headlines"][0]
     return "" if first["level"] == GOOD else str(first["text"])
 
 
@@ -171,10 +171,10 @@ def node_of(config: Config, token: str = "") -> NodeHttp:
     """Return the address of this node's exporter, with this token or the one of the file. Raises Failure 69 if neither
     the file nor a master states the address."""
     http = config.http
-    return node_at(_place_of(config), token or token_of(http.token_file), http.tls_cert)
+    return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
 
-def _place_of(config: Config) -> str:
+def _listen_address(config: Config) -> str:
     """Return the listen address of the exporter. The master reports it if the port was chosen at the start, because it
     is 0 or the default was taken. Raises Failure 69."""
     listen = config.http.listen
@@ -200,7 +200,7 @@ def token_of(file: str) -> str:
 
 def _status(config: Config) -> dict[str, Any]:
     with master_of(config) as master:
-        status: dict[str, Any] = master.ask("status")["status"]
+        status: dict[str, Any] = master.request("status")["status"]
     return status
 
 

@@ -45,21 +45,21 @@ def is_reader_gone(stream: TextIO) -> bool:
     return bool(reader.poll(0))
 
 
-def say_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
+def print_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
     """Write the errors to standard error, one per line, or all as one JSON document, which is its last line."""
     if as_json and messages:
         _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
         return
     for message in messages:
-        say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
+        print_message(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
 
 
-def say_warning(message: str) -> None:
+def print_warning(message: str) -> None:
     """Write a warning to standard error."""
-    say(message, "warning: ")
+    print_message(message, "warning: ")
 
 
-def say(message: str, kind: str = "") -> None:
+def print_message(message: str, kind: str = "") -> None:
     """Write a message for people to standard error."""
     _write(sys.stderr, f"rota: {kind}{printable(message)}")
 
@@ -87,12 +87,12 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_col
     """Write rows under a header, in columns. Numbers are aligned to the right."""
     rows = list(rows)
     lines = [""] * (len(rows) + 1)
-    for place, name in enumerate(header):
-        cells = [name, *(printable(str(row[place])) for row in rows)]
+    for index, name in enumerate(header):
+        cells = [name, *(printable(str(row[index])) for row in rows)]
         width = max(map(len, cells))
-        is_numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+        is_numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         aligned = [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
-        lines = [f"{line}  {cell}" if place else cell for line, cell in zip(lines, aligned, strict=True)]
+        lines = [f"{line}  {cell}" if index else cell for line, cell in zip(lines, aligned, strict=True)]
     lines = [line.rstrip() for line in lines]
     if colored(sys.stdout, no_color):
         lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"

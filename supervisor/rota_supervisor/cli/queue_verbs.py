@@ -106,7 +106,7 @@ def resume(queues: tuple[str, ...]) -> None:
 
 def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
     command.check_usage(*map(fault_in_queue_name, queues))
-    word = "paused" if paused else "resumed"
+    participle = "paused" if paused else "resumed"
     state = command.current_state()
     rows = []
     with state.redis() as (config, store, connection):
@@ -114,7 +114,9 @@ def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
         for name in queues:
             changed = connection.run(store.pause(name) if paused else store.resume(name))
             rows.append({"queue": name, "paused": paused, "changed": changed})
-            output.say(f'queue "{name}" is {word}' if changed else f'queue "{name}" was {word} already')
+            output.print_message(
+                f'queue "{name}" is {participle}' if changed else f'queue "{name}" was {participle} already'
+            )
     if state.json:
         output.put_json(rows)
 
@@ -137,7 +139,7 @@ def purge(name: str, yes: bool) -> None:
         while more:
             bounded = connection.run(store.purge(name))
             purged, more = purged + bounded.count, bounded.more
-    state.answer({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
+    state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
 # Unknown names, which are misspelt more often than new
@@ -151,13 +153,13 @@ def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connecti
         return
     seen = {each.queue: each for each in connection.run(store.overview(tuple(unsure))).queues}
     unknown = [name for name in unsure if not _is_known(seen.get(name))]
-    known = [*tiers, *_known_ones(store, connection)] if unknown else []
+    known = [*tiers, *_known_queues(store, connection)] if unknown else []
     for name in unknown:
         near = suggestion(name, (each for each in known if each != name and not is_pattern(each))) or ":"
-        output.say_warning(f'nobody knows a queue "{name}"{near} no tier has it, and no task was ever put into it')
+        output.print_warning(f'nobody knows a queue "{name}"{near} no tier has it, and no task was ever put into it')
 
 
-def _known_ones(store: Store, connection: Connection) -> Iterator[str]:
+def _known_queues(store: Store, connection: Connection) -> Iterator[str]:
     overview = follow(connection.run, look_further(store, connection.run(store.overview(()))))
     return (each.queue for each in overview.queues if _is_known(each))
 

@@ -50,7 +50,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
-    spawner = _with_a_zygote_begun()
+    spawner = _spawner_with_zygote()
     # The zygote loads its modules in parallel, so the master loads its own only now.
     from rota_supervisor.control.socket_server import own_places  # noqa: PLC0415
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
@@ -84,7 +84,7 @@ def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
     return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 
-def _with_a_zygote_begun() -> Spawner:
+def _spawner_with_zygote() -> Spawner:
     """Return a spawner that has started the zygote, which takes as long to load its modules as the master does."""
     keep_descriptors_private()
     spawner = Spawner()
@@ -142,7 +142,7 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
     with embedded_server(config.redis_url, beside) as folder:
-        output.say(f"the embedded Valkey keeps its data in {folder}")
+        output.print_message(f"the embedded Valkey keeps its data in {folder}")
         yield
 
 
@@ -164,10 +164,10 @@ def exporter() -> int:
         raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: say where to listen')
     settings = exporter_settings(config)
     try:
-        door = AccessRules(settings)
+        access = AccessRules(settings)
     except OSError as error:
         raise Failure(ExitCode.CONFIG, f"[http] cannot be used: {error}") from error
     with contextlib.closing(ListenSocket()) as listening:
         listening.begin(config.http.listen)
         assert listening.fd is not None
-        return serve_standalone(settings, door, os.dup(listening.fd))
+        return serve_standalone(settings, access, os.dup(listening.fd))

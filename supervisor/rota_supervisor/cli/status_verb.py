@@ -44,7 +44,7 @@ _KINDS: Final = {b"none": "empty", b"zset": "sorted set"}
 _MEMORY: Final = ("rss", "pss", "shared", "private")
 _MOST_SCHEDULES: Final = 100
 _SHOWN_SCHEDULES: Final = 10
-_NOT_ASKED: Final = {"consumers": None, "adopts": None, "schedules": None}
+_NO_FLEET_DATA: Final = {"consumers": None, "adopts": None, "schedules": None}
 _UNKNOWN: Final = dict.fromkeys(f"{name}_bytes" for name in _MEMORY)
 
 Row = Mapping[str, Any]
@@ -58,9 +58,9 @@ def status() -> None:
     Also show the items that wait in adopted classic queues, and the consumers and next schedules of the whole fleet.
     """
     state = command.current_state()
-    found = master_verbs.ask("status")
+    found = master_verbs.request("status")
     found["processes"] = with_memory(found["processes"], found["pid"])
-    found |= _asked(state, found) if found["redis_up"] else _NOT_ASKED
+    found |= _of_fleet(state, found) if found["redis_up"] else _NO_FLEET_DATA
     if state.json:
         output.put_json(found)
     else:
@@ -68,7 +68,7 @@ def status() -> None:
         put_status(found, no_color=state.no_color)
 
 
-def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
+def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
     """Return the consumers of the whole fleet, what waits in classic queues, and the next schedules; each is None if
     the server does not reply."""
     namespace = found["fleet"]
@@ -78,7 +78,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
             adopts = _with_what_waits(found["adopts"], connection)
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
     except Failure:
-        return _NOT_ASKED
+        return _NO_FLEET_DATA
     rows = [in_seconds(dataclasses.asdict(row)) for row in consumers]
     return {"consumers": rows, "adopts": adopts, "schedules": rows_of(schedules)}
 
@@ -120,8 +120,8 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
     if sizes := [row["pss_mb"] for row in found["processes"] if row.get("pss_mb") is not None]:
         yield "memory", f"{sum(sizes):.1f} MB of all children together"
     if reload := found["last_reload"]:
-        said = reload.get("faults") or reload.get("changes") or ["nothing changed"]
-        yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, said))}"
+        results = reload.get("faults") or reload.get("changes") or ["nothing changed"]
+        yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, results))}"
     if death := found["last_death"]:
         yield "last death", f"{dead_child(death)} {_ago(death)}: {cause_of_death(death)}"
     for row in found["held"]:
@@ -144,11 +144,11 @@ def _pools(rows: Sequence[Row]) -> Table:
     header = ["POOL", "STATE", "WORKERS", "SAYS", "READY", "BUSY", "QUIET"]
     cells: list[list[object]] = []
     for row in rows:
-        says = row["origin"]
-        if says == "operator" and row["configured"] != row["desired"]:
-            says = f"operator (configured: {row['configured']})"
+        origin = row["origin"]
+        if origin == "operator" and row["configured"] != row["desired"]:
+            origin = f"operator (configured: {row['configured']})"
         counts = (_ready(row), _busy(row), row["workers"].get("quiet", 0))
-        cells.append([_cut(row["name"], _MOST_NAME), row["state"], row["desired"], str(says), *counts])
+        cells.append([_cut(row["name"], _MOST_NAME), row["state"], row["desired"], str(origin), *counts])
     return header, cells
 
 

@@ -60,7 +60,7 @@ TASK_ID = click.argument("task_id", metavar="ID")
 
 
 _NOW: Final = "now"
-_LOOK_SECONDS: Final = 1.0  # how long it may take to notice that the reader has exited
+_POLL_SECONDS: Final = 1.0  # how long it may take to notice that the reader has exited
 _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 
 
@@ -108,7 +108,9 @@ def enqueue(
     with _client(config) as client:
         handle = _send(client, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
         if handle.duplicate:
-            output.say(f"a task with the id {handle.id} is live already: it stays, and this one was not added")
+            output.print_message(
+                f"a task with the id {handle.id} is live already: it stays, and this one was not added"
+            )
         if wait:
             put_end(handle, timeout, as_json=state.json)
         elif state.json:
@@ -117,14 +119,14 @@ def enqueue(
             output.put(handle.id)
 
 
-def _refuse_options_among(words: tuple[str, ...]) -> None:
-    """Reject options that do not exist. A word such as -5 is an argument, one with two hyphens is not. Raises Failure
+def _refuse_options_among(arguments: tuple[str, ...]) -> None:
+    """Reject options that do not exist. A text such as -5 is an argument, one with two hyphens is not. Raises Failure
     2."""
     known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
-    if word := next((word for word in words if word.startswith("--")), ""):
-        near = suggestion(word.partition("=")[0], known) or ":"
+    if option := next((text for text in arguments if text.startswith("--")), ""):
+        near = suggestion(option.partition("=")[0], known) or ":"
         raise Failure(
-            ExitCode.USAGE, f"No such option {word!r}{near} an argument that is a text is written as '\"{word}\"'"
+            ExitCode.USAGE, f"No such option {option!r}{near} an argument that is a text is written as '\"{option}\"'"
         )
 
 
@@ -174,10 +176,10 @@ def _not_imported(name: str, near: str, loaded: Loaded) -> str:
         named = f'no task is named "{name}" in the imports ({", ".join(imports)})'
         return f"{named}{near or ':'} {'T' if near else 't'}o enqueue it for another fleet, say --queue QUEUE"
     if loaded.content is None:
-        why, say = f"there is no {DEFAULT_FILE} in this folder", "say -c FILE, or --queue QUEUE"
+        why, advice = f"there is no {DEFAULT_FILE} in this folder", "say -c FILE, or --queue QUEUE"
     else:
-        why, say = "imports names no module", "say --queue QUEUE"
-    return f'{why}, so no task is known: {say} to enqueue "{name}" for a fleet that knows it'
+        why, advice = "imports names no module", "say --queue QUEUE"
+    return f'{why}, so no task is known: {advice} to enqueue "{name}" for a fleet that knows it'
 
 
 def _client(config: Config) -> "Client":
@@ -198,7 +200,7 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
                 hints = command.current_state().hints_of_folder()
                 raise Failure(ExitCode.UNREACHABLE, str(error), *hints) from None
     for warning in caught:
-        output.say_warning(str(warning.message))
+        output.print_warning(str(warning.message))
     return handle
 
 
@@ -220,16 +222,16 @@ def cancel(task_id: str, kill_after: float | None) -> None:
     with command.failing({ValueError: ExitCode.USAGE}):
         kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "--kill-after")
     with state.redis() as (_, store, connection):
-        word = connection.run(store.cancel(task_id, kill_after_ms))
+        status = connection.run(store.cancel(task_id, kill_after_ms))
         found = status_of(task_id, follow(connection.run, find_task(store, task_id)))
     if state.json:
-        output.put_json({"id": task_id, "answer": word})
-    match word:
+        output.put_json({"id": task_id, "answer": status})
+    match status:
         case CancelStatus.CANCELLED:
-            output.say(f"cancelled {task_id}")
+            output.print_message(f"cancelled {task_id}")
         case CancelStatus.RUNNING:
             killed = "" if kill_after is None else f", and killed if it has not ended {kill_after:g} s later"
-            output.say(f"{task_id} runs; it is told to end{killed}")
+            output.print_message(f"{task_id} runs; it is told to end{killed}")
         case CancelStatus.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelStatus.UNKNOWN:
@@ -239,20 +241,20 @@ def cancel(task_id: str, kill_after: float | None) -> None:
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
     """Wait for the task and write its result. Raises Failure if the task did not succeed, or not in time."""
-    output.say(f"waiting for {handle.id}")
-    told: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
+    output.print_message(f"waiting for {handle.id}")
+    fields: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
     with command.failing({**_NOT_REACHED, **_NO_RESULT}):
         try:
-            told |= {"state": "done", "result": handle.result(timeout_seconds)}
+            fields |= {"state": "done", "result": handle.result(timeout_seconds)}
         except rota.ResultNotStored as error:
             if error.status is None or error.status.state != "done":
                 raise
-            output.say(str(error))
-            told["state"] = "done"
+            output.print_message(str(error))
+            fields["state"] = "done"
     if as_json:
-        output.put_json(told)
-    elif "result" in told:
-        output.put_json(told["result"])
+        output.put_json(fields)
+    elif "result" in fields:
+        output.put_json(fields["result"])
 
 
 @task.command("ls")
@@ -283,8 +285,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
             warn_of_unknown((queue,), config, store, connection)
     header, rows = table_of(wanted.state, found.tasks)
     context.table(list(map(facts_of, found.tasks)), header, rows)
-    if words := rest_in_words(found, limit) if found.tasks else _none_in_words(wanted):
-        output.say(words)
+    if text := rest_text(found, limit) if found.tasks else _none_text(wanted):
+        output.print_message(text)
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
@@ -315,13 +317,13 @@ def _more_of(task: QueuedTask) -> list[object]:
     return []
 
 
-def _none_in_words(wanted: WantedTasks) -> str:
+def _none_text(wanted: WantedTasks) -> str:
     where = f' in queue "{wanted.queue}"' if wanted.queue else ""
     what = f' "{wanted.task}"' if wanted.task else ""
     return f"no task{what} is {wanted.state}{where}"
 
 
-def rest_in_words(found: TasksFound, limit: int) -> str:
+def rest_text(found: TasksFound, limit: int) -> str:
     """Return a text about the tasks that were not shown, or "" if all were."""
     if not found.more:
         return ""
@@ -382,7 +384,7 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
     """Return the attempts on the node of this machine's master, or [] if that is another node."""
     try:
         with master_of(config) as master:
-            status: Mapping[str, Any] = master.ask("status")["status"]
+            status: Mapping[str, Any] = master.request("status")["status"]
     except Failure:  # There is no master here.
         return []
     is_meant = (status["node"], status["fleet"]) == (node, config.namespace)
@@ -396,10 +398,10 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
     """Yield the attempts on the node at that URL. Raises NodeUnreachable, and ValueError for an invalid status."""
-    answer = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
-    if answer.status != HTTPStatus.OK:
+    response = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
+    if response.status != HTTPStatus.OK:
         return
-    for process in json.loads(answer.text)["processes"]:
+    for process in json.loads(response.text)["processes"]:
         for task in process["tasks"]:
             yield RunningAttempt(task["task"]["id"], process["pid"], task["task_age_seconds"])
 
@@ -421,7 +423,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
     if not (after == _NOW or is_place(after)):
         known = f'the id of an event, "0" for all that are kept, or "{_NOW}"'
         raise Failure(ExitCode.USAGE, f"--after must be {known}, got {after!r}")
-    place = None if after == _NOW else after
+    position = None if after == _NOW else after
     with rota.Client(config.redis_url, config.namespace, **access_options(config)) as client:
         with command.failing(
             {
@@ -430,7 +432,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
                 ValueError: ExitCode.USAGE,
             }
         ):
-            reader = client.events(place, queue=queue, task=task, timeout=_LOOK_SECONDS if follow else 0)
+            reader = client.events(position, queue=queue, task=task, timeout=_POLL_SECONDS if follow else 0)
         for event in _followed(reader) if follow else _kept(reader):
             output.put_json(_values_of(event)) if state.json else output.put(_line(event))
             sys.stdout.flush()
@@ -441,7 +443,7 @@ def _kept(reader: "TaskEvents") -> Iterator["TaskEvent"]:
         try:
             yield from reader
         except rota.EventsLost as error:
-            output.say_warning(str(error))
+            output.print_warning(str(error))
         except rota.Unavailable as error:
             raise Failure(ExitCode.UNREACHABLE, str(error)) from None
         else:
@@ -457,10 +459,10 @@ def _followed(reader: "TaskEvents") -> Iterator["TaskEvent"]:
                 is_away = False
                 yield event
         except rota.EventsLost as error:
-            output.say_warning(str(error))
+            output.print_warning(str(error))
         except rota.Unavailable as error:
             if not is_away:
-                output.say_warning(f"{error}: waiting for it")
+                output.print_warning(f"{error}: waiting for it")
             is_away = True
 
 

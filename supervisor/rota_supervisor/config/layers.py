@@ -139,13 +139,13 @@ def _set_twice(content: bytes | None, error: str) -> str:
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)
-    table, name, places = "", "", dict[str, list[int]]()
+    table, name, numbers = "", "", dict[str, list[int]]()
     for number, line in enumerate(content.decode().splitlines()[: int(at[1]) if at else None], 1):
         if (found := _STATEMENT.match(line)) is not None:
             table = found["table"] or table
             name = f"[{table}]" if found["table"] else ".".join(filter(None, (table, found["key"])))
-            places.setdefault(name, []).append(number)
-    lines = places.get(name, [])
+            numbers.setdefault(name, []).append(number)
+    lines = numbers.get(name, [])
     return f"{name} is set in line {lines[0]} and again in line {lines[-1]}: keep one" if len(lines) > 1 else ""
 
 
@@ -204,16 +204,16 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
     layer.origins[path] = f"environment {variable}"
 
 
-def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
+def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
     """Return the path that the words of a variable mean, and its type, or None if it is not a setting."""
     kind: inspect.Type = schema()
     path: list[str] = []
-    for word in map(str.lower, words):
-        key, inner = word, None
+    for part in map(str.lower, parts):
+        key, inner = part, None
         if isinstance(kind, inspect.StructType):
-            inner = fields_of(kind).get(word)
-        elif isinstance(kind, inspect.DictType) and word:
-            key = next((name for name in names.get(path[0], ()) if _folded(name) == word), word)
+            inner = fields_of(kind).get(part)
+        elif isinstance(kind, inspect.DictType) and part:
+            key = next((name for name in names.get(path[0], ()) if _folded(name) == part), part)
             inner = kind.value_type
         if inner is None:
             return None
@@ -275,10 +275,10 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
 
 
 def _read_url(merged: Layer, file: Path) -> list[Fault]:
-    text, why_not = _text_of(file)
+    text, fault = _text_of(file)
     text = text.strip()
-    if why_not:
-        return [Fault(_URL_FILE, why_not)]
+    if fault:
+        return [Fault(_URL_FILE, fault)]
     if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # It may be a bare password, which must not be quoted.
         return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
     merged.values[_URL] = text
@@ -310,11 +310,11 @@ def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
 
 
 def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> list[Fault]:
-    text, why_not = _text_of(file)
+    text, fault = _text_of(file)
     if len(text) > MAX_CHUNK_CHARACTERS:
-        why_not = f"{file} has more than {MAX_CHUNK_CHARACTERS} characters"
-    if why_not:
-        return [Fault(at, why_not)]
+        fault = f"{file} has more than {MAX_CHUNK_CHARACTERS} characters"
+    if fault:
+        return [Fault(at, fault)]
     table["lua"] = text
     merged.origins[at] = f"contents of {file}"
     return []
@@ -323,14 +323,14 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
 # The files for TLS and for the token. The processes that use them read them, and read them again when they change.
 
 
-def place_files(merged: Layer, folder: Path) -> list[Fault]:
+def resolve_files(merged: Layer, folder: Path) -> list[Fault]:
     """Make the paths in the merged values absolute, relative to `folder`, and return the faults of the files."""
     http = merged.values.get("http")
-    of_http = _place(http, _OF_HTTP, "http.", folder) if isinstance(http, dict) else []
-    return _place(merged.values, _OF_SERVER, "", folder) + of_http
+    of_http = _resolve(http, _OF_HTTP, "http.", folder) if isinstance(http, dict) else []
+    return _resolve(merged.values, _OF_SERVER, "", folder) + of_http
 
 
-def _place(table: dict[str, Any], keys: Iterable[str], at: str, folder: Path) -> list[Fault]:
+def _resolve(table: dict[str, Any], keys: Iterable[str], at: str, folder: Path) -> list[Fault]:
     faults: list[Fault] = []
     for key in keys:
         path = table.get(key)

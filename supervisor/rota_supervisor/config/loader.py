@@ -14,7 +14,7 @@ from msgspec import structs
 from rota.display_text import redact
 from rota.protocol.keys import is_name
 from rota_supervisor.config import layers
-from rota_supervisor.config.layers import leaves, place_files
+from rota_supervisor.config.layers import leaves, resolve_files
 from rota_supervisor.config.model import Config, ConfigError, Fault, suggestion
 from rota_supervisor.config.resolution import DEFAULT_POOL, EVERY_QUEUE, queue_in_key, warnings_of_pools
 from rota_supervisor.config.rules import broken_rules, warnings_of_conditions, warnings_of_http
@@ -76,7 +76,7 @@ def load_config(sources: Sources) -> Loaded:
     faults = of_file.faults + flags.faults + environment.faults
     faults += layers.choose_server_url(given, merged, sources.file.parent)
     faults += layers.read_chunks(merged, sources.file.parent)
-    faults += place_files(merged, sources.file.parent)
+    faults += resolve_files(merged, sources.file.parent)
     config, faults_of_types = convert_config(_without_unserved(sources.flags, merged.values))
     faults += faults_of_types
     faults += broken_rules(config, {_top(fault.path) for fault in faults})
@@ -132,14 +132,14 @@ def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
             sizes[pool] = {"workers": count}
         elif pool == DEFAULT_POOL:
             workers = count
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         "tiers": [list(tier) for tier in flags.tiers],
         "imports": list(flags.imports),
         "workers": workers,
         "control": {"pid_file": flags.pid_file} if flags.pid_file else {},
         "pools": sizes,
     }
-    values = {key: value for key, value in said.items() if value not in ([], {}, None)}
+    values = {key: value for key, value in given.items() if value not in ([], {}, None)}
     layer = layers.layer_of(values, "command line")
     known = pools or {DEFAULT_POOL: {}}
     named = [("-w", pool) for pool, _ in flags.pool_workers] + [("--pool", pool) for pool in flags.pools]

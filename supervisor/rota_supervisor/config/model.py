@@ -278,9 +278,9 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
-def suggestion(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+def suggestion(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return `, did you mean "X"?` for the nearest known word, or "" if none is as near as `likeness` (0 to 1)."""
     import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
 
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f', did you mean "{near[0]}"?' if near else ""

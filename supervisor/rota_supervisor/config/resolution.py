@@ -90,8 +90,8 @@ def park_seconds(config: Config, pool: PoolConfig) -> float:
     It is long if renewals show a worker in time that the server is available. A worker that runs many tasks at once
     waits at its doorbells as any client does.
     """
-    is_told = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
-    return min(LONG_PARK_SECONDS if is_told else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
+    is_renewed = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
+    return min(LONG_PARK_SECONDS if is_renewed else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
 def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:

@@ -28,7 +28,7 @@ MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last is NUL
 MOST_SOURCES = 50  # the server compares each changed key with all of them
 _ADD_IT = ": add it to tiers"
-_STANDS_IN = "a-queue"  # a placeholder for a queue that only the code names
+_ANY_QUEUE = "a-queue"  # a placeholder for a queue that only the code names
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PROVIDER = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
@@ -97,8 +97,8 @@ def _tiers(config: Config) -> Iterator[Fault]:
     for number, tier in enumerate(config.tiers):
         if not tier:
             yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
-        for place, queue in enumerate(tier):
-            path = f"tiers[{number}][{place}]"
+        for index, queue in enumerate(tier):
+            path = f"tiers[{number}][{index}]"
             if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
@@ -326,7 +326,7 @@ def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str,
     except InvalidArguments as error:
         yield "", str(error)
     try:
-        schedule_of(name, given, given.queue or _STANDS_IN)
+        schedule_of(name, given, given.queue or _ANY_QUEUE)
     except BadSchedule as error:
         yield from error.faults
 

@@ -77,22 +77,22 @@ def fields_of(kind: inspect.StructType) -> dict[str, inspect.Type]:
 
 
 @cache
-def _homes() -> dict[str, str]:
+def _full_paths() -> dict[str, str]:
     """Return the full path of each key, for hints about misplaced keys: those in tables, and the top-level ones."""
-    homes: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name, kind in fields_of(schema()).items():
         many = isinstance(kind, inspect.DictType)
         inner = without_none(kind.value_type if isinstance(kind, inspect.DictType) else kind)
         if isinstance(inner, inspect.StructType):
             table = f"{name}.NAME" if many else name
-            homes = {key: f"{table}.{key}" for key in fields_of(inner)} | homes
-    return homes | {name: name for name in fields_of(schema())}
+            paths = {key: f"{table}.{key}" for key in fields_of(inner)} | paths
+    return paths | {name: name for name in fields_of(schema())}
 
 
-def _at_home(key: str) -> str:
+def _in_other_table(key: str) -> str:
     """Return `, did you mean "http.listen"?` for a key that belongs to another table, or "" if no table has it."""
-    home = _homes().get(key)
-    return f', did you mean "{home}"?' if home else ""
+    path = _full_paths().get(key)
+    return f', did you mean "{path}"?' if path else ""
 
 
 def without_none(kind: inspect.Type) -> inspect.Type:
@@ -130,7 +130,7 @@ class _Conversion:
                 self.faults += [Fault(_at(path, key), _MISPLACED) for key in raw if may_hold_credentials(key)]
                 return _usable(converted)
             case inspect.VarTupleType(item_type=inner):
-                items = [self.convert(value, inner, f"{path}[{place}]") for place, value in enumerate(raw)]
+                items = [self.convert(value, inner, f"{path}[{index}]") for index, value in enumerate(raw)]
                 return tuple(item for item in items if item is not _FAILED)
             case inspect.AnyType():
                 return self._argument(raw, path)
@@ -149,7 +149,7 @@ class _Conversion:
 
     @staticmethod
     def _hint(key: str, fields: Iterable[str]) -> str:
-        near = suggestion(key, fields, _MISSPELT) or _at_home(key)
+        near = suggestion(key, fields, _MISSPELT) or _in_other_table(key)
         foreign = FOREIGN_NAMES["table"].get(key)
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
@@ -191,7 +191,7 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
         case Mapping():
             yield from ((f".{key}", value) for key, value in raw.items())
         case list():
-            yield from ((f"[{place}]", value) for place, value in enumerate(raw))
+            yield from ((f"[{index}]", value) for index, value in enumerate(raw))
 
 
 def _moment(raw: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # where the journals are
 RUNS_FILE: Final = "runs.jsonl"
-WORDS: Final = ("start", "done", "failed")
+RUN_EVENTS: Final = ("start", "done", "failed")
 _NAMED: Final = 3  # how many tasks a fault names; the journals have all of them
 
 
@@ -18,7 +18,7 @@ class Accepted(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A line that a task noted about an attempt. `what` is one of `WORDS`; both times are Unix times."""
+    """A line that a task noted about an attempt. `what` is one of `RUN_EVENTS`; both times are Unix times."""
 
     what: str
     task_id: str

@@ -21,8 +21,8 @@ from rota_supervisor.top import fleet_view
 NAMESPACE: Final = "demo"
 ACT_SECONDS: Final = 20.0  # for what takes a fraction of a second on a machine that is not overloaded
 _TICK_SECONDS: Final = 0.05
-_LOOK_SECONDS: Final = 0.2
-_TELL_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.2
+_REPORT_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 60.0
 _IDLE_SECONDS: Final = 5.0  # a fleet that has had nothing for so long will not run what is missing
 _LAST_LINES: Final = 3
@@ -43,8 +43,8 @@ SETTINGS: Final[Mapping[str, Any]] = {
 
 def ended_by_itself(fleet: FleetOfTest) -> Failure:
     """Return the failure that a fleet has ended, with the last lines of its log."""
-    said = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
-    return Failure(ExitCode.NO, f"the fleet ended by itself with exit code {fleet.exit_code}: {said}")
+    log_end = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
+    return Failure(ExitCode.NO, f"the fleet ended by itself with exit code {fleet.exit_code}: {log_end}")
 
 
 class Stream(NamedTuple):
@@ -67,7 +67,7 @@ STREAMS: Final = (
 
 
 class Demo:
-    """One run against a fleet that is ready. `say` takes what happens, in words. `watch` is called all the time, and
+    """One run against a fleet that is ready. `report` takes what happens, in words. `watch` is called all the time, and
     raises if somebody wants to leave."""
 
     def __init__(
@@ -75,18 +75,18 @@ class Demo:
         fleet: FleetOfTest,
         settings: Mapping[str, Any],
         seconds: float,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         watch: Callable[[], None],
     ) -> None:
         self._fleet, self._settings, self._seconds = fleet, settings, seconds
-        self._say, self._watch = say, watch
+        self._report, self._watch = report, watch
         self._http = node_at(settings["http"]["listen"])
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self.accepted: dict[str, Accepted] = {}
         self.status: Mapping[str, Any] = {}  # the last answer of /status.json
         self._killed: list[str] = []
         self._acts: list[Check] = []
-        self._produced_seconds = self._looked_at = self._told_at = 0.0
+        self._produced_seconds = self._polled_at = self._reported_at = 0.0
         self._started_at = time.monotonic()
 
     def run(self) -> list[Check]:
@@ -114,7 +114,7 @@ class Demo:
             ("send_expired_email", "expired-email"),
         )
         self._enqueue([rota.Call(tasks[at % 3][0], (at,), queue=tasks[at % 3][1]) for at in range(count)])
-        self._say(f"{count:,} sold and expired mails at once; password resets still go first")
+        self._report(f"{count:,} sold and expired mails at once; password resets still go first")
 
     def _kill_in_mid_task(self) -> None:
         self._killed = self._enqueue([rota.Call("build_yearly_report", queue="reports")])
@@ -124,7 +124,7 @@ class Demo:
             return self._found("killed in mid-task", ok=False, seen="no worker has started the task")
         pid, killed_at = self._runs(task_id)[0].pid, time.time()
         os.kill(pid, signal.SIGKILL)
-        self._say(f"kill -9 {pid}: a worker, in the middle of build_yearly_report")
+        self._report(f"kill -9 {pid}: a worker, in the middle of build_yearly_report")
         if not self._produce_until(lambda: len(self._runs(task_id)) > 1, ACT_SECONDS):
             return self._found("killed in mid-task", ok=False, seen="its task was not started again")
         again = self._runs(task_id)[1]
@@ -133,8 +133,8 @@ class Demo:
 
     def _resize(self, before: int, after: int) -> None:
         self._fleet.reload({**self._settings, "workers": after})
-        self._say(f"edited rota.toml: workers = {after}, and kill -HUP")
-        asked_at = time.monotonic()
+        self._report(f"edited rota.toml: workers = {after}, and kill -HUP")
+        reloaded_at = time.monotonic()
 
         def running() -> list[int]:
             return [
@@ -142,15 +142,15 @@ class Demo:
             ]
 
         ok = self._produce_until(lambda: running() == [after, after], ACT_SECONDS)
-        seen = f"{running()[0]} workers run {time.monotonic() - asked_at:.1f} s after the signal"
+        seen = f"{running()[0]} workers run {time.monotonic() - reloaded_at:.1f} s after the signal"
         self._found(f"resized {before} -> {after}", ok=ok, seen=seen)
 
     def _drain(self) -> None:
         count = len(self.accepted)
-        self._say(f"producing ended with {count:,} tasks accepted; the fleet works off the rest")
+        self._report(f"producing ended with {count:,} tasks accepted; the fleet works off the rest")
         idle_since = time.monotonic()
 
-        def is_over() -> bool:
+        def has_ended() -> bool:
             nonlocal idle_since
             states = [row["state"] for row in self.status["queues"]]
             if not all(state and state["ready"] == state["scheduled"] == state["inflight"] == 0 for state in states):
@@ -158,20 +158,20 @@ class Demo:
                 return False
             return proof.totals(self.status) == (count, count) or time.monotonic() - idle_since > _IDLE_SECONDS
 
-        self._wait(is_over, _DRAIN_SECONDS)
+        self._wait(has_ended, _DRAIN_SECONDS)
 
     def _found(self, name: str, *, ok: bool, seen: str) -> None:
         self._acts.append(Check(name, ok, seen))
-        self._say(seen)
+        self._report(seen)
 
     # What goes on meanwhile
 
     def _produce_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        def is_over() -> bool:
+        def has_ended() -> bool:
             self._produce()
             return condition()
 
-        return self._wait(is_over, seconds)
+        return self._wait(has_ended, seconds)
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
         """Wait until the condition holds; return False if that takes too long."""
@@ -180,21 +180,21 @@ class Demo:
             if time.monotonic() > deadline:
                 return False
             self._watch()
-            self._look()
+            self._poll()
             time.sleep(_TICK_SECONDS)
         return True
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._fleet.exit_code is not None:
             raise ended_by_itself(self._fleet)
         now = time.monotonic()
-        if now - self._looked_at > _LOOK_SECONDS:
-            self._looked_at = now
+        if now - self._polled_at > _POLL_SECONDS:
+            self._polled_at = now
             with contextlib.suppress(NodeUnreachable, ValueError):  # for example while one exporter follows another
                 self.status = json.loads(self._http.get("/status.json").text)
-        if self.status and now - self._told_at > _TELL_SECONDS:
-            self._told_at = now
-            self._say("".join(cell.text for cell in fleet_view.title(self.status)))
+        if self.status and now - self._reported_at > _REPORT_SECONDS:
+            self._reported_at = now
+            self._report("".join(cell.text for cell in fleet_view.title(self.status)))
 
     def _produce(self) -> None:
         since, self._produced_seconds = self._produced_seconds, self._elapsed
