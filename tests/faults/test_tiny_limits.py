@@ -116,7 +116,7 @@ def test_a_place_that_cannot_be_written_is_refused_with_the_setting_that_moves_i
     in_a_world_of(_read_only(fleet), fleet).launch()
     assert fleet.exit_code() == 73
     assert "cannot be written: " in fleet.log_text()
-    assert "Read-only file system: set control.socket to another place" in fleet.log_text()
+    assert "Read-only file system: set control.socket to another path" in fleet.log_text()
     assert "Traceback" not in fleet.log_text()
 
 

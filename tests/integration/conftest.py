@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.client.blocking.client import Client
-from rota_supervisor.control.socket_server import ControlPlace, claim_place
+from rota_supervisor.control.socket_server import ControlSocket, claim_control_socket
 from support.clock import TimedFleet
 from support.fake_master import FakeMaster, serving
 from support.protocol import Fleet
@@ -39,15 +39,15 @@ def client(server: Server, namespace: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[ControlPlace]:
-    """The place of a control socket."""
-    claimed = claim_place(tmp_path / "run" / "c.sock")
+def control_socket(tmp_path: Path) -> Iterator[ControlSocket]:
+    """A claimed control socket."""
+    claimed = claim_control_socket(tmp_path / "run" / "c.sock")
     yield claimed
     claimed.close()
 
 
 @pytest.fixture
-def master(place: ControlPlace) -> Iterator[FakeMaster]:
-    """A fake master that serves the place."""
-    with serving(place) as fake:
+def master(control_socket: ControlSocket) -> Iterator[FakeMaster]:
+    """A fake master that serves the control socket."""
+    with serving(control_socket) as fake:
         yield fake

@@ -1,4 +1,4 @@
-"""The control socket: one place a master, one JSON line an answer."""
+"""The control socket: one for each master, one JSON line an answer."""
 
 import contextlib
 import json
@@ -13,28 +13,28 @@ import pytest
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import socket_server
-from rota_supervisor.control.port import ScaleOrder, socket_places
-from rota_supervisor.control.socket_server import ControlPlace, claim_place, hold_pid_file
+from rota_supervisor.control.port import ScaleOrder, socket_paths
+from rota_supervisor.control.socket_server import ControlSocket, claim_control_socket, hold_pid_file
 from rota_supervisor.exits import ExitCode, Failure
 from support.fake_master import FakeMaster, serving
 from support.waiting import until
 
 
-def refusal(place: ControlPlace, verb: str, **fields: Any) -> str:
+def refusal(control_socket: ControlSocket, verb: str, **fields: Any) -> str:
     """Why the master refuses a request."""
-    with master_of(config_of(place)) as client, pytest.raises(Failure) as caught:
+    with master_of(config_of(control_socket)) as client, pytest.raises(Failure) as caught:
         client.request(verb, **fields)
     assert caught.value.code is ExitCode.NO
     (message,) = caught.value.messages
     return message.removeprefix("the master refused: ")
 
 
-def config_of(place: ControlPlace) -> Config:
-    return Config(control=Control(socket=str(place.path)))
+def config_of(control_socket: ControlSocket) -> Config:
+    return Config(control=Control(socket=str(control_socket.path)))
 
 
-def test_the_client_asks_and_is_answered(place: ControlPlace, master: FakeMaster) -> None:
-    with master_of(config_of(place)) as client:
+def test_the_client_asks_and_is_answered(control_socket: ControlSocket, master: FakeMaster) -> None:
+    with master_of(config_of(control_socket)) as client:
         assert client.request("status")["status"] == {"pid": os.getpid()}
         assert client.request("reload")["reload"] == {"asked": "reload"}
         client.request("reload", dry_run=True)
@@ -48,8 +48,8 @@ def test_the_client_asks_and_is_answered(place: ControlPlace, master: FakeMaster
     assert master.asked == ["reload", "preview", "restart", "quiet", "resume", "stop now", "stop"]
 
 
-def test_a_pool_is_given_a_number_or_so_many_more(place: ControlPlace, master: FakeMaster) -> None:
-    with master_of(config_of(place)) as client:
+def test_a_pool_is_given_a_number_or_so_many_more(control_socket: ControlSocket, master: FakeMaster) -> None:
+    with master_of(config_of(control_socket)) as client:
         client.request("scale", pool="mail", workers=8)
         client.request("scale", more=-2)
         client.request("scale", pool=None, workers=0)
@@ -58,10 +58,10 @@ def test_a_pool_is_given_a_number_or_so_many_more(place: ControlPlace, master: F
 
 
 @pytest.mark.usefixtures("master")
-def test_an_unknown_verb_is_refused_in_words(place: ControlPlace) -> None:
+def test_an_unknown_verb_is_refused_in_words(control_socket: ControlSocket) -> None:
     knows = "status, scale, reload, restart, quiet, resume, stop, address"
-    assert refusal(place, "dance") == f'this master does not know the verb "dance": it knows {knows}'
-    assert refusal(place, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
+    assert refusal(control_socket, "dance") == f'this master does not know the verb "dance": it knows {knows}'
+    assert refusal(control_socket, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_an_unknown_verb_is_refused_in_words(place: ControlPlace) -> None:
     ],
 )
 def test_what_a_person_got_wrong_is_refused_in_words_and_nothing_is_done(
-    place: ControlPlace, master: FakeMaster, verb: str, fields: dict[str, object], error: str
+    control_socket: ControlSocket, master: FakeMaster, verb: str, fields: dict[str, object], error: str
 ) -> None:
-    assert refusal(place, verb, **fields).startswith(error)
+    assert refusal(control_socket, verb, **fields).startswith(error)
     assert master.asked == []
 
 
 @pytest.mark.usefixtures("master")
 @pytest.mark.parametrize("line", [b"[]\n", b"nonsense\n", b"{}\n", b"\xff\n", b"[" * 50_000 + b"\n", b"1\n"])
-def test_garbage_is_answered_and_the_conversation_goes_on(place: ControlPlace, line: bytes) -> None:
+def test_garbage_is_answered_and_the_conversation_goes_on(control_socket: ControlSocket, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
-        raw.connect(str(place.path))
+        raw.connect(str(control_socket.path))
         reader = raw.makefile("rb")
         raw.sendall(line)
         assert json.loads(reader.readline())["ok"] is False
@@ -100,28 +100,28 @@ def test_garbage_is_answered_and_the_conversation_goes_on(place: ControlPlace, l
 
 
 @pytest.mark.usefixtures("master")
-def test_an_endless_line_is_hung_up_on(place: ControlPlace) -> None:
+def test_an_endless_line_is_hung_up_on(control_socket: ControlSocket) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20)
-        raw.connect(str(place.path))
+        raw.connect(str(control_socket.path))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             raw.sendall(b"x" * 50_000_000)
 
 
-def test_what_the_master_refuses_is_told_in_its_words(place: ControlPlace, master: FakeMaster) -> None:
+def test_what_the_master_refuses_is_told_in_its_words(control_socket: ControlSocket, master: FakeMaster) -> None:
     master.refusal = "the fleet is draining"
     for verb in ("reload", "restart", "quiet"):
-        assert refusal(place, verb) == "the fleet is draining"
+        assert refusal(control_socket, verb) == "the fleet is draining"
 
 
-def test_only_its_user_may_ask(place: ControlPlace) -> None:
-    assert stat.S_IMODE(place.path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(place.path.parent.stat().st_mode) == 0o700
+def test_only_its_user_may_ask(control_socket: ControlSocket) -> None:
+    assert stat.S_IMODE(control_socket.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(control_socket.path.parent.stat().st_mode) == 0o700
 
 
-def test_the_place_of_a_live_master_is_taken(place: ControlPlace) -> None:
+def test_the_place_of_a_live_master_is_taken(control_socket: ControlSocket) -> None:
     with pytest.raises(Failure, match=f"another master, pid {os.getpid()}, has the control socket"):
-        claim_place(place.path)
+        claim_control_socket(control_socket.path)
 
 
 def test_what_a_killed_master_left_is_replaced(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_what_a_killed_master_left_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 
-    claimed = claim_place(path)
+    claimed = claim_control_socket(path)
 
     claimed.close()
     assert not path.exists()
@@ -139,8 +139,8 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     path.write_text("mine")
 
-    with pytest.raises(Failure, match="that is no socket"):
-        claim_place(path)
+    with pytest.raises(Failure, match="that is not a socket"):
+        claim_control_socket(path)
 
     assert path.read_text() == "mine"
 
@@ -151,28 +151,28 @@ def test_a_folder_of_somebody_else_in_tmp_is_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
 
     with pytest.raises(Failure, match="not a folder of ours alone"):
-        claim_place(folder / "rota.sock")
+        claim_control_socket(folder / "rota.sock")
 
 
 def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.mkdir(mode=0o700)
-    place = claim_place(folder / "rota.sock")
+    control_socket = claim_control_socket(folder / "rota.sock")
     folder.chmod(0o755)
 
     with (
         pytest.raises(Failure, match="no master answers"),
-        master_of(Config(control=Control(socket=str(place.path)))),
+        master_of(Config(control=Control(socket=str(control_socket.path)))),
     ):
         pass
 
-    place.close()
+    control_socket.close()
 
 
 def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path) -> None:
-    place = claim_place(tmp_path / "c.sock")
-    place.path.chmod(0)
-    others = Config(control=Control(socket=str(place.path)))
+    control_socket = claim_control_socket(tmp_path / "c.sock")
+    control_socket.path.chmod(0)
+    others = Config(control=Control(socket=str(control_socket.path)))
     is_root = os.geteuid() == 0
     if is_root:
         for folder in (tmp_path, *tmp_path.parents[:-2]):
@@ -187,7 +187,7 @@ def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path)
     finally:
         if is_root:
             os.seteuid(0)
-        place.close()
+        control_socket.close()
     assert caught.value.code == ExitCode.UNREACHABLE
 
 
@@ -197,7 +197,7 @@ def test_a_link_to_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
     folder.symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(Failure, match="not a folder of ours alone") as caught:
-        claim_place(folder / "rota.sock")
+        claim_control_socket(folder / "rota.sock")
 
     assert caught.value.code is ExitCode.TAKEN
 
@@ -215,8 +215,8 @@ def test_no_master_is_69_with_the_places_that_were_tried(tmp_path: Path) -> None
 def test_the_default_places_are_those_of_the_service_the_session_and_tmp() -> None:
     config = Config(namespace="shop")
 
-    assert socket_places(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
-    assert socket_places(
+    assert socket_paths(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
+    assert socket_paths(
         config.control.socket,
         config.namespace,
         {"RUNTIME_DIRECTORY": "/run/a:/run/b", "XDG_RUNTIME_DIR": "/run/user/7"},
@@ -283,34 +283,34 @@ def test_a_file_that_is_no_pid_file_keeps_what_it_holds(tmp_path: Path, content:
 def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
-        claimed = claim_place(tmp_path / "run" / "c.sock")
+        claimed = claim_control_socket(tmp_path / "run" / "c.sock")
     finally:
         os.umask(before)
     assert stat.S_IMODE(claimed.path.parent.stat().st_mode) == 0o700
     claimed.close()
 
 
-def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(place: ControlPlace) -> None:
-    with serving(place) as fake, master_of(config_of(place)) as client:
+def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(control_socket: ControlSocket) -> None:
+    with serving(control_socket) as fake, master_of(config_of(control_socket)) as client:
         client.request("stop")
         silent = socket.socket(socket.AF_UNIX)
-        silent.connect(str(place.path))
+        silent.connect(str(control_socket.path))
         client.request("status")
     silent.close()
     assert fake.asked == ["stop"]
     assert fake.failures == []
 
 
-def test_clients_that_read_no_answer_hold_nobody_up(place: ControlPlace, master: FakeMaster) -> None:
+def test_clients_that_read_no_answer_hold_nobody_up(control_socket: ControlSocket, master: FakeMaster) -> None:
     """Each sends many requests at once: they are answered by turns, and another client after one turn of each."""
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}
     with contextlib.ExitStack() as stack:
         for _ in range(clients):
             silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-            silent.connect(str(place.path))
+            silent.connect(str(control_socket.path))
             silent.sendall(b'{"verb": "status"}\n' * requests)
-        with master_of(config_of(place)) as client:
+        with master_of(config_of(control_socket)) as client:
             until(lambda: master.statuses > clients, "all of them are answered")
             before = master.statuses
             client.request("restart")

@@ -7,17 +7,17 @@ import pytest
 
 from rota_supervisor.cli.app import run_app
 from rota_supervisor.control.port import ScaleOrder
-from rota_supervisor.control.socket_server import ControlPlace
+from rota_supervisor.control.socket_server import ControlSocket
 from support.fake_master import FakeMaster
 
 Rota = Callable[..., int]
 
 
 @pytest.fixture
-def rota(place: ControlPlace) -> Rota:
-    """The command, for the fleet whose control socket is at the place."""
-    file = place.path.parent / "rota.toml"
-    file.write_text(f'[control]\nsocket = "{place.path}"\n')
+def rota(control_socket: ControlSocket) -> Rota:
+    """The command, for the fleet whose control socket this is."""
+    file = control_socket.path.parent / "rota.toml"
+    file.write_text(f'[control]\nsocket = "{control_socket.path}"\n')
     return lambda *words: run_app([*words, "-c", str(file)])
 
 
@@ -125,8 +125,8 @@ def test_a_refusal_is_a_no_in_the_masters_words(
     "words", [["status"], ["scale", "8"], ["reload"], ["restart"], ["quiet"], ["resume"], ["stop"]]
 )
 def test_without_a_master_each_ends_with_69(
-    rota: Rota, words: list[str], place: ControlPlace, capsys: pytest.CaptureFixture[str]
+    rota: Rota, words: list[str], control_socket: ControlSocket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.listening.close()
+    control_socket.listening.close()
     assert rota(*words) == 69
     assert "no master answers at" in capsys.readouterr().err

@@ -140,8 +140,8 @@ class Node:
 
     def _respond(self, effect: Respond) -> None:
         if effect.ticket in self._asked:
-            assert effect.answer is not None, "no reload is refused here"
-            self._asked.pop(effect.ticket).result = str(effect.answer["result"])
+            assert effect.reply is not None, "no reload is refused here"
+            self._asked.pop(effect.ticket).result = str(effect.reply["result"])
 
     @property
     def ready_workers(self) -> list[Child]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.control.port import Answer, RequestKind, ScaleOrder
+from rota_supervisor.control.port import ControlReply, RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Effect, Order, PrepareAddress, ReadConfiguration, Respond, WriteLog
@@ -26,15 +26,15 @@ class Asked:
     """A request and its responses."""
 
     def __init__(self) -> None:
-        self.answer: Answer | None = None
+        self.reply: ControlReply | None = None
         self.refused = ""
 
     def done(self) -> bool:
-        return self.answer is not None
+        return self.reply is not None
 
-    def result(self) -> Answer:
-        assert self.answer is not None, self.refused or "there is no answer yet"
-        return self.answer
+    def result(self) -> ControlReply:
+        assert self.reply is not None, self.refused or "there is no reply yet"
+        return self.reply
 
 
 class Core:
@@ -77,7 +77,7 @@ class Core:
 
     def _answered(self, effect: Respond) -> None:
         asked = self._asked[effect.ticket]
-        asked.refused, asked.answer = effect.refused, effect.answer
+        asked.refused, asked.reply = effect.refused, effect.reply
 
     def child(
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
-from rota_supervisor.control.socket_server import ControlPlace, serve_control
+from rota_supervisor.control.port import ControlReply, RequestKind, RequestRefused, ScaleOrder
+from rota_supervisor.control.socket_server import ControlSocket, serve_control
 
 # The recorded part of each request.
 WORDS = {
@@ -28,19 +28,19 @@ class FakeMaster:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
-        self.answers: dict[str, Answer] = {"status": {"pid": os.getpid()}}
+        self.answers: dict[str, ControlReply] = {"status": {"pid": os.getpid()}}
         self.refusal = ""
         self.statuses = 0  # number of status requests
         self.failures: list[dict[str, Any]] = []  # errors of callbacks and tasks that asyncio reported
 
-    def status(self) -> Answer:
+    def status(self) -> ControlReply:
         self.statuses += 1
         return self.answers["status"]
 
-    def address(self) -> Answer:
+    def address(self) -> ControlReply:
         return self.answers["address"]
 
-    async def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Answer:
+    async def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> ControlReply:
         if self.refusal:
             raise RequestRefused(self.refusal)
         said = WORDS[kind]
@@ -50,8 +50,8 @@ class FakeMaster:
 
 
 @contextlib.contextmanager
-def serving(place: ControlPlace) -> Iterator[FakeMaster]:
-    """Run a fake master at this place, in a thread."""
+def serving(control_socket: ControlSocket) -> Iterator[FakeMaster]:
+    """Run a fake master at this control socket, in a thread."""
     fake = FakeMaster()
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
@@ -59,7 +59,7 @@ def serving(place: ControlPlace) -> Iterator[FakeMaster]:
 
     async def serve() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: fake.failures.append(context))
-        async with serve_control(place, fake):
+        async with serve_control(control_socket, fake):
             started.set()
             await stopping.wait()
 

@@ -1,4 +1,4 @@
-"""How pools stand, as the gauges, the notice and the log tell it."""
+"""How pools stand, as the gauges, the snapshot and the log show it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people are told has happened: which lines of the log, in which words; and when the notice is put up."""
+"""What people are told has happened: which lines of the log, in which words; and when the snapshot is published."""
 
 from typing import Any
 
@@ -12,7 +12,14 @@ from rota_supervisor.fleet_snapshot import Moment
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_status
-from rota_supervisor.master.core.fleet_status import MOST_CHARACTERS, MOST_PARTS, notice_of, report_of, status, url_of
+from rota_supervisor.master.core.fleet_status import (
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    master_snapshot_of,
+    report_of,
+    status,
+    url_of,
+)
 from rota_supervisor.master.core.master_events import ClosedSeen, ListeningAt, RedisFailed, RedisReplied, Ticked
 from rota_supervisor.master.core.state import MOST_EVENTS
 from rota_supervisor.master_snapshot import MasterSnapshot
@@ -33,8 +40,8 @@ def noted(core: Core, *lines: do.Effect) -> list[str]:
     return [each.text for each in core.state.events.last]
 
 
-def notice(core: Core) -> MasterSnapshot:
-    return notice_of(core.state)
+def published(core: Core) -> MasterSnapshot:
+    return master_snapshot_of(core.state)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +109,8 @@ def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_ti
     core.ask(RequestKind.SCALE, ScaleOrder(None, 4))
     assert not core.done(do.PublishSnapshot)[1:]
     core.take(Ticked())
-    assert [(each.event, each.at, each.text) for each in notice(core).events] == [
-        (names.REDIS_LOST, 7.0, "Redis does not answer: refused"),
+    assert [(each.event, each.at, each.text) for each in published(core).events] == [
+        (names.REDIS_LOST, 7.0, "Redis does not reply: refused"),
         (names.FLEET_SCALED, 7.0, "pool default: from 2 to 4 workers"),
     ]
     assert len(core.done(do.PublishSnapshot)) == 2
@@ -126,7 +133,7 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
     core.now = 50.0
     core.take(ClosedSeen((ClosedQueue("bulk", 2_000_000, "", ""),)))
     core.ask(RequestKind.QUIET)
-    told = notice(core)
+    told = published(core)
     assert (told.node, told.quiet_since) == ("node", 50.0)
     assert tuple(each[:3] for each in told.children) == ((4, "", 1), (8, "default", 3))
     assert [(each.queue, each.since) for each in told.closed] == [("bulk", 48.0)]
@@ -160,4 +167,4 @@ def test_others_find_the_page_by_an_address_that_leads_there(place: str, url: st
 
 def test_the_place_in_use_is_the_one_that_is_told(core: Core) -> None:
     core.take(ListeningAt("10.0.0.7:9477"))
-    assert notice(core).url == "http://10.0.0.7:9477/"
+    assert published(core).url == "http://10.0.0.7:9477/"

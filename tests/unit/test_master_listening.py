@@ -33,7 +33,7 @@ def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_place_in_numbers_is_bound_without_looking_anything_up(listening: ListenSocket, place: str) -> None:
     listening.prepare(place)
     listening.use(place)
-    assert listening.place
+    assert listening.address
 
 
 @pytest.mark.usefixtures("no_lookups")
@@ -51,7 +51,7 @@ def test_a_name_of_the_start_can_be_gone_back_to(listening: ListenSocket, monkey
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
     listening.use("127.0.0.1:0")
     listening.use("our-host:0")
-    assert listening.place.startswith("127.0.0.1:")
+    assert listening.address.startswith("127.0.0.1:")
 
 
 def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
@@ -67,7 +67,7 @@ def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
 
 def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: ListenSocket) -> None:
     listening.begin("127.0.0.1:0")
-    place = listening.place
+    place = listening.address
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as lowest:
         free = lowest.fileno()
@@ -78,7 +78,7 @@ def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is
         listening.listen_at(ListenAt("localhost:0"))  # as when a reload is undone: nobody is left to tell
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert listening.place == place
+    assert listening.address == place
 
 
 def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: ListenSocket) -> None:
@@ -107,12 +107,12 @@ def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listeni
     wanted = f"127.0.0.1:{first}"
     with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
         listening.begin(wanted, or_next=True)
-        assert listening.place == f"127.0.0.1:{first + 2}"
-        assert listening.warning.startswith(f"{wanted} is taken: this fleet listens at {listening.place}")
+        assert listening.address == f"127.0.0.1:{first + 2}"
+        assert listening.warning.startswith(f"{wanted} is taken: this fleet listens at {listening.address}")
         listening.probe(wanted)
         listening.prepare(wanted)
         listening.use(wanted)
-        assert listening.place == f"127.0.0.1:{first + 2}"
+        assert listening.address == f"127.0.0.1:{first + 2}"
 
 
 def test_a_taken_port_is_refused_if_the_next_is_not_allowed(listening: ListenSocket) -> None:

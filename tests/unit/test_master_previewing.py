@@ -93,7 +93,7 @@ REPLACED = "each worker is replaced, one beside the others"
     ("new", "steps"),
     [
         (BASE, ["nothing changes"]),
-        (_changed(limits=Limits(drain_seconds=5)), ["no process is touched: the master takes notice"]),
+        (_changed(limits=Limits(drain_seconds=5)), ["no process is replaced: only the master uses the change"]),
         (_pools(mail=PoolConfig(5, ("sold",))), ["pool mail: 2 -> 5 workers, 3 started"]),
         (_pools(mail=PoolConfig(1, ("sold",))), ["pool mail: 2 -> 1 worker, 1 drained"]),
         (_pools(new=PoolConfig(3, ("low",))), ["pool new: 3 workers started, the pool is new"]),
@@ -121,7 +121,7 @@ REPLACED = "each worker is replaced, one beside the others"
             _changed(alerts=Alerts(forgotten_seconds=60.0)),
             ["exporter: it is replaced: alerts.forgotten_seconds"],
         ),
-        (_changed(conditions=OFFICE_HOURS), ["no process is touched: the master takes notice"]),
+        (_changed(conditions=OFFICE_HOURS), ["no process is replaced: only the master uses the change"]),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
         (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
@@ -161,7 +161,7 @@ def test_an_exporter_that_is_not_there_is_not_replaced() -> None:
     before = _changed(http=Http(listen=""))
     after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
     preview = _preview(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()))
-    assert preview["plan"][-1] == "no process is touched: the master takes notice"
+    assert preview["plan"][-1] == "no process is replaced: only the master uses the change"
 
 
 def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_stands() -> None:
@@ -189,7 +189,7 @@ def test_secrets_are_not_shown_though_they_differ() -> None:
 def test_what_an_operator_scaled_counts_until_the_file_says_another_number() -> None:
     scaling = Scaling().with_count("mail", 7, [{"mail": 2, "rest": 4}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
-        "no process is touched: the master takes notice"
+        "no process is replaced: only the master uses the change"
     ]
     assert _steps(_pools(mail=PoolConfig(5, ("sold",))), scaling) == ["pool mail: 7 -> 5 workers, 2 drained"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_others, socket_places
+from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_others, socket_paths
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
@@ -63,7 +63,7 @@ class ControlClient:
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
     """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
-    paths = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())
+    paths = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())
     refused: list[Path] = []
     for path in paths:
         try:

@@ -52,7 +52,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _spawner_with_zygote()
     # The zygote loads its modules in parallel, so the master loads its own only now.
-    from rota_supervisor.control.socket_server import own_places  # noqa: PLC0415
+    from rota_supervisor.control.socket_server import hold_control_files  # noqa: PLC0415
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
     from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
@@ -60,13 +60,13 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         contextlib.closing(spawner),  # ends the child if the start is refused
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
-        own_places(config) as place,
+        hold_control_files(config) as control_socket,
     ):
         options = RunOptions(
             loaded,
             reload=lambda: load_config(_sources_of_reload(sources, loaded)),
             check_server=lambda: check_server(config, open_namespace=True).warnings,
-            place=place,
+            control_socket=control_socket,
             manager=manager,
             spawner=spawner,
             file=sources.file,

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Protocol
 
-Answer = dict[str, object]  # a reply, which is sent as JSON
+ControlReply = dict[str, object]  # a reply, which is sent as JSON
 
 
 class RequestRefused(Exception):
@@ -46,13 +46,13 @@ class RequestKind(Enum):
 class ControlPort(Protocol):
     """The master as clients see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
 
-    def status(self) -> Answer:
+    def status(self) -> ControlReply:
         """Return the current status of the fleet."""
 
-    def address(self) -> Answer:
+    def address(self) -> ControlReply:
         """Return the server and the namespace of the fleet, and the file that it was started with."""
 
-    def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
+    def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request; `order` is that of SCALE.
 
         The result resolves to the reply and need not be awaited. The reply to RELOAD and RESTART comes when their
@@ -63,7 +63,7 @@ class ControlPort(Protocol):
 # The path of the control socket, and a request through it
 
 
-def socket_places(configured: str, namespace: str, environment: Mapping[str, str], uid: int) -> list[Path]:
+def socket_paths(configured: str, namespace: str, environment: Mapping[str, str], uid: int) -> list[Path]:
     """Return the possible paths of a fleet's control socket, likeliest first. A master uses the first.
 
     `configured`: the path in the configuration, "" for none.
@@ -103,5 +103,5 @@ def exchange(connected: socket.socket, request: Mapping[str, Any], seconds: floa
         line = reader.readline()
     if not line:
         raise ConnectionResetError("it hung up")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
+    reply: dict[str, Any] = json.loads(line)
+    return reply

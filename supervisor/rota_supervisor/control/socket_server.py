@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from rota_supervisor.config.model import Config, shown, suggestion
 from rota_supervisor.control.port import (
-    Answer,
     ControlPort,
+    ControlReply,
     RequestKind,
     RequestRefused,
     ScaleOrder,
     is_of_others,
-    socket_places,
+    socket_paths,
 )
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -40,10 +40,10 @@ BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
 QUIET_SECONDS: Final = 30.0  # the connection of a client that sends nothing for longer is closed
 _Request = Mapping[str, Any]
-_Act = Callable[[ControlPort, _Request], Answer | Awaitable[Answer]]
+_Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
 
-# The place is a unix socket with mode 0600, guarded by a lock on `PATH.lock`. The kernel releases the lock when its
+# The socket has mode 0600 and is guarded by a lock on `PATH.lock`. The kernel releases the lock when its
 # process ends, so a master that holds the lock may replace a socket that a killed master left behind. The lock file and
 # the pid file have mode 0600 too, because any process that can open a file can lock it. Both are removed at the end. In
 # /tmp, another user may create a folder with our name first, so a folder that does not belong to us alone is not used.
@@ -71,7 +71,7 @@ def _locked(path: Path, what: str, setting: str) -> int:
         raise _taken(f"another master, pid {holder}, has {what}: stop it, or set {setting}") from None
     except OSError as error:
         why = error.strerror or error
-        raise _taken(f"{what} cannot be written: {why}: set {setting} to another place") from None
+        raise _taken(f"{what} cannot be written: {why}: set {setting} to another path") from None
 
 
 def _sign(fd: int, path: Path) -> bool:
@@ -104,7 +104,7 @@ def _is_at(path: Path, fd: int) -> bool:
         return False
 
 
-def _let_go(fd: int, path: Path) -> None:
+def _release(fd: int, path: Path) -> None:
     """Remove a locked file, unless another file is at the path by now, and release the lock.
 
     A process that waits for the lock finds that the file is gone (`_sign`).
@@ -134,12 +134,12 @@ def hold_pid_file(path: str) -> Iterator[None]:
     with contextlib.ExitStack() as at_end:
         if path:
             fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
-            at_end.callback(_let_go, fd, Path(path))
+            at_end.callback(_release, fd, Path(path))
         yield
 
 
 @dataclass(frozen=True, slots=True)
-class ControlPlace:
+class ControlSocket:
     """The path of a control socket, locked, with the listening socket."""
 
     path: Path
@@ -150,14 +150,14 @@ class ControlPlace:
         """Remove the socket, then release the lock."""
         self.path.unlink(missing_ok=True)
         self.listening.close()
-        _let_go(self.lock_fd, _lock_of(self.path))
+        _release(self.lock_fd, _lock_of(self.path))
 
 
 def _lock_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-def claim_place(path: Path) -> ControlPlace:
+def claim_control_socket(path: Path) -> ControlSocket:
     """Lock the path and listen there, replacing a socket that a killed master left. Raises Failure 73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
@@ -166,10 +166,12 @@ def claim_place(path: Path) -> ControlPlace:
         _listen(listening, path)
     except OSError as error:
         listening.close()
-        _let_go(lock_fd, _lock_of(path))
+        _release(lock_fd, _lock_of(path))
         why = error.strerror or error
-        raise _taken(f"the control socket {path} cannot be made: {why}: set control.socket to another place") from None
-    return ControlPlace(path, listening, lock_fd)
+        raise _taken(
+            f"the control socket {path} cannot be created: {why}: set control.socket to another path"
+        ) from None
+    return ControlSocket(path, listening, lock_fd)
 
 
 def _make_folder(folder: Path) -> None:
@@ -180,7 +182,7 @@ def _make_folder(folder: Path) -> None:
         pass
     except OSError as error:
         raise _taken(
-            f"the folder {folder} of the control socket cannot be made: {error.strerror}: set control.socket"
+            f"the folder {folder} of the control socket cannot be created: {error.strerror}: set control.socket"
         ) from None
     if is_of_others(folder):
         raise _taken(f"{folder} is not a folder of ours alone (mode 0700): remove it, or set control.socket")
@@ -190,7 +192,7 @@ def _listen(listening: socket.socket, path: Path) -> None:
     """Replace the socket that a killed master left. Raises OSError, also if there is a file that is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise OSError(f"there is something at {path} that is no socket")
+            raise OSError(f"there is something at {path} that is not a socket")
         path.unlink()
     before = os.umask(0o777 & ~SOCKET_MODE)
     try:
@@ -201,10 +203,10 @@ def _listen(listening: socket.socket, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def own_places(config: Config) -> Iterator[ControlPlace]:
+def hold_control_files(config: Config) -> Iterator[ControlSocket]:
     """Hold the pid file and the control socket during the block. Raises Failure 73."""
-    place = socket_places(config.control.socket, config.namespace, os.environ, os.getuid())[0]
-    with hold_pid_file(config.control.pid_file), contextlib.closing(claim_place(place)) as claimed:
+    path = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())[0]
+    with hold_pid_file(config.control.pid_file), contextlib.closing(claim_control_socket(path)) as claimed:
         yield claimed
 
 
@@ -212,28 +214,28 @@ def own_places(config: Config) -> Iterator[ControlPlace]:
 
 
 @contextlib.asynccontextmanager
-async def serve_control(place: ControlPlace, port: ControlPort) -> AsyncIterator[None]:
+async def serve_control(control_socket: ControlSocket, port: ControlPort) -> AsyncIterator[None]:
     """Serve the control socket during the block. Connections that are still open at its end are closed."""
-    talks: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
     # This is not a coroutine: asyncio would create its task, and up to 3.12.1 reports a cancelled one as a failure.
-    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.get_running_loop().create_task(_talk(reader, writer, port))
-        talks.add(talk)
-        talk.add_done_callback(talks.discard)
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(_serve_connection(reader, writer, port))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_unix_server(answer, sock=place.listening, limit=MAX_LINE_BYTES)
+    server = await asyncio.start_unix_server(serve, sock=control_socket.listening, limit=MAX_LINE_BYTES)
     try:
         yield
     finally:
         server.close()
-        open_talks = list(talks)
-        for talk in open_talks:
-            talk.cancel()
-        await asyncio.gather(*open_talks, return_exceptions=True)
+        open_tasks = list(tasks)
+        for task in open_tasks:
+            task.cancel()
+        await asyncio.gather(*open_tasks, return_exceptions=True)
 
 
-async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
+async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
     """Reply to one client, one request at a time.
 
     A client that does not read its replies gets no more of them. After each request of a client that has sent many, all
@@ -259,16 +261,16 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port
 # Requests and replies: mistakes of a person are refused with an explanation.
 
 
-async def _respond(line: bytes, port: ControlPort) -> Answer:
+async def _respond(line: bytes, port: ControlPort) -> ControlReply:
     """Return the reply, with the result under the name of its verb. A reload replies when its outcome is known."""
     try:
-        name, answer = _fulfil(line, port)
-        return {"ok": True, name: answer if isinstance(answer, dict) else await answer}
+        name, reply = _fulfil(line, port)
+        return {"ok": True, name: reply if isinstance(reply, dict) else await reply}
     except RequestRefused as refused:
         return {"ok": False, "error": str(refused)}
 
 
-def _fulfil(line: bytes, port: ControlPort) -> tuple[str, Answer | Awaitable[Answer]]:
+def _fulfil(line: bytes, port: ControlPort) -> tuple[str, ControlReply | Awaitable[ControlReply]]:
     request = _request_in(line)
     name = request.pop("verb", None)
     if not isinstance(name, str):
@@ -294,15 +296,15 @@ def _request_in(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _reload(port: ControlPort, request: _Request) -> Awaitable[Answer]:
-    return port.ask(RequestKind.PREVIEW if _flag(request, "dry_run") else RequestKind.RELOAD)
+def _reload(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
+    return port.request(RequestKind.PREVIEW if _flag(request, "dry_run") else RequestKind.RELOAD)
 
 
-def _stop(port: ControlPort, request: _Request) -> Awaitable[Answer]:
-    return port.ask(RequestKind.STOP_NOW if _flag(request, "now") else RequestKind.DRAIN)
+def _stop(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
+    return port.request(RequestKind.STOP_NOW if _flag(request, "now") else RequestKind.DRAIN)
 
 
-def _scale(port: ControlPort, request: _Request) -> Awaitable[Answer]:
+def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
     pool, given = request.get("pool"), [key for key in ("workers", "more") if key in request]
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool is a name, and not {shown(pool)}")
@@ -311,7 +313,7 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[Answer]:
     number = request[given[0]]
     if type(number) is not int:  # `True` is an int as well.
         raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")
-    return port.ask(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
+    return port.request(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
 
 
 def _flag(request: _Request, name: str) -> bool:
@@ -326,9 +328,9 @@ VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more")),
     "reload": (_reload, ("dry_run",)),
-    "restart": (lambda port, _: port.ask(RequestKind.RESTART), ()),
-    "quiet": (lambda port, _: port.ask(RequestKind.QUIET), ()),
-    "resume": (lambda port, _: port.ask(RequestKind.RESUME), ()),
+    "restart": (lambda port, _: port.request(RequestKind.RESTART), ()),
+    "quiet": (lambda port, _: port.request(RequestKind.QUIET), ()),
+    "resume": (lambda port, _: port.request(RequestKind.RESUME), ()),
     "stop": (_stop, ("now",)),
     "address": (lambda port, _: port.address(), ()),
 }

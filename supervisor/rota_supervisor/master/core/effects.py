@@ -13,7 +13,7 @@ from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.control.port import Answer
+from rota_supervisor.control.port import ControlReply
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.master.core.children import ChildRef
 
@@ -95,7 +95,7 @@ class FreeSlot(NamedTuple):
 class Register(NamedTuple):
     """Register an owner for each of these slots and nonces. Followed by OwnersRegistered once Redis accepts it."""
 
-    places: tuple[tuple[int, int], ...]
+    slots: tuple[tuple[int, int], ...]
     lease_seconds: float
 
 
@@ -200,7 +200,7 @@ class Respond(NamedTuple):
     """Reply to a request, or refuse it with a reason."""
 
     ticket: int
-    answer: Answer | None = None
+    reply: ControlReply | None = None
     refused: str = ""
 
 

@@ -1,8 +1,8 @@
-"""The fleet as people and machines see it: the status for the control socket and the log, the notice for the exporter
+"""The fleet as people and machines see it: the status for the control socket and the log, the snapshot for the exporter
 about what only the master knows, the last events, and the pools whose starts are held back, in the log and in the
 gauges.
 
-The status and the notice are built by `rota_supervisor.fleet_snapshot`.
+The status and the snapshot are built by `rota_supervisor.fleet_snapshot`.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import classic_sources, pool_sizes
-from rota_supervisor.control.port import Answer
+from rota_supervisor.control.port import ControlReply
 from rota_supervisor.fleet_snapshot import HeartbeatLimits, Member, Moment, WorkerLoad, node_report, snapshot
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
@@ -40,25 +40,25 @@ _ANY: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound
 _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 
-def status(state: MasterState, slots: Sequence[Member], at: Moment) -> Answer:
+def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlReply:
     """Return the status of the fleet, based on the slots of its living processes."""
     limits = HeartbeatLimits(TICK_SECONDS, state.config.limits.beat_seconds)
-    seen = snapshot(slots, notice_of(state), at, limits)
+    seen = snapshot(slots, master_snapshot_of(state), at, limits)
     return {
         **seen.to_json(),
         "redis": state.surroundings.redis,
-        "listen": state.place,
+        "listen": state.listen_address,
         "adopts": [source._asdict() for source in classic_sources(state.config)],
     }
 
 
 def publish_snapshot(state: MasterState) -> list[do.Effect]:
-    """Publish the notice again if it has changed."""
-    before, state.shown.notice = state.shown.notice, notice_of(state)
-    return [do.PublishSnapshot()] if state.shown.notice != before else []
+    """Publish the snapshot again if it has changed."""
+    before, state.shown.master_snapshot = state.shown.master_snapshot, master_snapshot_of(state)
+    return [do.PublishSnapshot()] if state.shown.master_snapshot != before else []
 
 
-def notice_of(state: MasterState) -> MasterSnapshot:
+def master_snapshot_of(state: MasterState) -> MasterSnapshot:
     """Return the facts about the fleet that only the master knows."""
     rollout = state.rollout
     children = sorted(state.children, key=attrgetter("slot"))
@@ -66,7 +66,7 @@ def notice_of(state: MasterState) -> MasterSnapshot:
         fleet=state.config.namespace,
         node=state.surroundings.node,
         pid=state.surroundings.pid,
-        url=url_of(state.place, state.surroundings.host),
+        url=url_of(state.listen_address, state.surroundings.host),
         started_at=state.started_at,
         generation=rollout.in_force.number,
         loading=rollout.latest.number != rollout.in_force.number,
@@ -99,19 +99,19 @@ def report_of(state: MasterState) -> NodeReport:
     """Return the node's report for a heartbeat, from what the master knows."""
     workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     loads = [WorkerLoad(len(child.tasks), child.concurrency, child.is_quiet) for child in workers]
-    return node_report(notice_of(state), FLEET_STATES[state.phase], loads)
+    return node_report(master_snapshot_of(state), FLEET_STATES[state.phase], loads)
 
 
-def url_of(place: str, host: str) -> str | None:
+def url_of(listen: str, host: str) -> str | None:
     """Return the URL at which other machines reach a listen address of `host`, or None if they cannot."""
-    address, _, port = place.rpartition(":")
-    if not place or address.startswith(_OF_THIS_MACHINE):
+    address, _, port = listen.rpartition(":")
+    if not listen or address.startswith(_OF_THIS_MACHINE):
         return None
     return f"http://{host if address in _ANY else address}:{port}/"
 
 
 def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
-    """Return the notice of each pool. Its numbers of workers are those of the gauges at the last tick."""
+    """Return the facts about each pool. Its numbers of workers are those of the gauges at the last tick."""
     generation, scaling = state.rollout.in_force, state.wanted.scaling
     sizes, (_, states) = pool_sizes(generation.config), state.shown.workers or ({}, Counter())
     workers: dict[str, dict[str, int]] = defaultdict(dict)
@@ -154,7 +154,7 @@ def _backoff(fields: Fields) -> str:
 
 
 def _redis_lost(fields: Fields) -> str:
-    return f"Redis {'refuses' if fields['refused'] else 'does not answer'}: {fields['error']}"
+    return f"Redis {'refuses' if fields['refused'] else 'does not reply'}: {fields['error']}"
 
 
 def _fatal(fields: Fields) -> str:
@@ -189,7 +189,7 @@ _WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
     names.CONDITION_FAILED: "queue {queue} is closed: its condition {condition} fails: {error}".format_map,
     names.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
     names.REDIS_LOST: _redis_lost,
-    names.REDIS_BACK: "Redis answers again".format_map,
+    names.REDIS_BACK: "Redis replies again".format_map,
     names.REDIS_EVICTS_KEYS: "Redis is set to drop keys when its memory is full: {policy}".format_map,
     names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
     names.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,

@@ -53,7 +53,7 @@ class AddressPrepared(NamedTuple):
 class ListeningAt(NamedTuple):
     """The master listens on an address for the exporter."""
 
-    place: str  # the address, or "" for none
+    address: str  # the address, or "" for none
     error: str = ""  # why the master kept the previous address
 
 

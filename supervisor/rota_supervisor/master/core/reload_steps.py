@@ -13,7 +13,7 @@ from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.rules import compared_with_code
-from rota_supervisor.control.port import Answer
+from rota_supervisor.control.port import ControlReply
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
@@ -89,7 +89,7 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 
 def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
     """Note the exporter's address. If the previous address is taken by now, the master keeps the current one."""
-    state.place = event.place
+    state.listen_address = event.address
     return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
 
@@ -276,7 +276,7 @@ def stopped(state: MasterState, now: float) -> list[do.Effect]:
     return given_up(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 
 
-def _reply(state: MasterState, reloads: list[Reload], outcome: Answer, now: float) -> list[do.Effect]:
+def _reply(state: MasterState, reloads: list[Reload], outcome: ControlReply, now: float) -> list[do.Effect]:
     _remember(state, reloads, outcome, now)
     return [do.Respond(reload.ticket, outcome) for reload in reloads]
 

@@ -16,7 +16,7 @@ from rota.telemetry import log_events as names
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import schedules_without_queue
-from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import ControlReply, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import process_settings, reload_steps, targets
@@ -182,7 +182,7 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
 # want afterwards is compared with the one that is wanted now.
 
 
-def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
+def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> ControlReply:
     """Return the reply to `reload --dry-run`: the differences, the steps, and the faults that would prevent it."""
     loaded = reload.read
     changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
@@ -222,7 +222,7 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
         return copy.last_reload["faults"], []
     after, keys = _fleet_of(copy), [row["key"] for row in changes]
     steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
-    return [], steps or ["no process is touched: the master takes notice" if keys else "nothing changes"]
+    return [], steps or ["no process is replaced: only the master uses the change" if keys else "nothing changes"]
 
 
 def _fleet_of(state: MasterState) -> _Fleet:

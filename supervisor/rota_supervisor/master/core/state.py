@@ -136,7 +136,7 @@ class FleetEvents:
 class Shown:
     """The output that people, probes and service managers were last shown, so that only changes are sent."""
 
-    notice: MasterSnapshot = field(default_factory=MasterSnapshot)
+    master_snapshot: MasterSnapshot = field(default_factory=MasterSnapshot)
     conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)  # the logged state of each pool
     # Desired workers by pool, and workers by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
@@ -189,7 +189,7 @@ class MasterState:
     eviction_policy: str = ""  # the policy when it was last found to have changed, or "" if it never has
 
     # The exporter and the clock
-    place: str = ""  # the address on which the exporter listens, or "" for none
+    listen_address: str = ""  # the address on which the exporter listens, or "" for none
     started_at: float = 0.0
     awake_since: float = 0.0  # when the master last found that it had been stopped or the machine had slept
     ticked_at: float = 0.0  # the time of the last tick

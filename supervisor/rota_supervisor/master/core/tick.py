@@ -112,9 +112,9 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
 
 def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
     """Register the owners of all workers that a tick starts in one call."""
-    places = tuple(place for effect in effects if isinstance(effect, do.Register) for place in effect.places)
+    slots = tuple(slot for effect in effects if isinstance(effect, do.Register) for slot in effect.slots)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
-    return [*others, do.Register(places, state.config.lease.seconds)] if places else others
+    return [*others, do.Register(slots, state.config.lease.seconds)] if slots else others
 
 
 # Recovery of the back-offs

@@ -55,7 +55,7 @@ class ListenSocket:
             self.use(effect.listen)
         except Failure as failure:
             error = str(failure)
-        self._happened(ListeningAt(self.place, error))
+        self._happened(ListeningAt(self.address, error))
 
     def drop_prepared(self, _effect: do.DropPreparedAddress | None = None) -> None:
         """Release an address that will not be used: clients that connect would wait forever."""
@@ -77,7 +77,7 @@ class ListenSocket:
             if not or_next or taken.code is not ExitCode.TAKEN:
                 raise
             self._use_next(wanted, taken)
-        self._happened(ListeningAt(self.place))
+        self._happened(ListeningAt(self.address))
 
     def _use_next(self, wanted: str, taken: Failure) -> None:
         """Listen on the first free port after that of `wanted`. Raises `taken` if none is free.
@@ -128,10 +128,10 @@ class ListenSocket:
         """A warning that the port differs from the configured one, or "" if it does not."""
         if self._used.wanted not in self._instead:
             return ""
-        return f"{self._used.wanted} is taken: this fleet listens at {self.place}, set http.listen to keep a port"
+        return f"{self._used.wanted} is taken: this fleet listens at {self.address}, set http.listen to keep a port"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The actual `host:port`, with the port that the kernel picked for 0, or "" if there is no socket."""
         if self._used.listener is None:
             return ""

@@ -1,4 +1,4 @@
-"""The output of the master: its log, its metrics, the notice for the exporter, and reports of the fleet.
+"""The output of the master: its log, its metrics, the snapshot for the exporter, and reports of the fleet.
 
 The log also receives, as events, everything that Python and its libraries would write to standard error by themselves.
 There it would not be a line of the log. If no process reads standard error, such a write also blocks forever, while
@@ -26,13 +26,13 @@ from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import log_settings
-from rota_supervisor.control.port import Answer
+from rota_supervisor.control.port import ControlReply
 from rota_supervisor.fleet_snapshot import Member, Moment, member_in
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
 from rota_supervisor.master.core.death import shortened
-from rota_supervisor.master.core.fleet_status import notice_of, status
+from rota_supervisor.master.core.fleet_status import master_snapshot_of, status
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.processes import Stacks
@@ -114,11 +114,11 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
     )
 
 
-# Metrics and the notice
+# Metrics and the snapshot
 
 
 class Display:
-    """The metrics whose definitions are marked MASTER, and the notice for the exporter."""
+    """The metrics whose definitions are marked MASTER, and the snapshot for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -152,14 +152,14 @@ class Display:
         self._recorder.gauge(effect.gauge).set(time.time())
 
     def publish(self, _effect: do.PublishSnapshot) -> None:
-        """Publish the notice for the exporter."""
-        self._snapshot_area.publish(notice_of(self._state).to_json(self._snapshot_area.capacity))
+        """Publish the snapshot for the exporter."""
+        self._snapshot_area.publish(master_snapshot_of(self._state).to_json(self._snapshot_area.capacity))
 
 
 # The status of the fleet, and the stacks of its children
 
 
-def current_status(state: MasterState, memory: SlotMemory) -> Answer:
+def current_status(state: MasterState, memory: SlotMemory) -> ControlReply:
     """Return the current status of the fleet, from the master's state and the slots."""
     return status(state, _members(state, memory), Moment(boottime_seconds(), time.time()))
 

@@ -210,10 +210,10 @@ class RedisCalls:
     # Owners
 
     async def _register(self, effect: do.Register) -> None:
-        places = [f"{self._node}:{slot}" for slot, _ in effect.places]
-        command = self._store.register(round(effect.lease_seconds * MILLISECONDS), places)
+        names = [f"{self._node}:{slot}" for slot, _ in effect.slots]
+        command = self._store.register(round(effect.lease_seconds * MILLISECONDS), names)
         owners, sent_ns = await self._through_outages("register", command)
-        named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.places, owners, strict=True))
+        named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.slots, owners, strict=True))
         self._happened(seen.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
     async def _reap_owner(self, effect: do.ReapOwner) -> None:

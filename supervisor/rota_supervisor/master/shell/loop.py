@@ -23,7 +23,7 @@ from rota.child.child_process import boottime_seconds
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.control.port import Answer, ControlPort, RequestKind, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import ControlPort, ControlReply, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
@@ -217,17 +217,17 @@ class MasterPort(ControlPort):
         self._inbox = inbox
         self._memory = memory
         self._tickets = count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[ControlReply]] = {}
 
     def signalled(self, request: RequestKind) -> None:
         """Make the request of a signal or a changed file, for which no reply is sent."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
-    def status(self) -> Answer:
+    def status(self) -> ControlReply:
         """Return the current status of the fleet."""
         return current_status(self._inbox.state, self._memory)
 
-    def address(self) -> Answer:
+    def address(self) -> ControlReply:
         """Return the server, the namespace and the file, for those who may use the socket.
 
         The server's URL contains its password.
@@ -236,7 +236,7 @@ class MasterPort(ControlPort):
         server = {"redis_url": config.redis_url, "redis_credentials": config.redis_credentials}
         return {**server, "namespace": config.namespace, "file": file}
 
-    def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
+    def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. Its reply comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
         reply = self._waiting[ticket] = asyncio.get_running_loop().create_future()

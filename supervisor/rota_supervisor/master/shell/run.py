@@ -22,7 +22,7 @@ from rota_supervisor.code_probe import fetch_login
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config, ConfigError, Fault
 from rota_supervisor.control.port import RequestKind
-from rota_supervisor.control.socket_server import ControlPlace, serve_control
+from rota_supervisor.control.socket_server import ControlSocket, serve_control
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core import effects as do
@@ -108,7 +108,7 @@ class RunOptions(NamedTuple):
     loaded: Loaded  # the configuration
     reload: Callable[[], Loaded]  # reads the configuration again; raises ConfigError
     check_server: Callable[[], Sequence[str]]  # returns warnings; raises Failure if the server is not safe for a fleet
-    place: ControlPlace  # the control socket
+    control_socket: ControlSocket  # the control socket
     manager: NotifySocket  # the service manager, if any
     spawner: Spawner  # starts the children, and has started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` is set
@@ -137,7 +137,7 @@ def run_master(options: RunOptions) -> None:
             os.getpid(),
             redact(config.redis_url),
             options.import_paths,
-            str(options.place.path),
+            str(options.control_socket.path),
             manager.is_there,
             manager.watchdog_seconds,
             os.uname().nodename,
@@ -266,11 +266,11 @@ class _Master:
         listening.begin(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
             log.logger().warning(log_events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
-        log.logger().info(log_events.FLEET_STARTING, listen=listening.place)
+        log.logger().info(log_events.FLEET_STARTING, listen=listening.control_socket)
 
     async def _serve(self) -> None:
         """Serve the control socket, forever."""
-        async with serve_control(self._options.place, self._port):
+        async with serve_control(self._options.control_socket, self._port):
             await asyncio.Event().wait()
 
     async def close(self) -> None:
