@@ -98,7 +98,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "testing.eager",
         "testing.Ran",
         "testing.EndlessDrain",
-        "testing.NotAnswered",
+        "testing.NeedsServer",
         "testing.NotRun",
     ),
     "Errors and warnings": ("RotaError", "RotaWarning"),  # and all errors that have no other place

@@ -1,4 +1,4 @@
-"""What `rota.testing.capture` answers is what a server answers."""
+"""`rota.testing.capture` replies as a server does."""
 
 from dataclasses import replace
 

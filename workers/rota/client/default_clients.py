@@ -91,7 +91,8 @@ class DefaultClient:
     def forget(self) -> None:
         """Forget the clients, so that the next use makes new ones."""
         self.client = None
-        of_loops, self._of_loops = self._of_loops, {}
+        of_loops = self._of_loops
+        self._of_loops = {}
         for client in of_loops.values():
             client.close_soon()
 
@@ -173,7 +174,8 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
     """Make the default client enqueue to this server within a block, and restore it afterwards. For tests."""
-    configured, client_before = _default.configured, _default.client
+    configured = _default.configured
+    client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
     try:
         with default_client() as client:
@@ -293,7 +295,8 @@ class _Arguments(TypedDict):
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
     """Return the arguments of a client. `client_in` returns the application's Redis client of the right kind."""
     found = resolve(configured, os.environ, Path.cwd())
-    url, redis = found.redis_url, client_in(found)
+    url = found.redis_url
+    redis = client_in(found)
     if url is None and redis is None:
         if found.has_redis:
             raise NotConfigured(_OTHER_KIND.format(*_KINDS if found.redis is None else reversed(_KINDS)))

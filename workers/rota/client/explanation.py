@@ -194,7 +194,8 @@ def _queue_outlook(
     opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
     since = closed_since.get(queue.queue)
     if shut := dict(_shut_by(queue, running, since)) if _is_shut(queue, claims) else {}:
-        outlook, why = next(iter(shut)), "; ".join(shut.values())
+        outlook = next(iter(shut))
+        why = "; ".join(shut.values())
     else:
         outlook, why = _unshut(queue, order, claims)
     fields = queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap

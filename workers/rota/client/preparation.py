@@ -57,15 +57,19 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
         TypeError: If this is not a call, or an option has a wrong type.
     """
     try:
-        name, args, kwargs = call.name, call.args, call.kwargs
+        name = call.name
+        args = call.args
+        kwargs = call.kwargs
     except AttributeError:
         raise TypeError(why_no_call(call)) from None
     task = registry.get(name) if isinstance(name, str) else None
     if task is None:  # The name of a declared task was checked when it was declared.
         require_name("task name", name)
-        typed, options = None, _UNDECLARED
+        typed = None
+        options = _UNDECLARED
     else:
-        typed, options = task.typed, task.options
+        typed = task.typed
+        options = task.options
     task_id = fresh_id() if call.id is None else require_name("id", call.id)
     if typed is not None:
         args, kwargs = typed.dump(args, kwargs)

@@ -39,7 +39,8 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
     A record that is not valid is a ScheduleStatus with its error.
     """
     found: list[FoundSchedule | ScheduleStatus] = []
-    offset, page = 0, Page(0, 1, ())
+    offset = 0
+    page = Page(0, 1, ())
     while offset < page.total:
         page = yield from ask(store.page(offset))
         offset += SCHEDULES_A_PAGE
@@ -62,7 +63,8 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
         found = yield from require_schedule(store, name)
-        schedule, may_overlap = found.schedule, found.schedule.overlap == "queue"
+        schedule = found.schedule
+        may_overlap = found.schedule.overlap == "queue"
         body = body_of(schedule, task_id)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
         status, other = yield from ask(again)

@@ -193,7 +193,8 @@ def _why(state: State, follows: str) -> str:
 
 
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
-    entry, run = ended.entry, ended.run
+    entry = ended.entry
+    run = ended.run
     # Both are upper bounds of the time of the start: the worker's, and the end minus the run time.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0

@@ -6,14 +6,14 @@ with a server and workers, use the fixtures `rota_client` and `rota_fleet` of th
 
 from rota.testing.captures import Capture, CaptureClock, CapturedCall, EndlessDrain, capture
 from rota.testing.inline_runs import Ran, eager
-from rota.testing.stand_in import NotAnswered, NotRun
+from rota.testing.stand_in import NeedsServer, NotRun
 
 __all__ = [
     "Capture",
     "CaptureClock",
     "CapturedCall",
     "EndlessDrain",
-    "NotAnswered",
+    "NeedsServer",
     "NotRun",
     "Ran",
     "capture",

@@ -21,9 +21,9 @@ from rota.tasks.call import Call
 from rota.tasks.claimed_call import Preparer, Runnable
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import default_registry
-from rota.testing.inline_runs import IN_TESTS, Manner, Ran, raise_failure, run_attempt
-from rota.testing.kept_tasks import Books, KeptTask, WaitingTasks
-from rota.testing.stand_in import StandIn, standing_in
+from rota.testing.inline_runs import IN_TESTS, Ran, RunMode, raise_failure, run_attempt
+from rota.testing.kept_tasks import KeptTask, KeptTasks, WaitingTasks
+from rota.testing.stand_in import StandIn, stand_in_installed
 
 if TYPE_CHECKING:
     from rota.client.task import Task
@@ -81,8 +81,8 @@ class CapturedCall:
 
     def __str__(self) -> str:
         args, kwargs = self.bound
-        words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        return f"{self.task}({', '.join(words)}){self._options()}"
+        shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        return f"{self.task}({', '.join(shown)}){self._options()}"
 
     def _options(self) -> str:
         put_off = f" at={self.at.isoformat()}" if self.at else f" delay={self.delay:g}" if self.delay else ""
@@ -111,8 +111,10 @@ def read(body: bytes) -> Reading:
 
 def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
     """Return an enqueued task as the call that a test sees."""
-    body, reading = decode_body(new.body), read(new.body)
-    due, options = new.due.removesuffix(FRONT), reading.options
+    body = decode_body(new.body)
+    reading = read(new.body)
+    due = new.due.removesuffix(FRONT)
+    options = reading.options
     return CapturedCall(
         body.name,
         body.args,
@@ -144,10 +146,10 @@ class WantedCalls:
         self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
         if "args" in expected or "kwargs" in expected:
             self._values["bound"] = _bound(self.name, expected.get("args", ()), expected.get("kwargs", {}))
-        self._said = ", ".join(f"{name}={value!r}" for name, value in expected.items())
+        self._properties = ", ".join(f"{name}={value!r}" for name, value in expected.items())
 
     def __str__(self) -> str:
-        return f"{self.name} with {self._said}" if self._said else self.name
+        return f"{self.name} with {self._properties}" if self._properties else self.name
 
     def differences(self, call: CapturedCall) -> list[str]:
         """Return the names of the properties in which a call differs."""
@@ -168,7 +170,7 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[t
     return tuple(reading.args), dict(reading.kwargs)
 
 
-def said_of(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
+def list_of_calls(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
     """Return a text that lists what was enqueued instead, calls of the task first, each with its differences."""
     if not calls:
         return "nothing was enqueued"
@@ -222,7 +224,8 @@ class CaptureClock:
     def _move_to(self, now_us: int) -> datetime:
         if now_us < self.now_us:
             raise ValueError(f"the clock only moves on: it is {self.now}, {utc_datetime(now_us)} is before that")
-        before_us, self.now_us = self.now_us, now_us
+        before_us = self.now_us
+        self.now_us = now_us
         try:
             self._moved(before_us, now_us)
         except ValueError:  # The move is too long.
@@ -265,9 +268,9 @@ class Capture(Sequence[CapturedCall]):
         self.clock = CaptureClock(self._moved, at)
         self._schedules = schedules
         self._calls: list[CapturedCall] = []
-        self._books = Books(lambda: self.clock.now_us)
-        self._waiting = WaitingTasks(self._books)
-        self._stand_in = StandIn(self._books, self._accepted, _HOW_TO_RUN)
+        self._kept_tasks = KeptTasks(lambda: self.clock.now_us)
+        self._waiting = WaitingTasks(self._kept_tasks)
+        self._stand_in = StandIn(self._kept_tasks, self._accepted, _HOW_TO_RUN)
 
     # The calls
 
@@ -306,10 +309,10 @@ class Capture(Sequence[CapturedCall]):
         wanted = WantedCalls(task, expected)
         found = self._found(wanted)
         if not found and times is None:
-            raise AssertionError(f"no call of {wanted} was enqueued; {said_of(self._calls, wanted)}")
+            raise AssertionError(f"no call of {wanted} was enqueued; {list_of_calls(self._calls, wanted)}")
         if times is not None and len(found) != times:
             raise AssertionError(
-                f"{len(found)} calls of {wanted} were enqueued, not {times}; {said_of(self._calls, wanted)}"
+                f"{len(found)} calls of {wanted} were enqueued, not {times}; {list_of_calls(self._calls, wanted)}"
             )
         return found
 
@@ -317,7 +320,7 @@ class Capture(Sequence[CapturedCall]):
         """Assert that no matching call of the task was enqueued; without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
-            raise TypeError(f"say of which task no call is to have {', '.join(expected)}")
+            raise TypeError(f"name the task of which no call may have {', '.join(expected)}")
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
@@ -339,7 +342,7 @@ class Capture(Sequence[CapturedCall]):
             if len(ran) == most:
                 self._waiting.put_back(kept)
                 raise EndlessDrain(_endless(ran, most))
-            attempt = run_attempt(self._books, kept, self.clock.now_us, Manner(retries=True, limits=limits))
+            attempt = run_attempt(self._kept_tasks, kept, self.clock.now_us, RunMode(retries=True, limits=limits))
             ran.append(attempt)
             if kept.state is State.SCHEDULED:
                 self._waiting.add(kept)
@@ -360,7 +363,7 @@ class Capture(Sequence[CapturedCall]):
             return
         namespace = default_client().namespace
         for new in _occurrences_between(before_us, now_us):
-            _, kept = self._books.accept(namespace, new, Kind.PERIODIC)
+            _, kept = self._kept_tasks.accept(namespace, new, Kind.PERIODIC)
             if kept is not None:
                 self._accepted(namespace, [(new, kept)])
 
@@ -383,5 +386,5 @@ def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[C
     `wait` and `result` raise NotRun for tasks that were not drained.
     """
     calls = Capture(at=at, schedules=schedules)
-    with standing_in(calls._stand_in):  # noqa: SLF001 - of the same module
+    with stand_in_installed(calls._stand_in):  # noqa: SLF001 - of the same module
         yield calls

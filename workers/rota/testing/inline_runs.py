@@ -32,15 +32,15 @@ from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
 from rota.tasks.retry_rules import DeadReason
-from rota.testing.kept_tasks import OWNER, Books, KeptTask
-from rota.testing.stand_in import StandIn, standing_in
+from rota.testing.kept_tasks import OWNER, KeptTask, KeptTasks
+from rota.testing.stand_in import StandIn, stand_in_installed
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, AttemptMaker, ShortLimits
 from rota.worker.claims import Claimed
 from rota.worker.executor import Executor
 from rota.worker.redis_times import Anchor
 
-_LOOK_SECONDS: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 _limited: Final[list[TaskRecord]] = []  # the tasks that run under a soft limit
 IN_TESTS: Final = DefaultTerms()
 
@@ -74,7 +74,7 @@ def _install() -> None:
 def _watch(record: TaskRecord, over: threading.Event) -> None:
     main = threading.main_thread().ident
     assert main is not None
-    while not over.wait(_LOOK_SECONDS):
+    while not over.wait(_POLL_SECONDS):
         times = record.times()
         is_over = times is not None and 0 < times.soft_deadline_ns <= boottime_ns()
         if is_over or record.is_cancelled():
@@ -105,19 +105,20 @@ class Ran:
         return self.outcome in (RETRY, State.DEAD)
 
 
-class Manner(NamedTuple):
+class RunMode(NamedTuple):
     """The way in which tasks are run: whether failed ones are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
 
 
-def run_attempt(books: Books, kept: KeptTask, now_us: int, manner: Manner) -> Ran:
+def run_attempt(kept_tasks: KeptTasks, kept: KeptTask, now_us: int, mode: RunMode) -> Ran:
     """Make the next attempt of a task, and record its outcome. Raises KeyboardInterrupt."""
-    entry, attempt = kept.entry, _attempt(kept, now_us, manner)
-    books.settle(kept, attempt)
-    told = Ran(decode_body(kept.body).name, entry.id, entry.attempt, "", attempt.exception, attempt.error)
-    return _with_outcome(told, attempt.outcome, kept)
+    entry = kept.entry
+    attempt = _attempt(kept, now_us, mode)
+    kept_tasks.settle(kept, attempt)
+    ran = Ran(decode_body(kept.body).name, entry.id, entry.attempt, "", attempt.exception, attempt.error)
+    return _with_outcome(ran, attempt.outcome, kept)
 
 
 def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
@@ -154,23 +155,24 @@ def _returned(kept: KeptTask) -> Any:
         return None
 
 
-def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
+def _attempt(kept: KeptTask, now_us: int, mode: RunMode) -> Attempt:
     slot = Slot(memoryview(bytearray(METRICS_AT)), memoryview(bytearray(PROCESS_ROW_BYTES)))
-    limited = manner.limits and is_in_main_thread()
+    limited = mode.limits and is_in_main_thread()
     runner = _Runner(soft_limit if limited else SoftLimit())
     now_ns = boottime_ns()
     claimed = Claimed(kept.entry, kept.body, Anchor(now_us, now_ns, now_ns), 0, _LONGEST_NS)
     executor = _executor(slot, runner)
-    kept.state, kept.record = State.RUNNING, executor.record
+    kept.state = State.RUNNING
+    kept.record = executor.record
     try:
         with limit_enforced(executor.record) if limited else nullcontext():
             attempt = executor.attempt(claimed, now_ns)
     finally:
         runner.close()
-    assert isinstance(attempt, Attempt), "nobody asks before it starts"
+    assert isinstance(attempt, Attempt), "every task may start without a request"
     if isinstance(attempt.exception, KeyboardInterrupt):
         raise attempt.exception
-    if isinstance(attempt.outcome, RetryOutcome) and not manner.retries:
+    if isinstance(attempt.outcome, RetryOutcome) and not mode.retries:
         attempt.die(DeadReason.RETRIES, attempt.error, OWNER)
     executor.maker.call_failure_hooks(attempt)
     return attempt
@@ -209,7 +211,7 @@ class _Runner(Runner):
 
 
 _HOW_TO_RUN: Final = "eager() runs what a task enqueues after that task, so nothing in it can wait for that"
-_running: ContextVar["tuple[_Line, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
+_running: ContextVar["tuple[_EagerRuns, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
 """The block that runs the task of this context, and the tasks that the block runs after it."""
 
 
@@ -224,34 +226,34 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
     that is dead; otherwise only its handle reports that. Handles work inside the block, with results as workers keep
     them (`result_ttl`).
     """
-    line = _Line(Manner(retries, limits), raises=raises)
-    with standing_in(StandIn(line.books, line.accepted, _HOW_TO_RUN)):
-        yield line.ran
+    runs = _EagerRuns(RunMode(retries=retries, limits=limits), raises=raises)
+    with stand_in_installed(StandIn(runs.kept_tasks, runs.accepted, _HOW_TO_RUN)):
+        yield runs.ran
 
 
-class _Line:
+class _EagerRuns:
     """Runs tasks in the order in which they are enqueued. A task that another task enqueues goes to the end."""
 
-    def __init__(self, manner: Manner, *, raises: bool) -> None:
-        self.books = Books(_now_us)
+    def __init__(self, mode: RunMode, *, raises: bool) -> None:
+        self.kept_tasks = KeptTasks(_now_us)
         self.ran: list[Ran] = []
-        self._manner = manner
+        self._mode = mode
         self._raises = raises
 
     def accepted(self, _namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
         """Run the tasks now, or after the current task if this is called in one."""
-        line = deque(kept for _, kept in tasks)
+        accepted = deque(kept for _, kept in tasks)
         running = _running.get()
         if running is not None and running[0] is self:
-            running[1].extend(line)
+            running[1].extend(accepted)
         else:
-            self._run_all(line)
+            self._run_all(accepted)
 
-    def _run_all(self, line: deque[KeptTask]) -> None:
-        token = _running.set((self, line))
+    def _run_all(self, waiting: deque[KeptTask]) -> None:
+        token = _running.set((self, waiting))
         try:
-            while line:
-                kept = line.popleft()
+            while waiting:
+                kept = waiting.popleft()
                 if kept.ended is None:  # Otherwise it was cancelled.
                     self._run(kept)
         finally:
@@ -260,13 +262,13 @@ class _Line:
     def _run(self, kept: KeptTask) -> None:
         ran = self._attempt(kept)
         while ran.outcome == RETRY:
-            self.books.promote(kept)
+            self.kept_tasks.promote(kept)
             ran = self._attempt(kept)
         if self._raises and ran.outcome == State.DEAD:
             raise_failure(ran, kept)
 
     def _attempt(self, kept: KeptTask) -> Ran:
-        ran = run_attempt(self.books, kept, _now_us(), self._manner)
+        ran = run_attempt(self.kept_tasks, kept, _now_us(), self._mode)
         self.ran.append(ran)
         return ran
 

@@ -58,9 +58,9 @@ class KeptTask:
 
     def found(self) -> TaskState:
         """Return what the server would report about the task."""
-        return self._standing() if self.ended is None else self.ended
+        return self._live_state() if self.ended is None else self.ended
 
-    def _standing(self) -> TaskState:
+    def _live_state(self) -> TaskState:
         entry = self.entry
         return TaskState(
             self.state,
@@ -74,7 +74,7 @@ class KeptTask:
         )
 
 
-class Books:
+class KeptTasks:
     """The tasks of all namespaces, at the time that `now_us` returns. `on_end` is called for each task that has ended
     or is dead."""
 
@@ -118,7 +118,8 @@ class Books:
 
     def promote(self, kept: KeptTask) -> None:
         """Make a task ready, at or before its due time."""
-        kept.state, now_us = State.READY, self.now_us()
+        kept.state = State.READY
+        now_us = self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelStatus:
@@ -205,8 +206,8 @@ class Books:
 class WaitingTasks:
     """The tasks that wait to be drained: those that are ready, in order, and those that are due later."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, kept_tasks: KeptTasks) -> None:
+        self._kept_tasks = kept_tasks
         self._ready: deque[KeptTask] = deque()
         self._scheduled: list[_Due] = []
         self._numbers = count()
@@ -230,7 +231,7 @@ class WaitingTasks:
         while self._scheduled and self._scheduled[0].due_us <= now_us:
             kept = heapq.heappop(self._scheduled).kept
             if kept.state is State.SCHEDULED:
-                self._books.promote(kept)
+                self._kept_tasks.promote(kept)
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
@@ -269,6 +270,7 @@ def _due_us(due: str, now_us: int) -> int:
 
 def _written(entry: Entry) -> Entry:
     """Return the entry with its text updated from its fields."""
-    kind, counters = entry.kind.value, f"{entry.failures} 0 0 0 -"
+    kind = entry.kind.value
+    counters = f"{entry.failures} 0 0 0 -"
     text = f"{entry.id} {entry.queue} {kind} {entry.due_us} {entry.ready_us} {counters}"
     return entry._replace(text=text.encode())

@@ -17,7 +17,7 @@ from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
 from rota.protocol.wire import text_of, unpack
-from rota.testing.kept_tasks import Accepted, Books, KeptTask
+from rota.testing.kept_tasks import Accepted, KeptTask, KeptTasks
 
 _FIRST: Final = 7
 _FIELDS: Final = 5  # arguments per member
@@ -57,7 +57,7 @@ class KeptGroup:
         return first.id if first else ""
 
 
-class _Place(NamedTuple):
+class _Links(NamedTuple):
     # The group of a task, "" for none, and the tasks that follow it in its chain.
     group: str
     following: Sequence[NewTask]
@@ -67,13 +67,13 @@ class KeptGroups:
     """The chains and groups of all namespaces. `accepted` is called with the tasks that follow others, as with tasks
     that are enqueued."""
 
-    def __init__(self, books: Books, accepted: Accepted) -> None:
-        self._books = books
+    def __init__(self, kept_tasks: KeptTasks, accepted: Accepted) -> None:
+        self._kept_tasks = kept_tasks
         self._accepted = accepted
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._links: dict[tuple[str, str], _Links] = {}
         self._groups: dict[tuple[str, str], KeptGroup] = {}
-        books.on_end = self._ended
-        self.answers: dict[str, Callable[[str, Sequence[bytes]], object]] = {
+        kept_tasks.on_end = self._ended
+        self.handlers: dict[str, Callable[[str, Sequence[bytes]], object]] = {
             "add_members": self._add_members,
             "close_group": self._close,
             "cancel_group": self._cancel,
@@ -83,7 +83,7 @@ class KeptGroups:
 
     def clear(self) -> None:
         """Remove all chains and groups."""
-        self._places.clear()
+        self._links.clear()
         self._groups.clear()
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
@@ -95,8 +95,8 @@ class KeptGroups:
 
     def follows(self, namespace: str, task_id: str) -> str:
         """Return what a pending task follows, as `task ID` or `group ID`; "" if it follows nothing."""
-        for (of, before), place in self._places.items():
-            if of == namespace and any(new.id == task_id for new in place.following):
+        for (of, before), links in self._links.items():
+            if of == namespace and any(new.id == task_id for new in links.following):
                 return f"task {before}"
         for (of, group_id), group in self._groups.items():
             last = [new.id for text in (group.then, group.on_dead) for new in followers_of(text)]
@@ -110,7 +110,7 @@ class KeptGroups:
     def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
         """Return a group that has not ended, or that ended recently."""
         found = self._groups.get((namespace, group_id))
-        if found is None or found.ended_us is None or self._books.now_us() < found.ended_us + _REMEMBERED_US:
+        if found is None or found.ended_us is None or self._kept_tasks.now_us() < found.ended_us + _REMEMBERED_US:
             return found
         return None
 
@@ -119,7 +119,7 @@ class KeptGroups:
         group_id = text_of(name)
         found = self._find(namespace, group_id)
         if found is None and opens == b"1":
-            found = self._groups[namespace, group_id] = KeptGroup(then, on_dead, self._books.now_us())
+            found = self._groups[namespace, group_id] = KeptGroup(then, on_dead, self._kept_tasks.now_us())
         if group_id and (found is None or found.phase in _OVER):
             return Added(AddStatus.ENDED, found.cursor if found else 0, ())
         if found is not None and cursor and int(cursor) != found.cursor:
@@ -131,53 +131,54 @@ class KeptGroups:
 
     def _take(self, namespace: str, group_id: str, args: Sequence[bytes]) -> Added:
         found = self._groups.get((namespace, group_id))
-        words: list[Enqueued] = []
+        replies: list[Enqueued] = []
         taken: list[tuple[NewTask, KeptTask]] = []
         for at in range(0, len(args), _FIELDS):
             new, following = _member(args[at : at + _FIELDS])
-            word, kept = self._books.accept(namespace, new)
-            words.append(word)
+            reply, kept = self._kept_tasks.accept(namespace, new)
+            replies.append(reply)
             if kept is not None:
                 taken.append((new, kept))
-                self._place(namespace, new, _Place(group_id, following))
+                self._add_links(namespace, new, _Links(group_id, following))
         if found is not None:
             found.total += len(taken)
         self._accepted(namespace, taken)
         self._end_if_over(namespace, group_id)
-        return Added(AddStatus.OK, found.cursor if found else 0, tuple(words))
+        return Added(AddStatus.OK, found.cursor if found else 0, tuple(replies))
 
-    def _place(self, namespace: str, new: NewTask, place: _Place) -> None:
-        self._places[namespace, new.id] = place
-        if place.group:
-            self._groups[namespace, place.group].live.add(new.id)
+    def _add_links(self, namespace: str, new: NewTask, links: _Links) -> None:
+        self._links[namespace, new.id] = links
+        if links.group:
+            self._groups[namespace, links.group].live.add(new.id)
 
     def _ended(self, kept: KeptTask, how: State) -> None:
-        namespace, task_id = kept.namespace, kept.entry.id
-        place = self._places.pop((namespace, task_id), None)
-        if place is None:
+        namespace = kept.namespace
+        task_id = kept.entry.id
+        links = self._links.pop((namespace, task_id), None)
+        if links is None:
             return
-        goes_on = how is State.DONE and bool(place.following)
-        if not place.group:
+        goes_on = how is State.DONE and bool(links.following)
+        if not links.group:
             if goes_on:
-                self._follow(namespace, place)
+                self._follow(namespace, links)
             return
-        found = self._groups[namespace, place.group]
+        found = self._groups[namespace, links.group]
         found.live.discard(task_id)
         if not goes_on:
             found.ended[how] += 1
-        elif found.is_cancelled or not self._follow(namespace, place):
+        elif found.is_cancelled or not self._follow(namespace, links):
             found.ended["cancelled"] += 1
-        self._end_if_over(namespace, place.group)
+        self._end_if_over(namespace, links.group)
 
-    def _follow(self, namespace: str, place: _Place) -> str:
+    def _follow(self, namespace: str, links: _Links) -> str:
         """Enqueue the first of the following tasks. Returns its id, or "" if there is none or its id is taken."""
-        if not place.following:
+        if not links.following:
             return ""
-        new, *rest = place.following
-        _, kept = self._books.accept(namespace, new)
+        new, *rest = links.following
+        _, kept = self._kept_tasks.accept(namespace, new)
         if kept is None:
             return ""
-        self._place(namespace, new, _Place(place.group, rest))
+        self._add_links(namespace, new, _Links(links.group, rest))
         self._accepted(namespace, [(new, kept)])
         return new.id
 
@@ -185,10 +186,11 @@ class KeptGroups:
         found = self._groups.get((namespace, group_id))
         if found is None or found.live or found.phase in (GroupPhase.OPEN, GroupPhase.ENDED):
             return
-        found.phase, found.ended_us = GroupPhase.ENDED, self._books.now_us()
+        found.phase = GroupPhase.ENDED
+        found.ended_us = self._kept_tasks.now_us()
         last = found.on_dead if found.ended["dead"] and found.on_dead else found.then
         if not found.is_cancelled:
-            found.followed_by = self._follow(namespace, _Place("", list(followers_of(last))))
+            found.followed_by = self._follow(namespace, _Links("", list(followers_of(last))))
 
     def _close(self, namespace: str, args: Sequence[bytes]) -> bool:
         found = self._find(namespace, text_of(args[0]))
@@ -202,7 +204,8 @@ class KeptGroups:
         found = self._find(namespace, text_of(args[0]))
         if found is None or found.phase is GroupPhase.ENDED:
             return CancelledGroup(is_known=False, cursor="0", ids=())
-        found.phase, found.is_cancelled = GroupPhase.CANCELLED, True
+        found.phase = GroupPhase.CANCELLED
+        found.is_cancelled = True
         ids = tuple(found.live)
         self._end_if_over(namespace, text_of(args[0]))
         return CancelledGroup(is_known=True, cursor="0", ids=ids)
@@ -228,7 +231,7 @@ class NotRun(WaitTimeout):
     """A wait for a task that has not been run. With workers, the wait would not have ended, or not in time."""
 
 
-class NotAnswered(RotaError, NotImplementedError):
+class NeedsServer(RotaError, NotImplementedError):
     """A command that only a real server can process, but that was sent to the stand-in."""
 
 
@@ -236,44 +239,45 @@ class StandIn:
     """Accepts the tasks that clients enqueue, passes them to `accepted`, and replies to queries about them.
     `how_to_run` explains, in errors, what a test must do to run a task."""
 
-    def __init__(self, books: Books, accepted: Accepted, how_to_run: str) -> None:
-        self._books = books
+    def __init__(self, kept_tasks: KeptTasks, accepted: Accepted, how_to_run: str) -> None:
+        self._kept_tasks = kept_tasks
         self._accepted = accepted
         self._how_to_run = how_to_run
-        self._groups = KeptGroups(books, accepted)
+        self._groups = KeptGroups(kept_tasks, accepted)
 
     def clear(self) -> None:
         """Remove everything that was enqueued."""
-        self._books.clear()
+        self._kept_tasks.clear()
         self._groups.clear()
 
     def enqueue(self, namespace: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Accept the tasks of one call, and return the server's reply for each."""
-        taken = [(new, *self._books.accept(namespace, new)) for new in tasks]
+        taken = [(new, *self._kept_tasks.accept(namespace, new)) for new in tasks]
         self._accepted(namespace, [(new, kept) for new, _, kept in taken if kept is not None])
-        return [word for _, word, _ in taken]
+        return [reply for _, reply, _ in taken]
 
     def run(self, namespace: str, command: Command[T]) -> T:
-        """Report the state of a task, cancel a task, or run a command about groups. Raises NotAnswered for any other
+        """Report the state of a task, cancel a task, or run a command about groups. Raises NeedsServer for any other
         command."""
-        args, name = unpack(command.args), command.script.name
+        args = unpack(command.args)
+        name = command.script.name
         if name in ("status", "cancel"):
-            answer = self._books.state_of if name == "status" else self._books.cancel
-            return cast("T", answer(namespace, args[0].decode()))
-        if name not in self._groups.answers:
-            raise NotAnswered(
-                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel, and "
-                "what is done with groups, alone. The fixture rota_client has one"
+            handler = self._kept_tasks.state_of if name == "status" else self._kept_tasks.cancel
+            return cast("T", handler(namespace, args[0].decode()))
+        if name not in self._groups.handlers:
+            raise NeedsServer(
+                f"{name!r} needs a server: capture() and eager() have only enqueue, status, wait, result and cancel, "
+                "and what is done with groups. The fixture rota_client has a server"
             )
-        return cast("T", self._groups.answers[name](namespace, args))
+        return cast("T", self._groups.handlers[name](namespace, args))
 
     def wait(self, namespace: str, query: TaskQuery) -> TaskState:
         """Return the state of a task that has reached the goal. Raises NotRun if it has not."""
-        kept = self._books.find(namespace, query.task_id)
+        kept = self._kept_tasks.find(namespace, query.task_id)
         if kept is None and (before := self._groups.follows(namespace, query.task_id)):
             raise NotRun(f"{query.subject} is pending, as it follows {before}: {self._how_to_run}")
         if kept is None or kept.ended is not None or (query.goal is Goal.START and kept.state in _STARTED):
-            return self._books.state_of(namespace, query.task_id)
+            return self._kept_tasks.state_of(namespace, query.task_id)
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
 
     def wait_for_group(self, namespace: str, query: GroupQuery) -> Room:
@@ -285,9 +289,10 @@ class StandIn:
 
 
 @contextmanager
-def standing_in(interceptor: Interceptor) -> Iterator[None]:
+def stand_in_installed(interceptor: Interceptor) -> Iterator[None]:
     """Have the interceptor reply to all clients of this process, until the block ends."""
-    before, interception.interceptor = interception.interceptor, interceptor
+    before = interception.interceptor
+    interception.interceptor = interceptor
     try:
         yield
     finally:

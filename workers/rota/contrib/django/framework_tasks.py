@@ -38,7 +38,8 @@ if TYPE_CHECKING:  # only the stubs have type parameters for parameters and resu
     AnyTask: TypeAlias = Task[..., Any]
     AnyResult: TypeAlias = TaskResult[..., Any]
 else:
-    AnyTask, AnyResult = Task, TaskResult
+    AnyTask = Task
+    AnyResult = TaskResult
 
 __all__ = [
     "DEFAULT_TASK_QUEUE_NAME",
