@@ -61,7 +61,7 @@ def test_numbers_change_and_what_runs_is_shown_until_it_ends(fleet: RunningFleet
     tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # its lag
     before = tab.page.inner_text("#queues")
     fleet.release("seen")
-    tab.wait_for("document.getElementById('running').innerText.includes('Nothing runs')")
+    tab.wait_for("document.getElementById('running').innerText.includes('No task is running')")
     fleet.client.enqueue("hold", args=["seen-too"], queue="bulk", delay=600)
     tab.wait_for("(before) => document.getElementById('queues').innerText !== before", before)
 
@@ -191,7 +191,7 @@ def test_what_is_not_known_any_more_is_shown_as_such(fleet: RunningFleet, tab: T
     fleet.term()
     fleet.exit_code()
     tab.wait_for("document.body.classList.contains('stale')")
-    assert "has not answered for" in tab.page.inner_text("main")
+    assert "has not responded for" in tab.page.inner_text("main")
     assert "stale" in tab.page.inner_text("#live")
     until(lambda: tab.complaints, "the browser's words of a server that is gone")
     tab.complaints.clear()

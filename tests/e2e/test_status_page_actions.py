@@ -87,7 +87,7 @@ def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> Non
     tab.page.wait_for_selector("main button:has-text('Resume')")
     waits = client.enqueue("note", args=["waits"], queue="mail")
     do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
-    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without a press of "Look again"
+    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without a press of "Refresh"
     do(tab, "#/queues/mail", "Resume", "mail is open again")
     dead = client.enqueue("give_up", args=["dies"], queue="mail")
     dead.wait(30)

@@ -161,7 +161,7 @@ def test_letters_are_escaped_as_everywhere_else(tab: Tab) -> None:
 def test_durations_are_in_the_words_of_the_command_line(tab: Tab) -> None:
     durations = [0, 0.00042, 0.0421, 0.1, 1.24, 9.96, 10, 59.9, 60, 185, 3600, 7325, 90061, 172800]
     said = tab.page.evaluate(
-        "async (all) => { const { words } = await import('./text.js'); return all.map((each) => words(each)); }",
+        "async (all) => { const { duration } = await import('./text.js'); return all.map((each) => duration(each)); }",
         durations,
     )
     assert said == [in_words(each) for each in durations]
@@ -204,7 +204,7 @@ def test_what_people_do_is_confirmed_first(
     tab: Tab, answers: Answers, place: str, label: str, told: dict[str, Any]
 ) -> None:
     tab.page.evaluate("(place) => { location.hash = place; }", place)
-    for answer, is_done in (("Leave it", False), (label, True)):
+    for answer, is_done in (("Go back", False), (label, True)):
         tab.page.click(f"main button:has-text('{label}')")
         if "workers" in told:
             tab.page.fill("#confirm-workers", str(told["workers"]))

@@ -3,7 +3,7 @@
 import { post } from "./fetching.js";
 import { counted, printable } from "./text.js";
 
-const TOLD_MS = 6000;
+const SHOWN_MS = 6000;
 
 const of = (name) => document.getElementById(name);
 
@@ -14,12 +14,12 @@ export function onActed(listener) {
   acted = listener;
 }
 
-export const ask = {
-  pause: (queue) => confirm({ verb: "pause", queue }, `Pause queue ${queue}?`, "What runs goes on. What waits stays, and becomes late, until somebody resumes it.", "Pause"),
-  resume: (queue) => confirm({ verb: "resume", queue }, `Resume queue ${queue}?`, "Its tasks may start again at once.", "Resume"),
-  revive: (taskId) => confirm({ verb: "revive", task_id: taskId }, "Revive this task?", `${taskId} goes back to its queue, its failures forgiven.`, "Revive"),
-  cancel: (taskId) => confirm({ verb: "cancel", task_id: taskId }, "Cancel this task?", `${taskId} ends: at once if it waits; if it runs, rota.Cancelled is raised in it.`, "Cancel it"),
-  scale: (pool, workers) => confirm({ verb: "scale", pool, workers }, `Scale pool ${pool}`, `It has ${counted(workers, "worker")} now. The number holds until the configuration has another one, or the master ends.`, "Scale"),
+export const actions = {
+  pause: (queue) => confirm({ verb: "pause", queue }, `Pause queue ${queue}?`, "Running tasks continue. Waiting tasks stay in the queue until it is resumed, and may become late.", "Pause"),
+  resume: (queue) => confirm({ verb: "resume", queue }, `Resume queue ${queue}?`, "Its tasks can start again immediately.", "Resume"),
+  revive: (taskId) => confirm({ verb: "revive", task_id: taskId }, "Revive this task?", `${taskId} returns to its queue, and its failures are reset.`, "Revive"),
+  cancel: (taskId) => confirm({ verb: "cancel", task_id: taskId }, "Cancel this task?", `${taskId} ends immediately if it is waiting. If it is running, rota.Cancelled is raised in it.`, "Cancel it"),
+  scale: (pool, workers) => confirm({ verb: "scale", pool, workers }, `Scale pool ${pool}`, `It has ${counted(workers, "worker")} now. The new number applies until the configured number changes or the master stops.`, "Scale"),
 };
 
 function confirm(action, title, text, verb) {
@@ -40,17 +40,17 @@ function confirm(action, title, text, verb) {
 
 async function act(action) {
   try {
-    tell((await post("actions", action)).text, "good");
+    notify((await post("actions", action)).text, "good");
   } catch (fault) {
-    tell(fault.message, "bad");
+    notify(fault.message, "bad");
   }
   acted();
 }
 
-function tell(text, level) {
+function notify(text, level) {
   const toast = of("toast");
   toast.textContent = printable(text);
   toast.className = level;
   clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => { toast.textContent = ""; }, TOLD_MS);
+  toast.timer = setTimeout(() => { toast.textContent = ""; }, SHOWN_MS);
 }

@@ -1,7 +1,7 @@
 // Small charts of the last minutes, as lines and areas over equal steps. A step without a value is a gap.
 
 import { h } from "./dom.js";
-import { DASH, brief, clock, words } from "./text.js";
+import { DASH, brief, clock, duration } from "./text.js";
 
 const LAG_TICKS = [0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 360000];
 const LEAST_LAG = 0.001;
@@ -19,20 +19,20 @@ export function lagChart(about, history, steps, objective, objectiveName = "obje
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const ticks = LAG_TICKS.filter((tick) => tick <= top);
   const lines = [
-    { name: "p99", kind: "p99", values: history.p99, say: words },
-    { name: "p50", kind: "p50", values: history.p50, say: words },
+    { name: "p99", kind: "p99", values: history.p99, format: duration },
+    { name: "p50", kind: "p50", values: history.p50, format: duration },
   ];
   const chart = { title: `Lag of starts, ${about}`, heading: "Lag of starts", lines, steps, y: logarithmic(top) };
-  const shown = ticks.filter((_, place) => (ticks.length - 1 - place) % (ticks.length > 4 ? 2 : 1) === 0);
-  return figure({ ...chart, ticks: shown.map((tick) => [tick, words(tick).replace(".0", "")]), limit: objective, limitName: objectiveName });
+  const shown = ticks.filter((_, index) => (ticks.length - 1 - index) % (ticks.length > 4 ? 2 : 1) === 0);
+  return figure({ ...chart, ticks: shown.map((tick) => [tick, duration(tick).replace(".0", "")]), limit: objective, limitName: objectiveName });
 }
 
 export function rateChart(about, history, steps) {
   const perSecond = (counts) => counts.map((value) => (value === null ? null : value / steps.step_seconds));
-  const say = (value) => (value === null ? DASH : `${brief(value)}/s`);
+  const format = (value) => (value === null ? DASH : `${brief(value)}/s`);
   const lines = [
-    { name: "done", kind: "done", values: perSecond(history.done), say, area: true },
-    { name: "started", kind: "started", values: perSecond(history.started), say },
+    { name: "done", kind: "done", values: perSecond(history.done), format, area: true },
+    { name: "started", kind: "started", values: perSecond(history.started), format },
   ];
   const top = niceTop(Math.max(1, ...lines.flatMap((line) => line.values)));
   const ticks = [0, top / 2, top].map((tick) => [tick, brief(tick)]);
@@ -64,31 +64,31 @@ function spark(values, content) {
 function figure({ title, heading, lines, steps, y, ticks, limit, limitName }) {
   const length = Math.max(2, ...lines.map((line) => line.values.length));
   const at = pointedAt === null ? null : Math.min(length - 1, Math.round(pointedAt * (length - 1)));
-  const said = lines.map((line) => ({ ...line, value: at === null ? latest(line.values) : line.values[at] ?? null }));
+  const shownLines = lines.map((line) => ({ ...line, value: at === null ? latest(line.values) : line.values[at] ?? null }));
   const when = at === null ? "now" : clock(steps.ends_at - (length - 1 - at) * steps.step_seconds);
   return h("figure", { class: "chart" },
-    h("figcaption", {}, h("strong", {}, heading), h("span", { class: "legend" }, h("span", { class: "soft" }, when), said.map((line) =>
-      h("span", { class: `key ${line.kind}` }, line.name, " ", h("b", {}, line.say(line.value)))),
-      limit ? h("span", { class: "key limit" }, limitName, " ", h("b", {}, words(limit).replace(".0", ""))) : null)),
+    h("figcaption", {}, h("strong", {}, heading), h("span", { class: "legend" }, h("span", { class: "soft" }, when), shownLines.map((line) =>
+      h("span", { class: `key ${line.kind}` }, line.name, " ", h("b", {}, line.format(line.value)))),
+      limit ? h("span", { class: "key limit" }, limitName, " ", h("b", {}, duration(limit).replace(".0", ""))) : null)),
     h("div", { class: "plot", on: { pointermove: point, pointerleave: leave } },
       ticks.map(([tick, text]) => h("span", { class: "tick", css: { "--y": y(tick) } }, text)),
-      h("svg", { viewBox: `0 0 ${length - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": summary(title, said, limit, limitName) },
+      h("svg", { viewBox: `0 0 ${length - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": summary(title, shownLines, limit, limitName) },
         ticks.map(([tick]) => h("path", { class: "grid", d: `M0 ${y(tick)}H${length - 1}` })),
         limit ? h("path", { class: "limit", d: `M0 ${y(limit)}H${length - 1}` }) : null,
         lines.filter((line) => line.area).map((line) => h("path", { class: "area", d: area(line.values, y) })),
         [...lines].reverse().map((line) => h("path", { class: line.kind, d: path(line.values, y) })),
         at === null ? null : h("path", { class: "cursor", d: `M${at} 0V100` }))),
     h("div", { class: "times", "aria-hidden": "true" },
-      h("span", {}, `${words(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
+      h("span", {}, `${duration(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
 }
 
 // Returns the contents of a chart as a sentence.
-function summary(title, said, limit, limitName) {
-  const parts = said.map((line) => {
+function summary(title, shownLines, limit, limitName) {
+  const parts = shownLines.map((line) => {
     const known = line.values.filter((value) => value !== null);
-    return `${line.name} ${line.say(line.value)}, at most ${line.say(known.length ? Math.max(...known) : null)}`;
+    return `${line.name} ${line.format(line.value)}, at most ${line.format(known.length ? Math.max(...known) : null)}`;
   });
-  return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; ${limitName} ${words(limit)}` : ""}`;
+  return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; ${limitName} ${duration(limit)}` : ""}`;
 }
 
 export function latest(values) {
@@ -114,18 +114,18 @@ function niceTop(value) {
 
 function path(values, y) {
   let isBroken = true;
-  return values.map((value, place) => {
+  return values.map((value, index) => {
     const begins = isBroken;
     isBroken = value === null;
     if (isBroken) return "";
-    const isAlone = begins && (values[place + 1] ?? null) === null;
-    return `${begins ? "M" : "L"}${place} ${y(value)}${isAlone ? "h.01" : ""}`;
+    const isAlone = begins && (values[index + 1] ?? null) === null;
+    return `${begins ? "M" : "L"}${index} ${y(value)}${isAlone ? "h.01" : ""}`;
   }).join("");
 }
 
 function area(values, y) {
   if (!values.length) return "";
-  return `M0 100${values.map((value, place) => `L${place} ${y(value ?? 0)}`).join("")}L${values.length - 1} 100Z`;
+  return `M0 100${values.map((value, index) => `L${index} ${y(value ?? 0)}`).join("")}L${values.length - 1} 100Z`;
 }
 
 function point(event) {

@@ -3,7 +3,7 @@
 const TOKEN = "rota-token";
 const LIMIT_MS = 5000;
 
-let asking = null;
+let tokenRequest = null;
 
 export const get = (address) => send(address, {});
 
@@ -12,14 +12,14 @@ export const post = (address, body) => send(address, { method: "POST", body: JSO
 // Returns the reply as JSON. Throws an Error that states what is wrong.
 async function send(address, options) {
   const token = sessionStorage.getItem(TOKEN);
-  const answer = await reach(address, options, token);
-  if (answer.status === 401) {
-    if (token === sessionStorage.getItem(TOKEN)) await askForToken(token !== null); // unless another one was entered meanwhile
+  const response = await reach(address, options, token);
+  if (response.status === 401) {
+    if (token === sessionStorage.getItem(TOKEN)) await requestToken(token !== null); // unless another one was entered meanwhile
     return send(address, options);
   }
-  const said = await answer.json().catch(() => null);
-  if (!answer.ok || said === null) throw new Error(said?.error ?? `the exporter answers ${answer.status} ${answer.statusText}`);
-  return said;
+  const body = await response.json().catch(() => null);
+  if (!response.ok || body === null) throw new Error(body?.error ?? `the exporter responded with ${response.status} ${response.statusText}`);
+  return body;
 }
 
 async function reach(address, options, token) {
@@ -27,23 +27,23 @@ async function reach(address, options, token) {
   try {
     return await fetch(address, { ...options, headers, cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(LIMIT_MS) });
   } catch (fault) {
-    throw new Error(fault.name === "TimeoutError" ? `the exporter gave no answer within ${LIMIT_MS / 1000} s` : "the exporter cannot be reached");
+    throw new Error(fault.name === "TimeoutError" ? `the exporter did not respond within ${LIMIT_MS / 1000} s` : "the exporter cannot be reached");
   }
 }
 
 // All requests that need the token meanwhile wait for the same input.
-function askForToken(wasRefused) {
-  asking ??= new Promise((done) => {
+function requestToken(wasRefused) {
+  tokenRequest ??= new Promise((done) => {
     const dialog = document.getElementById("token");
     const field = document.getElementById("token-text");
     field.value = "";
     document.getElementById("token-refused").hidden = !wasRefused;
     dialog.onclose = () => {
       if (field.value.trim()) sessionStorage.setItem(TOKEN, field.value.trim());
-      asking = null;
+      tokenRequest = null;
       done();
     };
     dialog.showModal();
   });
-  return asking;
+  return tokenRequest;
 }

@@ -1,9 +1,9 @@
 // The running tasks, the processes, and the events of the fleet.
 
-import { ask } from "./actions.js";
+import { actions } from "./actions.js";
 import { h } from "./dom.js";
 import { bar, button, facts, id, isWanted, link, mark, number, section, soft, table } from "./parts.js";
-import { brief, clock, count, counted, moment, percent, words } from "./text.js";
+import { brief, clock, count, counted, moment, percent, duration } from "./text.js";
 
 const SHOWN = 60;
 const EVENTS_SHOWN = 40;
@@ -22,25 +22,25 @@ export function running(view, fits = () => true) {
   const rows = wanted.sort((a, b) => b.task_age_seconds - a.task_age_seconds).slice(0, SHOWN);
   const note = wanted.length > SHOWN ? `${count(wanted.length)}, the longest first; ${SHOWN} are shown` : `${count(wanted.length)}, the longest first`;
   return section("running", "Running now", note,
-    table("Running tasks", runningColumns(view), [{ rows }], (task) => `running/${task.process.slot}/${task.place}`, "Nothing runs."));
+    table("Running tasks", runningColumns(view), [{ rows }], (task) => `running/${task.process.slot}/${task.place}`, "No task is running."));
 }
 
 const runningColumns = (view) => [
   ["task", (task) => [h("span", { class: "name" }, link(`task/${task.task.id}`, task.task.name)), " ", id(task.task.id)]],
   ["queue", (task) => link(`queues/${task.task.queue}`, task.task.queue)],
   ["worker", (task) => link(`workers/${task.process.slot}`, `${task.process.slot}`), "number"],
-  ["started late by", (task) => words(task.lag_seconds), "number"],
-  ["running for", (task) => words(task.task_age_seconds), "number"],
+  ["started late by", (task) => duration(task.lag_seconds), "number"],
+  ["running for", (task) => duration(task.task_age_seconds), "number"],
   ["of its limit", ofLimit, "wide"],
   ["progress", (task) => progress(task.progress)],
-  ...(view.status.actions ? [["action", (task) => button("Cancel", () => ask.cancel(task.task.id), `Cancel ${task.task.id}`)]] : []),
+  ...(view.status.actions ? [["action", (task) => button("Cancel", () => actions.cancel(task.task.id), `Cancel ${task.task.id}`)]] : []),
 ];
 
 function ofLimit(task) {
   if (!task.limit_seconds) return soft("no limit");
   const share = task.task_age_seconds / task.limit_seconds;
   const left = task.left_seconds ?? task.limit_seconds - task.task_age_seconds;
-  const text = left < 0 ? mark("bad", `over ${words(task.limit_seconds, 1)}`) : `${words(left, 1)} left of ${words(task.limit_seconds, 1)}`;
+  const text = left < 0 ? mark("bad", `over ${duration(task.limit_seconds, 1)}`) : `${duration(left, 1)} left of ${duration(task.limit_seconds, 1)}`;
   return bar(share, text, { level: share > 1 ? "bad" : share > NEAR ? "warn" : "" });
 }
 
@@ -58,9 +58,9 @@ export function workers(view) {
     process.phase, ...process.tasks.flatMap((task) => [task.task.name, task.task.id, task.task.queue])));
   const rows = view.showsAll ? wanted : wanted.slice(0, SHOWN);
   return section("workers", "Workers", "and the other processes of this node",
-    table("Pools", poolColumns(view), [{ rows: status.pools }], (pool) => `pools/${pool.name}`, "The master has not said how many workers it wants."),
+    table("Pools", poolColumns(view), [{ rows: status.pools }], (pool) => `pools/${pool.name}`, "The master has not published its pools yet."),
     held(status),
-    table("Processes", processColumns, [{ rows }], (process) => `workers/${process.slot}`, filter ? "No process fits the filter." : "No process lives."),
+    table("Processes", processColumns, [{ rows }], (process) => `workers/${process.slot}`, filter ? "No process matches the filter." : "No process is running."),
     wanted.length > rows.length ? h("p", {}, button(`Show all ${count(wanted.length)}`, view.showAll)) : null);
 }
 
@@ -71,18 +71,18 @@ const poolColumns = ({ status }) => [
   ["not running", (pool) => Object.entries(pool.workers).filter(([state]) => state !== "running").map(([state, n]) => `${n} ${state}`).join(", ") || null],
   ["busy", (pool) => {
     const members = status.processes.filter((process) => isWorker(process) && (process.pool ?? pool.name) === pool.name);
-    const places = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
+    const slots = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
     const busy = members.reduce((sum, process) => sum + process.tasks.length, 0);
-    return bar(busy / Math.max(1, places), `${count(busy)} of ${count(places)}`, { level: places && busy >= places ? "warn" : "" });
+    return bar(busy / Math.max(1, slots), `${count(busy)} of ${count(slots)}`, { level: slots && busy >= slots ? "warn" : "" });
   }],
-  ...(status.actions ? [["action", (pool) => button("Scale", () => ask.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
+  ...(status.actions ? [["action", (pool) => button("Scale", () => actions.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
 
 // Returns why starts are held back.
 function held(status) {
   return status.held.map((row) => h("p", { class: "headline bad", key: `held-${row.role}-${row.pool}` },
-    `${row.role === "worker" ? `Pool ${row.pool}` : `The ${row.role}`} is held back (${row.state}) after ${counted(row.failures_in_a_row, "failure")} in a row; `
-    + `next try in ${words(row.next_try_seconds)}. The last one: ${row.last_error || "unknown"}`));
+    `${row.role === "worker" ? `Pool ${row.pool}` : `The ${row.role}`} is in ${row.state} after ${counted(row.failures_in_a_row, "failure")} in a row; `
+    + `next try in ${duration(row.next_try_seconds)}. The last failure: ${row.last_error || "unknown"}`));
 }
 
 const processColumns = [
@@ -93,9 +93,9 @@ const processColumns = [
     process.quiet && process.phase !== "quiet" ? mark("warn", "quiet") : null]],
   ["pid", (process) => (process.pid ? id(process.pid) : null), "number"],
   ["generation", (process) => process.generation ?? null, "number"],
-  ["last beat", (process) => (process.role === "zygote" || process.phase === null ? null : `${words(process.beat_age_seconds)} ago`), "number"],
+  ["last heartbeat", (process) => (process.role === "zygote" || process.phase === null ? null : `${duration(process.beat_age_seconds)} ago`), "number"],
   ["runs", (process) => (process.tasks.length ? process.tasks.slice(0, 3).map((task) =>
-    h("span", { class: "run", key: task.place }, link(`task/${task.task.id}`, task.task.name), soft(` for ${words(task.task_age_seconds, 1)}`)))
+    h("span", { class: "run", key: task.place }, link(`task/${task.task.id}`, task.task.name), soft(` for ${duration(task.task_age_seconds, 1)}`)))
     .concat(process.tasks.length > 3 ? [soft(`and ${process.tasks.length - 3} more`)] : []) : null)],
 ];
 
@@ -107,7 +107,7 @@ export function events(view, fits = () => true) {
     wanted.length ? h("ol", { class: "events", tabindex: "0", "aria-label": "Events" }, wanted.map((event) => h("li", { key: event.n, class: LEVELS[event.level] ?? "" },
       h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)),
       h("span", { class: "what" }, LEVELS[event.level] ? mark(LEVELS[event.level], event.event) : event.event),
-      h("span", {}, event.text)))) : h("p", { class: "empty" }, "Nothing happened lately."));
+      h("span", {}, event.text)))) : h("p", { class: "empty" }, "No recent events."));
 }
 
 export function restarts(view) {
@@ -116,11 +116,11 @@ export function restarts(view) {
   return section("restarts", "This node", status.node ?? null,
     facts([
       ["Version", status.version],
-      ["Runs since", status.started_at ? `${moment(status.started_at * 1000)}, ${words(status.at - status.started_at)}` : null],
+      ["Running since", status.started_at ? `${moment(status.started_at * 1000)}, ${duration(status.at - status.started_at)}` : null],
       ["Last reload", lastReload(status)],
       ["Last death", lastDeath(status)],
-      ["Quiet", status.quiet_seconds ? mark("warn", `for ${words(status.quiet_seconds)}: it starts nothing`) : null],
-      ["Clock", Math.abs(status.clock_offset_seconds ?? 0) > 1 ? mark("warn", `${words(Math.abs(status.clock_offset_seconds))} apart from that of Redis`) : null],
+      ["Quiet", status.quiet_seconds ? mark("warn", `for ${duration(status.quiet_seconds)}: it starts no tasks`) : null],
+      ["Clock", Math.abs(status.clock_offset_seconds ?? 0) > 1 ? mark("warn", `${duration(Math.abs(status.clock_offset_seconds))} off the Redis clock`) : null],
       ["Log", status.log_lines_dropped ? mark("warn", `${count(status.log_lines_dropped)} lines lost`) : null],
     ]),
     h("h3", {}, "Restarts"),
@@ -131,8 +131,8 @@ export function restarts(view) {
 function lastReload({ last_reload: reload }) {
   if (!reload) return null;
   const good = reload.result === "success";
-  const said = good ? reload.changes ?? [] : reload.faults ?? [];
-  return [mark(good ? "good" : "bad", good ? "in force" : "refused"), ` at ${clock(reload.at)}`, said.length ? soft(`: ${said.map(String).join("; ")}`) : null];
+  const details = good ? reload.changes ?? [] : reload.faults ?? [];
+  return [mark(good ? "good" : "bad", good ? "in force" : "refused"), ` at ${clock(reload.at)}`, details.length ? soft(`: ${details.map(String).join("; ")}`) : null];
 }
 
 function lastDeath({ last_death: death }) {
@@ -144,7 +144,7 @@ function lastDeath({ last_death: death }) {
 export function nodes(view) {
   const rows = (view.status.nodes ?? []).filter((node) => isWanted(view.filter, node.node));
   return section("nodes", "Nodes", "of this fleet, by their heartbeats", table("Nodes", nodeColumns, [{ rows }], (node) => `nodes/${node.node}`,
-    view.filter ? "No node fits the filter." : "Redis has not told of any."));
+    view.filter ? "No node matches the filter." : "Redis has not returned any node yet."));
 }
 
 const nodeColumns = [
@@ -153,9 +153,9 @@ const nodeColumns = [
   ["workers", (node) => `${count(node.workers)} of ${count(node.desired)}`, "number"],
   ["busy", (node) => bar((node.busy ?? 0) / Math.max(1, node.concurrency ?? 1), `${count(node.busy)} of ${count(node.concurrency)}`)],
   ["done a second", (node) => brief(node.done_per_second), "number"],
-  ["lag, p50 and p99", (node) => [soft(words(node.lag_p50_seconds)), " ", words(node.lag_p99_seconds)], "number"],
+  ["lag, p50 and p99", (node) => [soft(duration(node.lag_p50_seconds)), " ", duration(node.lag_p99_seconds)], "number"],
   ["late", (node) => (node.late >= 0.01 ? mark("warn", percent(node.late)) : node.late > 0 ? "< 1 %" : node.late === 0 ? soft("none") : null), "number"],
-  ["seen", (node) => `${words(node.seen_seconds_ago)} ago`, "number"],
+  ["seen", (node) => `${duration(node.seen_seconds_ago)} ago`, "number"],
   ["last death", (node) => node.last_death || null],
 ];
 
@@ -169,8 +169,8 @@ export function schedules(view) {
     ["task", (row) => row.task],
     ["when", (row) => row.when],
     ["last", (row) => moment(row.last_at)],
-    ["next in", (row) => row.error ? mark("bad", row.error) : row.state && row.state !== "waiting" ? mark("off", row.state) : words(row.next_in_seconds), "number"],
-  ], [{ rows }], (row) => `schedules/${row.name}`, "No schedule fits the filter."));
+    ["next in", (row) => row.error ? mark("bad", row.error) : row.state && row.state !== "waiting" ? mark("off", row.state) : duration(row.next_in_seconds), "number"],
+  ], [{ rows }], (row) => `schedules/${row.name}`, "No schedule matches the filter."));
 }
 
 export function groups(view) {
@@ -182,5 +182,5 @@ export function groups(view) {
     ["ended", (row) => bar((row.total - row.left) / Math.max(1, row.total), `${count(row.total - row.left)} of ${count(row.total)}`), "wide"],
     ["dead", (row) => (row.dead ? mark("bad", count(row.dead)) : number(0)), "number"],
     ["open since", (row) => moment(row.opened_at)],
-  ], [{ rows }], (row) => `groups/${row.id}`, "No group fits the filter."));
+  ], [{ rows }], (row) => `groups/${row.id}`, "No group matches the filter."));
 }

@@ -8,7 +8,7 @@ import { mark, soft } from "./parts.js";
 import { overview } from "./overview.js";
 import { queuePage } from "./queues.js";
 import { deadPage, forget, taskPage } from "./tasks.js";
-import { clock, printable, words } from "./text.js";
+import { clock, printable, duration } from "./text.js";
 
 const EVERY_MS = 2000;
 const STALE_MS = 3 * EVERY_MS;
@@ -17,10 +17,10 @@ const THEMES = ["auto", "light", "dark"];
 const SECTIONS = ["queues", "running", "events", "workers", "nodes", "schedules", "groups"];
 
 const of = (name) => document.getElementById(name);
-const view = { status: null, events: [], filter: "", showsAll: false, fault: "", answeredAt: 0, redraw, showAll };
+const view = { status: null, events: [], filter: "", showsAll: false, fault: "", respondedAt: 0, redraw, showAll };
 let isDrawing = false;
 let timer = null;
-let saidCause = "";
+let announcedCause = "";
 
 // Fetching
 
@@ -42,15 +42,15 @@ function take(status) {
   const last = view.events.at(-1)?.n ?? 0;
   if (isAnotherMaster) view.events = []; // its event numbers start again, so the request used the wrong one
   else view.events = [...view.events, ...status.events.filter((event) => event.n > last)].slice(-EVENTS_KEPT);
-  Object.assign(view, { status, fault: "", answeredAt: Date.now() });
-  say(status.headlines[0]);
+  Object.assign(view, { status, fault: "", respondedAt: Date.now() });
+  announce(status.headlines[0]);
 }
 
 // For screen readers: announced only when the cause changes, not every second.
-function say(line) {
+function announce(line) {
   const cause = `${line.level} ${line.where}`;
-  if (saidCause === cause) return;
-  saidCause = cause;
+  if (announcedCause === cause) return;
+  announcedCause = cause;
   render(of("spoken"), [line.text]);
 }
 
@@ -66,11 +66,11 @@ function redraw() {
 }
 
 function draw() {
-  const isStale = Boolean(view.fault) || Date.now() - view.answeredAt > STALE_MS;
+  const isStale = Boolean(view.fault) || Date.now() - view.respondedAt > STALE_MS;
   render(of("live"), [live(isStale)]);
   document.body.classList.toggle("stale", isStale && view.status !== null);
   if (!view.status) {
-    if (view.fault) render(of("main"), [h("p", { class: "headline bad first" }, `There is nothing to show yet: ${view.fault}`)]);
+    if (view.fault) render(of("main"), [h("p", { class: "headline bad first" }, `No data yet: ${view.fault}`)]);
     return;
   }
   const { fleet, node, version } = view.status;
@@ -87,12 +87,12 @@ function title() {
 }
 
 function live(isStale) {
-  if (!view.status) return soft("asking …");
+  if (!view.status) return soft("loading …");
   return isStale ? mark("bad", "stale") : mark("good", "live");
 }
 
 const staleness = () => h("p", { key: "stale", class: "headline bad first" }, h("span", { class: "sign", "aria-hidden": "true" }, "▲"),
-  h("span", {}, `The exporter has not answered for ${words((Date.now() - view.answeredAt) / 1000, 1)}${view.fault ? ` (${view.fault})` : ""}: what is below is of ${clock(view.answeredAt / 1000)}`));
+  h("span", {}, `The exporter has not responded for ${duration((Date.now() - view.respondedAt) / 1000, 1)}${view.fault ? ` (${view.fault})` : ""}: the data below is from ${clock(view.respondedAt / 1000)}`));
 
 const route = () => location.hash.replace(/^#\/?/, "").split("/").map(decode);
 
@@ -105,10 +105,10 @@ function decode(part) {
 }
 
 function page() {
-  const [place, name] = route();
-  const children = place === "queues" && name ? queuePage(view, name)
-    : place === "dead" ? deadPage(view, name ?? "")
-    : place === "task" && name ? taskPage(view, name)
+  const [kind, name] = route();
+  const children = kind === "queues" && name ? queuePage(view, name)
+    : kind === "dead" ? deadPage(view, name ?? "")
+    : kind === "task" && name ? taskPage(view, name)
     : null;
   return children ? h("article", { key: location.hash }, back(), children) : overview(view);
 }
@@ -128,8 +128,8 @@ function arrive() {
   if (arrivedAt === location.hash) return;
   const isFirst = arrivedAt === null;
   arrivedAt = location.hash;
-  const place = route().join("/");
-  const goal = of(place) ?? (place ? of("main").querySelector("article h2") : null);
+  const path = route().join("/");
+  const goal = of(path) ?? (path ? of("main").querySelector("article h2") : null);
   if (!goal) {
     if (!isFirst) scrollTo(0, 0);
     return;
@@ -139,7 +139,7 @@ function arrive() {
   target.focus({ preventScroll: true });
 }
 
-function lookAgain() {
+function refresh() {
   forget();
   poll();
 }
@@ -187,7 +187,7 @@ function press(event) {
 
 useTheme(THEMES.includes(localStorage.getItem("rota-theme")) ? localStorage.getItem("rota-theme") : "auto");
 onPointed(redraw);
-onActed(lookAgain);
+onActed(refresh);
 of("filter").addEventListener("input", () => filterBy(of("filter").value));
 of("theme").addEventListener("click", nextTheme);
 of("help").addEventListener("click", KEYS["?"]);

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { events, groups, isWorker, nodes, restarts, running, schedules, workers } from "./fleet.js";
 import { link, mark } from "./parts.js";
 import { isLate, queues } from "./queues.js";
-import { DASH, brief, count, words } from "./text.js";
+import { DASH, brief, count, duration } from "./text.js";
 
 const HEADLINES_SHOWN = 4;
 const SIGNS = { bad: "▲", warn: "◆", good: "✓" };
@@ -37,24 +37,24 @@ function headlines(lines) {
 }
 
 function headline(line, more = "") {
-  const isPlace = /^(queues|workers|pools|nodes)\//.test(line.where);
+  const hasLink = /^(queues|workers|pools|nodes)\//.test(line.where);
   return h("p", { class: `headline ${line.level} ${more}` }, h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[line.level]),
-    h("span", {}, line.text), isPlace ? link(line.where, "show") : null);
+    h("span", {}, line.text), hasLink ? link(line.where, "show") : null);
 }
 
 function tiles(status) {
   const members = status.processes.filter(isWorker);
   const busy = members.reduce((sum, process) => sum + process.tasks.length, 0);
-  const places = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
+  const slots = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
   const late = status.queues.filter(isLate).length;
   const p99 = status.lag?.p99_seconds;
   return h("dl", { key: "tiles", class: "tiles" },
     tile("Done a second", brief(status.rate?.done_per_second), "on this node"),
-    tile("Lag, p99", words(p99), `p50 ${words(status.lag?.p50_seconds)}`),
+    tile("Lag, p99", duration(p99), `p50 ${duration(status.lag?.p50_seconds)}`),
     tile("Late queues", count(late), late ? mark("bad", "over their objective") : "none over its objective"),
-    tile("Busy", `${count(busy)} of ${count(places)}`, !places ? "no worker runs here" : busy >= places ? mark("warn", "no worker is free") : `${count(places - busy)} free`),
+    tile("Busy", `${count(busy)} of ${count(slots)}`, !slots ? "no worker runs here" : busy >= slots ? mark("warn", "no worker is free") : `${count(slots - busy)} free`),
     tile("Waiting", total(status, "ready"), `${total(status, "scheduled")} scheduled`),
-    tile("Dead", total(status, "dead"), ["0", DASH].includes(total(status, "dead")) ? "tasks set aside" : link("dead", "look at them")));
+    tile("Dead", total(status, "dead"), ["0", DASH].includes(total(status, "dead")) ? "tasks set aside" : link("dead", "show them")));
 }
 
 const tile = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", { class: "soft" }, note)));

@@ -5,13 +5,13 @@ import { DASH, count } from "./text.js";
 
 const SIGNS = { bad: "▲", warn: "◆", good: "●", off: "■" };
 
-// A word with a symbol and a color, because neither of these suffices alone.
+// A text with a symbol and a color, because neither of these suffices alone.
 export const mark = (level, text) => h("span", { class: `mark ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
 
-// `where`: PLACE or PLACE/NAME of this page. If a name cannot be written in an address, there is no link.
+// `where`: KIND or KIND/NAME of this page. If a name cannot be written in an address, there is no link.
 export function link(where, text) {
-  const [place, ...name] = where.toWellFormed().split("/");
-  return h("a", { href: `#/${place}${name.length ? `/${encodeURIComponent(name.join("/"))}` : ""}` }, text);
+  const [kind, ...name] = where.toWellFormed().split("/");
+  return h("a", { href: `#/${kind}${name.length ? `/${encodeURIComponent(name.join("/"))}` : ""}` }, text);
 }
 
 export const soft = (...text) => h("span", { class: "soft" }, ...text);
@@ -33,21 +33,21 @@ export function table(caption, columns, groups, keyOf, note = "") {
       h("th", { role: "columnheader", scope: "col", class: kind }, head)))),
     groups.map((group) => h("tbody", { key: group.key, role: "rowgroup" },
       group.title ? groupRow(group, columns) : null,
-      group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, place) => cellOf(column, row, place)))))));
+      group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, index) => cellOf(column, row, index)))))));
 }
 
 // The head of a group, with the values of the whole group in the last columns.
 function groupRow({ title, cells }, columns) {
   const own = columns.length - cells.length;
   return h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: own }, title),
-    cells.map((content, place) => h("td", { role: "cell", class: content === null ? "none" : "wide", "data-head": columns[own + place][0] }, content ?? "")));
+    cells.map((content, index) => h("td", { role: "cell", class: content === null ? "none" : "wide", "data-head": columns[own + index][0] }, content ?? "")));
 }
 
 // A cell returns null for a value that is unknown or does not exist.
-function cellOf([head, cell, kind = ""], row, place) {
+function cellOf([head, cell, kind = ""], row, index) {
   const content = cell(row);
-  const plain = place ? { role: "cell" } : { role: "rowheader", scope: "row" };
-  return h(place ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
+  const plain = index ? { role: "cell" } : { role: "rowheader", scope: "row" };
+  return h(index ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
 }
 
 // A bar for a share of a whole, with a mark where it should be.
@@ -59,10 +59,10 @@ export function bar(share, text, { level = "", due = null } = {}) {
     h("span", {}, text));
 }
 
-export const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => isSaid(value)).map(([name, value]) =>
+export const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => isPresent(value)).map(([name, value]) =>
   h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 
-const isSaid = (value) => value !== null && value !== undefined && value !== "";
+const isPresent = (value) => value !== null && value !== undefined && value !== "";
 
 export const number = (value) => (value ? count(value) : h("span", { class: "zero" }, value === 0 ? "0" : DASH));
 
@@ -70,6 +70,6 @@ export const button = (text, act, label = null) => h("button", { type: "button",
 
 // Whether one of these texts contains the filter's text.
 export function isWanted(filter, ...texts) {
-  const asked = filter.trim().toLowerCase();
-  return !asked || texts.some((text) => String(text ?? "").toLowerCase().includes(asked));
+  const wanted = filter.trim().toLowerCase();
+  return !wanted || texts.some((text) => String(text ?? "").toLowerCase().includes(wanted));
 }

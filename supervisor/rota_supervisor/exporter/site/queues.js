@@ -1,11 +1,11 @@
-// Queues by tier: what waits, which queues are late, and whether each gets its share.
+// Queues by tier: waiting tasks, which queues are late, and whether each gets its share.
 
-import { ask } from "./actions.js";
+import { actions } from "./actions.js";
 import { lagChart, lagSpark, latest, rateChart, rateSpark } from "./charts.js";
 import { h } from "./dom.js";
 import { events, running } from "./fleet.js";
 import { bar, button, facts, isWanted, link, mark, number, section, soft, table } from "./parts.js";
-import { DASH, brief, count, counted, percent, words } from "./text.js";
+import { DASH, brief, count, counted, percent, duration } from "./text.js";
 
 const SHOWN = 60;
 const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
@@ -20,19 +20,19 @@ export function queues(view) {
   const groups = [...Map.groupBy(shown, (queue) => queue.tier)].sort(([a], [b]) => (a ?? Infinity) - (b ?? Infinity));
   const rows = groups.map(([tier, rows]) => ({ key: `tier-${tier}`, title: tierTitle(tier), cells: tierCells(rows, view), rows }));
   return section("queues", "Queues", `${count(status.queues.length)}, by tier`,
-    table("Queues by tier", columns(view), rows, (queue) => `queues/${queue.name}`, filter ? "No queue fits the filter." : "No queue is configured."),
+    table("Queues by tier", columns(view), rows, (queue) => `queues/${queue.name}`, filter ? "No queue matches the filter." : "No queue is configured."),
     wanted.length > shown.length ? h("p", {}, button(`Show all ${count(wanted.length)}`, view.showAll)) : null);
 }
 
 function tierTitle(tier) {
   if (tier === null) return "In no tier of this node";
-  return [`Tier ${tier}`, tier === 1 ? soft(" before all below") : null];
+  return [`Tier ${tier}`, tier === 1 ? soft(" served before all tiers below") : null];
 }
 
 function tierCells(rows, { status }) {
   const history = together(rows.map(historyOf).filter((each) => each !== NO_HISTORY));
   return [
-    h("span", { class: "trend" }, lagSpark(history, null), h("span", {}, soft("latest "), words(latest(history.p99)))),
+    h("span", { class: "trend" }, lagSpark(history, null), h("span", {}, soft("latest "), duration(latest(history.p99)))),
     h("span", { class: "trend" }, rateSpark(history), rate(history, status)),
     null,
   ];
@@ -63,7 +63,7 @@ const known = (queue, show) => (queue.state ? show(queue.state) : h("span", { cl
 
 function waiting(queue) {
   return known(queue, (state) => [number(state.ready),
-    state.ready ? h("span", { class: isOverObjective(queue, state.oldest_ready_age_seconds) ? "late" : "soft" }, ` oldest ${words(state.oldest_ready_age_seconds, 1)}`) : null]);
+    state.ready ? h("span", { class: isOverObjective(queue, state.oldest_ready_age_seconds) ? "late" : "soft" }, ` oldest ${duration(state.oldest_ready_age_seconds, 1)}`) : null]);
 }
 
 const isOverObjective = (queue, seconds) => queue.lag_objective_seconds !== null && seconds > queue.lag_objective_seconds;
@@ -73,7 +73,7 @@ export const isLate = (queue) => queue.late?.now || isOverObjective(queue, queue
 function lag(queue) {
   if (!queue.lag?.starts) return soft("no start lately");
   const late = isOverObjective(queue, queue.lag.p99_seconds);
-  return h("span", {}, soft(words(queue.lag.p50_seconds)), " ", late ? mark("bad", words(queue.lag.p99_seconds)) : h("b", {}, words(queue.lag.p99_seconds)));
+  return h("span", {}, soft(duration(queue.lag.p50_seconds)), " ", late ? mark("bad", duration(queue.lag.p99_seconds)) : h("b", {}, duration(queue.lag.p99_seconds)));
 }
 
 // Uses the last two steps, because one step is too short for a rare event.
@@ -94,8 +94,8 @@ function badges(queue) {
   if (isLate(queue)) found.push(mark("bad", "late"));
   if (state && !state.served) found.push(mark(state.ready ? "bad" : "off", "not served"));
   if (state?.condition_error) found.push(mark("bad", `condition ${state.closed_by} fails: ${state.condition_error}`));
-  if (state?.paused) found.push(mark("warn", `paused ${words(state.closed_age_seconds, 1)}`));
-  else if (state?.closed_by) found.push(mark("off", `closed by ${state.closed_by} ${words(state.closed_age_seconds, 1)}`));
+  if (state?.paused) found.push(mark("warn", `paused ${duration(state.closed_age_seconds, 1)}`));
+  else if (state?.closed_by) found.push(mark("off", `closed by ${state.closed_by} ${duration(state.closed_age_seconds, 1)}`));
   if (queue.pattern) found.push(soft(` counted as ${queue.pattern}`));
   return found.length ? h("span", { class: "badges" }, found) : null;
 }
@@ -105,21 +105,21 @@ function badges(queue) {
 export function queuePage(view, name) {
   const { status } = view;
   const queue = status.queues.find((each) => each.name === name);
-  if (!queue) return [h("h2", { tabindex: "-1" }, "Queue ", name), h("p", { class: "empty" }, "This fleet knows no such queue, or it is one of many that are not shown by name.")];
+  if (!queue) return [h("h2", { tabindex: "-1" }, "Queue ", name), h("p", { class: "empty" }, "No queue of this name is known, or it is one of many that are not shown by name.")];
   const state = queue.state;
   return [
     h("h2", { tabindex: "-1" }, "Queue ", h("span", { class: "name" }, queue.name), badges(queue)),
     status.headlines.filter((line) => line.where === `queues/${name}`).map((line) => h("p", { class: `headline ${line.level}` }, line.text)),
-    status.actions && state ? h("p", {}, state.paused ? button("Resume", () => ask.resume(name)) : button("Pause", () => ask.pause(name))) : null,
+    status.actions && state ? h("p", {}, state.paused ? button("Resume", () => actions.resume(name)) : button("Pause", () => actions.pause(name))) : null,
     h("div", { class: "charts" }, lagChart(name, historyOf(queue), status.history, queue.lag_objective_seconds), rateChart(name, historyOf(queue), status.history)),
     facts([
       ["Tier", queue.tier ?? "none of this node"],
       ["Weight", queue.weight],
       ["Share of its tier", queue.share === null ? null : share(queue)],
-      ["Objective", queue.lag_objective_seconds === null ? null : words(queue.lag_objective_seconds)],
-      ["Ready", state ? [count(state.ready), state.ready ? soft(`, the oldest for ${words(state.oldest_ready_age_seconds)}`) : null] : null],
+      ["Objective", queue.lag_objective_seconds === null ? null : duration(queue.lag_objective_seconds)],
+      ["Ready", state ? [count(state.ready), state.ready ? soft(`, the oldest for ${duration(state.oldest_ready_age_seconds)}`) : null] : null],
       ["Scheduled", state ? count(state.scheduled) : null],
-      ["Overdue", state ? [count(state.overdue), state.overdue ? soft(`, the oldest for ${words(state.oldest_overdue_age_seconds)}`) : null] : null],
+      ["Overdue", state ? [count(state.overdue), state.overdue ? soft(`, the oldest for ${duration(state.oldest_overdue_age_seconds)}`) : null] : null],
       ["Running", state ? count(state.inflight) : null],
       ["Dead", state ? link(`dead/${name}`, counted(state.dead, "task")) : null],
       ["Ended here", Object.entries(queue.processed).map(([outcome, n]) => `${count(n)} ${outcome}`).join(", ")],

@@ -1,18 +1,18 @@
-// Words and numbers in the form that people read.
+// Texts and numbers in the form that people read.
 
 const SHORT = { "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r" };
 
 // Returns text from outside as rota.printable shows it: it cannot hide anything or reorder the text around it.
 export function printable(text) {
   return String(text).replace(/(?! )[\p{C}\p{Z}]/gu, (letter) => SHORT[letter] ?? [...Array(letter.length).keys()]
-    .map((place) => "\\u" + letter.charCodeAt(place).toString(16).padStart(4, "0")).join(""));
+    .map((index) => "\\u" + letter.charCodeAt(index).toString(16).padStart(4, "0")).join(""));
 }
 
 export const DASH = "–";
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
 // Formats as `in_words` of rota.durations does: 42 ms, 4.2 s, 3 m 5 s, 2 d 1 h.
-export function words(seconds, units = 2) {
+export function duration(seconds, units = 2) {
   if (seconds === null || seconds === undefined) return DASH;
   if (seconds > 0 && seconds < 0.1) return `${Number((seconds * 1000).toPrecision(3))} ms`;
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
