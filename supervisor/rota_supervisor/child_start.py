@@ -38,7 +38,7 @@ from rota.child.slots import Slot
 from rota.server.logins import SharedLogins, fleet_login
 from rota_supervisor import messages
 from rota_supervisor.exits import print_crash
-from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, LAST_WORDS, Role
+from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, EXIT_REASON_MARK, Role
 from rota_supervisor.process import die_with_parent, nest_signals_safely, reopened, show_title, spawn_python, tie
 
 _MOST_BYTES: Final = 300
@@ -112,12 +112,12 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
 
-def leave_last_words(fd: int | None, reason: str) -> None:
+def write_exit_reason(fd: int | None, reason: str) -> None:
     """Write one line with the reason why this process exits."""
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
-        os.write(fd, f"{LAST_WORDS}{' '.join(reason.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
+        os.write(fd, f"{EXIT_REASON_MARK}{' '.join(reason.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
 
 
 def block_signals_at_exit() -> None:

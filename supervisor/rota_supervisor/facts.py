@@ -54,7 +54,7 @@ class TimelineRow:
 
 
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
-    """Return all known events of a task, in order of time. The last words of a dead task are stored separately."""
+    """Return all known events of a task, in order of time. The death record of a dead task is stored separately."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
     return sorted(moments, key=attrgetter("at"))  # stable: events of the same time keep their order
 

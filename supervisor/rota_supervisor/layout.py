@@ -17,7 +17,7 @@ CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
 DEATH_FD: Final = 4  # read end of the death pipe: readable when the master has died
 
 STACK_FILE: Final = "rota-stack"  # with slot and nonce, the name of a child's stack file
-LAST_WORDS: Final = "Last words: "  # in a stack file, precedes the reason why a child exits
+EXIT_REASON_MARK: Final = "Exit reason: "  # in a stack file, precedes the reason why a child exits
 OWNER_MARK: Final = "ROTA_OWNER"  # environment variable of processes that a task starts: the owner of the task
 
 

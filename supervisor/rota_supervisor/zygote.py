@@ -251,7 +251,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     try:
         return run_worker(settings, child)
     except StartFailed as failure:
-        child_start.leave_last_words(stack_fd, str(failure))
+        child_start.write_exit_reason(stack_fd, str(failure))
         return EXIT_CRASHED
 
 

@@ -84,7 +84,7 @@ def _effect(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     assert before != after
     if faults_of_change(before, after):
         return {REFUSED}
-    said = {EXPORTER if word == "listen" else word for word in change_between(before, after).words}
+    said = {EXPORTER if word == "listen" else word for word in change_between(before, after).changed_parts}
     return said.intersection(_ROLES)
 
 

@@ -161,5 +161,5 @@ def test_a_reload_says_that_schedules_have_changed(tmp_path: Path) -> None:
     before = loaded(tmp_path, FULL).config
     after = loaded(tmp_path, FULL.replace("0 3 *", "0 4 *")).config
 
-    assert change_between(before, after).words == ["schedules"]
+    assert change_between(before, after).changed_parts == ["schedules"]
     assert not change_between(before, after).code

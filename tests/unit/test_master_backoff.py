@@ -117,7 +117,7 @@ def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -
 
 
 def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> End:
-    return End(requested_at, at, ready_at=requested_at, in_task=in_task, words="killed by SIGSEGV")
+    return End(requested_at, at, ready_at=requested_at, in_task=in_task, text="killed by SIGSEGV")
 
 
 def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
@@ -214,12 +214,12 @@ def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person(
     backoff, shown = CALM, []
     for number in range(max(BUDGETS.values())):
         now = number * 10.0
-        end = End(now, now, words="left with exit code 3")
+        end = End(now, now, text="left with exit code 3")
         backoff = backoff.after_end(end, LIMITS)
         shown.append(backoff.condition(Role.WORKER))
     budget = BUDGETS[Role.WORKER]
     assert shown == [PoolState.RUNNING, *[PoolState.BACKOFF] * (budget - 2), PoolState.FATAL]
-    assert (backoff.failures_in_a_row, backoff.words) == (budget, "left with exit code 3")
+    assert (backoff.failures_in_a_row, backoff.last_end) == (budget, "left with exit code 3")
     assert backoff.allowance(backoff.wait_until, starting=0) == 1, "a probe goes on"
     assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 

@@ -26,7 +26,7 @@ POLLERS = Target(Role.POLLER, "pollers", 1, 1)
 def failed(times: int, backoff: StartBackoff = StartBackoff(ever_ready=True)) -> StartBackoff:  # noqa: B008 - frozen
     for number in range(times):
         now = number * 100.0
-        backoff = backoff.after_end(End(now, now, words=f"exit code {number}"), LIMITS)
+        backoff = backoff.after_end(End(now, now, text=f"exit code {number}"), LIMITS)
     return backoff
 
 
@@ -59,7 +59,7 @@ def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
 def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first(core: Core) -> None:
     core.state.backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
     shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
-    assert [(row.role, row.state, row.failures, row.words) for row in core.state.held] == [
+    assert [(row.role, row.state, row.failures, row.last_error) for row in core.state.held] == [
         ("poller", "fatal", BUDGETS[Role.POLLER], f"exit code {BUDGETS[Role.POLLER] - 1}"),
         ("worker", "backoff", 2, "exit code 1"),
     ]

@@ -21,7 +21,7 @@ from rota_supervisor.master.core.targets import Stage, Stop
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
 FATAL = f"Fatal Python error: Segmentation fault\n\n{STACK}"
-SAID = f"{STACK}Last words: a.b raised OSError\n"
+SAID = f"{STACK}Exit reason: a.b raised OSError\n"
 UNWANTED = "its generation or its pool is not wanted any more"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
@@ -149,21 +149,21 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
     ],
 )
 def test_the_words_tell_who_did_it_and_why(death: Death, words: str) -> None:
-    assert death.words.endswith(words)
-    assert fields_of(death)["words"] == death.words
+    assert death.text.endswith(words)
+    assert fields_of(death)["words"] == death.text
 
 
 def test_every_reason_has_words() -> None:
     for reason in Reason:
         for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "left with exit code 3")):
-            assert replace(died(child(), ending), reason=reason).words.startswith(how)
+            assert replace(died(child(), ending), reason=reason).text.startswith(how)
 
 
 def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> None:
-    early = died(child(ChildState.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).words
+    early = died(child(ChildState.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).text
     assert "another version of the package" in early
     assert "restart" in early
-    assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).words  # a task may leave with any code
+    assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).text  # a task may leave with any code
 
 
 def test_a_stack_that_was_asked_for_long_before_another_death_explains_nothing() -> None:
@@ -185,5 +185,5 @@ def test_a_stopped_child_and_the_kernels_evidence_are_told_only_when_they_are_th
 
 
 def test_of_a_signal_without_a_name_its_number_is_told() -> None:
-    assert died(child(), ProcessEnd(signal.SIGRTMIN + 3)).words == "killed by SIGRTMIN+3"
-    assert died(child(), ProcessEnd(33)).words == "killed by signal 33"
+    assert died(child(), ProcessEnd(signal.SIGRTMIN + 3)).text == "killed by SIGRTMIN+3"
+    assert died(child(), ProcessEnd(33)).text == "killed by signal 33"

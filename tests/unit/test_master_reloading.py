@@ -440,7 +440,7 @@ def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_
     key = PoolKey(role, pool, 2)
     reloads.settle({key: StartBackoff(failures=BUDGETS[role] - 1, ever_ready=True)})
     assert not answer.done()
-    reloads.settle({key: StartBackoff(failures=10, ever_ready=True, words="no database")})
+    reloads.settle({key: StartBackoff(failures=10, ever_ready=True, last_end="no database")})
     assert words in str(answer.result()["faults"])
     assert "no database" in str(answer.result()["faults"])
     assert reloads.state.config == CONFIG

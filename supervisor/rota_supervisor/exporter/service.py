@@ -154,7 +154,7 @@ def main() -> int:
     try:
         access = AccessRules(settings)
     except OSError as error:
-        child_start.leave_last_words(given.stack, f"[http] cannot be used: {error}")
+        child_start.write_exit_reason(given.stack, f"[http] cannot be used: {error}")
         return EXIT_NO_ACCESS
     process = ExporterProcess(
         memory, first.master_pid, entered.slot, layout.DEATH_FD, lambda: child_process.ring(given.bell)

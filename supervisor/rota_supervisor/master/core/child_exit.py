@@ -67,7 +67,7 @@ def not_started(
     failed = log(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
     if not _was_unwanted(child):
-        end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
+        end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, text=why)
         _feed_backoff(state, child, end)
     return [failed, do.CloseChannels(child.ref), *_give_back(state, child)]
 
@@ -107,7 +107,7 @@ def _end_of(death: Death) -> End:
         from_outside=death.is_from_outside,
         in_task=bool(event.tasks) or not event.slot_is_intact,
         has_worked=child.ready_at is not None and event.has_worked,
-        words=death.words,
+        text=death.text,
     )
 
 

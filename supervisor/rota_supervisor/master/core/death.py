@@ -14,7 +14,7 @@ from rota.child.slot_record import TaskInSlot
 from rota.durations import NANOSECONDS
 from rota.protocol.outcome import CRASHED
 from rota_supervisor.config.model import Limits
-from rota_supervisor.layout import LAST_WORDS, Role
+from rota_supervisor.layout import EXIT_REASON_MARK, Role
 from rota_supervisor.master.core.children import Child, ChildState, SentCancel
 from rota_supervisor.master.core.master_events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
@@ -160,13 +160,13 @@ class Death:
         return None if kill_after is None else (name, kill_after)
 
     @property
-    def words(self) -> str:
-        """The death in words, for example `killed by SIGKILL, by its master: it was one too many`."""
+    def text(self) -> str:
+        """The death as a text for people, for example `killed by SIGKILL, by its master: it was one too many`."""
         name, limit = self.event.ending.signal_name, self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
-        values = "" if name or self.child.ready_at is not None else last_words(self.event.stack)
-        return ended + self._why.format(value=value) + (f": {values}" if values else "")
+        reason = "" if name or self.child.ready_at is not None else exit_reason_in(self.event.stack)
+        return ended + self._why.format(value=value) + (f": {reason}" if reason else "")
 
     @property
     def _why(self) -> str:
@@ -189,8 +189,8 @@ class Death:
             (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
             (Reason.SIGNAL, name in _FATAL_SIGNALS, _NATIVE),
         )
-        usual = self.reason.facts.words
-        return next((words for reason, holds, words in special if holds and reason is self.reason), usual)
+        usual = self.reason.facts.text
+        return next((text for reason, holds, text in special if holds and reason is self.reason), usual)
 
     def stack(self, most: int) -> str:
         """Return the stack at the time of the failure or the kill in at most `most` characters, or "" if unknown."""
@@ -212,7 +212,7 @@ def fields_of(death: Death) -> dict[str, Any]:
             "generation": child.generation,
             "pool": child.pool if is_worker else None,
             "reason": death.reason.value,
-            "words": death.words,
+            "words": death.text,
             "idle": ran == 0 if is_worker and child.ready_at is not None else None,
             "tasks": ran if ran > 1 else None,
             "task": task.name if task else None,
@@ -231,7 +231,7 @@ def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED
     """
     values = {
         "reason": reason,
-        "error": death.words,
+        "error": death.text,
         "cause": death.reason.value,
         **_facts(death, task),
         "owner": death.child.owner,
@@ -282,9 +282,9 @@ def of_fatal_error(text: str) -> str:
     return text[at:] if at >= 0 else ""
 
 
-def last_words(text: str) -> str:
+def exit_reason_in(text: str) -> str:
     """Return the reason that a process wrote before it exited by itself, or "" if it wrote none."""
-    _, mark, values = text.rpartition(LAST_WORDS)
+    _, mark, values = text.rpartition(EXIT_REASON_MARK)
     return values.partition("\n")[0] if mark else ""
 
 

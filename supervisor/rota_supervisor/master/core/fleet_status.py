@@ -173,7 +173,7 @@ def _task(what: str) -> Callable[[Fields], str]:
     return lambda fields: f"task {fields.get('task', '')} {fields['task_id']} of queue {fields['queue']} {what}"
 
 
-_WORDS: Final[Mapping[str, Callable[[Fields], str]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     **dict.fromkeys(names.DEATHS, _death),
     names.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
     names.TASK_RETRIED: _task("was ended by its time limit, and is tried again"),
@@ -210,12 +210,12 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
     """
     known = state.events
     for effect in effects:
-        if not isinstance(effect, do.WriteLog) or effect.event not in _WORDS:
+        if not isinstance(effect, do.WriteLog) or effect.event not in _TEXTS:
             continue
         if effect.event in names.DEATHS and effect.level == "info":
             continue
         known.count += 1
-        text = _WORDS[effect.event](effect.fields)[:MOST_CHARACTERS]
+        text = _TEXTS[effect.event](effect.fields)[:MOST_CHARACTERS]
         known.last.append(FleetEvent(known.count, now, effect.level, effect.event, text, _bounded(effect.fields)))
 
 
@@ -268,7 +268,9 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
 def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
     """Return the pools in back-off, those that need a person first."""
     held = [
-        PoolInBackoff(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
+        PoolInBackoff(
+            target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.last_end
+        )
         for target, backoff, condition in pools
         if condition is not PoolState.RUNNING
     ]
@@ -297,7 +299,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) -> do.Effect:
     log, event = _LOGGED[condition]
-    failed = {"failures": backoff.failures_in_a_row, "words": backoff.words} if event != names.POOL_BACK else {}
+    failed = {"failures": backoff.failures_in_a_row, "words": backoff.last_end} if event != names.POOL_BACK else {}
     return log(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
 
 

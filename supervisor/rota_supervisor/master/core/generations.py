@@ -40,7 +40,7 @@ _MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` has a meaning even wit
 class Change:
     """The difference between two configurations."""
 
-    words: list[str]  # the changes as reported to people
+    changed_parts: list[str]  # the changes as reported to people
     code: bool  # whether modules are imported again
     pools: tuple[str, ...]  # the pools that are new or whose workers get different settings
 
@@ -61,8 +61,8 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
     # Some settings, such as the limits of draining, are read by the master alone.
     changed["rest"] = old != new and not any(changed.values())
     changed["workers"] |= fresh
-    words = [word for word, is_changed in changed.items() if is_changed]
-    return Change(words, code or fresh, (*stale, *(after.keys() - before.keys())))
+    changed_parts = [word for word, is_changed in changed.items() if is_changed]
+    return Change(changed_parts, code or fresh, (*stale, *(after.keys() - before.keys())))
 
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:

@@ -18,7 +18,7 @@ class Facts:
     """The consequences of a reason."""
 
     # The text after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit.
-    words: str = ""
+    text: str = ""
     limit: str = ""  # the name of the limit that was reached, as in the configuration
     is_expected: bool = False  # whether the child was asked to leave although it did nothing wrong
     is_explained: bool = True  # whether the master ended it, or knows why it ended
@@ -28,12 +28,12 @@ class Facts:
     counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
 
 
-def _hit(limit: str, words: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
-    return Facts(words, limit, dumps_stack=True, mark=mark)
+def _hit(limit: str, text: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
+    return Facts(text, limit, dumps_stack=True, mark=mark)
 
 
-def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
-    return Facts(words, limit, is_expected=True, blames_task=False, counted_as=counted_as)
+def _expected(text: str, *, limit: str = "", counted_as: str = "") -> Facts:
+    return Facts(text, limit, is_expected=True, blames_task=False, counted_as=counted_as)
 
 
 class Reason(StrEnum):

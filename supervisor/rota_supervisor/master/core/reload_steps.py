@@ -38,13 +38,13 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
     reload.differences = changes.in_lines(changes.differences(rollout.latest.config, rollout.latest.origins, loaded))
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
-    if "workers" not in change.words:
+    if "workers" not in change.changed_parts:
         return _apply_at_once(state, reload, change, now)
     proven = rollout.promoted and _has_ready_everywhere(state)
     pools = None if change.code else change.pools
     # A promoted candidate that is not proven is dropped in favour of the generation before it.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
-    state.loading = Loading(change.words, [reload])
+    state.loading = Loading(change.changed_parts, [reload])
     if proven and superseded.is_reload:  # It is in force, and stays so if the new candidate is refused.
         effects += _accepted(state, superseded, now)
         effects += given_up(state, OVERTAKEN, superseded.displaced_reloads, now)
@@ -60,9 +60,9 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
     """Put a configuration into force that changes nothing workers depend on."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
-        return [*effects, *_accepted(state, Loading(change.words, [reload]), now)]
+        return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]
     # The change belongs to the candidate, and is dropped with it if the candidate is refused.
-    state.loading.changes = sorted({*state.loading.changes, *change.words})
+    state.loading.changes = sorted({*state.loading.changes, *change.changed_parts})
     state.loading.reloads.append(reload)
     return effects
 
@@ -72,9 +72,9 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     before, wanted = state.config, state.wanted
     wanted.rollout = rollout
     state.keep_codes(rollout.generations)
-    words = changes.change_between(before, state.config).words
-    pollers = wanted.versions.pollers + ("pollers" in words)
-    exporter = wanted.versions.exporter + ("exporter" in words or "listen" in words)
+    changed = changes.change_between(before, state.config).changed_parts
+    pollers = wanted.versions.pollers + ("pollers" in changed)
+    exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
     wanted.scaling = wanted.scaling.after(rollout.sizes)
     if _to_be_announced(before) != _to_be_announced(state.config):
@@ -188,7 +188,7 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
     if child.role is not Role.ZYGOTE:
         return Fault(f"workers of pool {child.pool!r}", f"the start of one {late} (see @rota.on_worker_start)")
     path, what = (f"imports: {importing}", "it") if importing else ("imports", "the modules")
-    ended = f"ended its process: {death.words}{at}"
+    ended = f"ended its process: {death.changed_parts}{at}"
     return Fault(path, f"importing {what} {late if child.why is Reason.BOOT else ended}")
 
 
@@ -214,7 +214,7 @@ def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
     """Return the fault to report when the children of a pool never become READY, or no longer do."""
-    last = f", at last: {backoff.words}" if backoff.words else ""
+    last = f", at last: {backoff.changed_parts}" if backoff.changed_parts else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
         died = f"died {in_a_row} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"

@@ -49,7 +49,7 @@ class End:
     from_outside: bool = False  # whether it was killed by something other than the master or the kernel
     in_task: bool = False  # whether a task ran
     has_worked: bool = False  # whether it had finished a task before
-    words: str = ""
+    text: str = ""  # how it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StartBackoff:
     early_exit_at: float = -math.inf  # the time of the last early exit
     pause_seconds: float = 0.0  # how long a probe has to stay alive
     ready_at: float = math.inf  # the first READY since the last early exit
-    words: str = ""  # the death of the last child, in words
+    last_end: str = ""  # how the last child ended
 
     # Deaths
 
@@ -83,7 +83,7 @@ class StartBackoff:
             after = known.after_sudden_death(*times)
         else:
             return known
-        return replace(after, words=end.words)
+        return replace(after, last_end=end.text)
 
     def after_failed_start(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child requested at `requested_at` died before it was READY."""

@@ -345,14 +345,14 @@ class ScheduleDeclarer:
         other failures.
         """
         try:
-            words = await self._declare(schedules, ttl_ms)
+            statuses = await self._declare(schedules, ttl_ms)
         except Refused as error:
             self._log_refusal("declare", error)
             return
-        for name, word in words.items():
-            self._log(name, word)
-        self._declared |= {each.name: each for each in schedules if words[each.name] in _DECLARED}
-        self._known = words
+        for name, status in statuses.items():
+            self._log(name, status)
+        self._declared |= {each.name: each for each in schedules if statuses[each.name] in _DECLARED}
+        self._known = statuses
 
     async def withdraw(self, schedules: Collection[Declared], *, is_only_node: bool) -> None:
         """Forget the schedules that are no longer declared; remove them if no other node is alive.
@@ -372,8 +372,8 @@ class ScheduleDeclarer:
         retry declares the schedule again for this instant and removes it.
         """
         try:
-            [word] = await self._connection.run(self._store.declare(0, [gone]))
-            if word not in _DECLARED:
+            [status] = await self._connection.run(self._store.declare(0, [gone]))
+            if status not in _DECLARED:
                 return
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveStatus.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
@@ -385,15 +385,15 @@ class ScheduleDeclarer:
             log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 
     async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareStatus]:
-        words: dict[str, DeclareStatus] = {}
+        statuses: dict[str, DeclareStatus] = {}
         for at in range(0, len(schedules), SCHEDULES_A_CALL):
             batch = schedules[at : at + SCHEDULES_A_CALL]
-            statuses = await self._connection.run(self._store.declare(ttl_ms, batch))
-            words |= {each.name: word for each, word in zip(batch, statuses, strict=True)}
-        return words
+            reply = await self._connection.run(self._store.declare(ttl_ms, batch))
+            statuses |= {each.name: status for each, status in zip(batch, reply, strict=True)}
+        return statuses
 
-    def _log(self, name: str, word: DeclareStatus) -> None:
-        if word in (DeclareStatus.NEW, DeclareStatus.CHANGED):
-            log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=word is DeclareStatus.NEW)
-        elif word in _REASONS and self._known.get(name) is not word:
-            log.logger().warning(log_events.SCHEDULE_NOT_DECLARED, schedule=name, error=_REASONS[word])
+    def _log(self, name: str, status: DeclareStatus) -> None:
+        if status in (DeclareStatus.NEW, DeclareStatus.CHANGED):
+            log.logger().info(log_events.SCHEDULE_DECLARED, schedule=name, is_new=status is DeclareStatus.NEW)
+        elif status in _REASONS and self._known.get(name) is not status:
+            log.logger().warning(log_events.SCHEDULE_NOT_DECLARED, schedule=name, error=_REASONS[status])
