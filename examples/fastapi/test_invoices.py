@@ -38,5 +38,5 @@ def test_of_an_invoice_that_cannot_be_made_the_error_is_shown(browser: TestClien
 
 def test_without_a_server_a_request_is_refused(rota_client: rota.Client, browser: TestClient) -> None:
     rota.configure(redis_url="redis://127.0.0.1:1", namespace=rota_client.namespace)  # for this test only
-    answer = browser.post("/invoices/7")
-    assert (answer.status_code, "127.0.0.1:1" in answer.text) == (503, True)
+    response = browser.post("/invoices/7")
+    assert (response.status_code, "127.0.0.1:1" in response.text) == (503, True)

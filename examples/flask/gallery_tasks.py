@@ -7,5 +7,5 @@ import rota
 def make_thumbnail(name: str) -> str:
     """Make a thumbnail of a picture and return its name."""
     if not name.endswith(".png"):
-        raise rota.Dead(f"{name} is no picture")
+        raise rota.Dead(f"{name} is not a picture")
     return f"small-{name}"

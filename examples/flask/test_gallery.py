@@ -21,8 +21,8 @@ def test_an_upload_enqueues_the_thumbnail(browser: FlaskClient, rota_capture: Ca
 
 def test_without_a_server_an_upload_is_refused(browser: FlaskClient) -> None:
     rota.configure(redis_url="redis://127.0.0.1:1")
-    answer = browser.post("/pictures", data={"name": "cat.png"})
-    assert (answer.status_code, "127.0.0.1:1" in answer.text) == (503, True)
+    response = browser.post("/pictures", data={"name": "cat.png"})
+    assert (response.status_code, "127.0.0.1:1" in response.text) == (503, True)
 
 
 @pytest.mark.usefixtures("rota_fleet")
@@ -33,9 +33,9 @@ def test_a_fleet_makes_it(browser: FlaskClient) -> None:
 
 
 @pytest.mark.usefixtures("rota_fleet")
-def test_of_what_is_no_picture_the_error_is_shown(browser: FlaskClient) -> None:
+def test_the_error_of_a_file_that_is_not_a_picture_is_shown(browser: FlaskClient) -> None:
     task_id = browser.post("/pictures", data={"name": "cat.txt"}).get_json()["task"]
     rota.default_client().wait(task_id, timeout=30)
-    answer = browser.get(f"/tasks/{task_id}")
-    assert answer.status_code == 200
-    assert answer.get_json() == {"state": "dead", "error": "cat.txt is no picture"}
+    response = browser.get(f"/tasks/{task_id}")
+    assert response.status_code == 200
+    assert response.get_json() == {"state": "dead", "error": "cat.txt is not a picture"}

@@ -5,7 +5,7 @@ import os
 import rota
 
 
-def _tell(line: str) -> None:
+def _append(line: str) -> None:
     """Append a line in a single write, because several workers may write at once."""
     file = os.open("album.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -18,23 +18,23 @@ def _tell(line: str) -> None:
 def shrink(picture: str) -> None:
     """Shrink a picture. If the file is not a picture, the task is dead at once, because a retry cannot help."""
     if not picture.endswith(".png"):
-        raise rota.Dead(f"{picture} is no picture")
-    _tell(f"shrunk {picture}")
+        raise rota.Dead(f"{picture} is not a picture")
+    _append(f"shrunk {picture}")
 
 
 @rota.task(retries=3, time_limit=60)
 def publish(album: str) -> None:
     """Publish an album after all its pictures were shrunk."""
-    _tell(f"published {album}")
+    _append(f"published {album}")
 
 
 @rota.task(retries=3, time_limit=60)
 def invite(album: str) -> None:
     """Invite friends to an album after it was published."""
-    _tell(f"invited to {album}")
+    _append(f"invited to {album}")
 
 
 @rota.task(retries=3, time_limit=60)
 def complain(album: str) -> None:
     """Notify the owner that a file in an album is not a picture."""
-    _tell(f"something in {album} is no picture")
+    _append(f"something in {album} is not a picture")

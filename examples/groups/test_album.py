@@ -12,31 +12,31 @@ pytestmark = pytest.mark.usefixtures("rota_fleet")
 
 
 @pytest.fixture(autouse=True)
-def _told() -> Iterator[None]:
+def _no_lines() -> Iterator[None]:
     Path("album.txt").unlink(missing_ok=True)
     yield
     Path("album.txt").unlink(missing_ok=True)
 
 
-def told() -> list[str]:
+def lines() -> list[str]:
     return Path("album.txt").read_text().splitlines()
 
 
 def test_an_album_is_published_when_all_its_pictures_are_small_and_then_its_friends_are_invited() -> None:
     ended = upload("summer", ["sea.png", "sand.png"]).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
-    assert (ended.done, set(told()[:2])) == (2, {"shrunk summer/sea.png", "shrunk summer/sand.png"})
-    assert told()[2] == "published summer"
+    assert (ended.done, set(lines()[:2])) == (2, {"shrunk summer/sea.png", "shrunk summer/sand.png"})
+    assert lines()[2] == "published summer"
 
 
-def test_of_what_is_no_picture_the_owner_is_told() -> None:
+def test_the_owner_is_notified_of_a_file_that_is_not_a_picture() -> None:
     ended = upload("winter", ["snow.png", "readme.txt"]).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
     assert (ended.done, ended.dead) == (1, 1)
-    assert told() == ["shrunk winter/snow.png", "something in winter is no picture"]
+    assert lines() == ["shrunk winter/snow.png", "something in winter is not a picture"]
 
 
 def test_an_archive_of_any_size_is_published_in_the_end() -> None:
     ended = archive("archive", (f"{number}.png" for number in range(500))).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
-    assert (ended.done, told()[-1]) == (500, "published archive")
+    assert (ended.done, lines()[-1]) == (500, "published archive")

@@ -6,13 +6,13 @@ import rota
 from reports import make_report
 
 
-def ask(tenant: str, reports: int) -> None:
+def request(tenant: str, reports: int) -> None:
     """Enqueue this number of reports in the tenant's own queue."""
     for_tenant = make_report.using(queue=f"tenant-{tenant}")
     rota.enqueue_many(for_tenant.call(number) for number in range(reports))
-    print(f"tenant-{tenant} asked for {reports}")
+    print(f"tenant-{tenant} requested {reports} reports")
 
 
-ask("large", int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
-ask("blue", 10)
-ask("green", 10)
+request("large", int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+request("blue", 10)
+request("green", 10)

@@ -11,7 +11,7 @@ def make_report(number: int) -> None:
     """Make one report for the tenant whose queue this task came from."""
     time.sleep(0.005)
     task = rota.current_task()
-    line = f"{task.queue} report {number}, {task.lag_seconds:.3f} s after it was asked for\n"
+    line = f"{task.queue} report {number}, {task.lag_seconds:.3f} s after it was requested\n"
     file = os.open("reports.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, line.encode())  # a single write, because several workers may write at once

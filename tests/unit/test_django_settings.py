@@ -23,7 +23,7 @@ from support.django_project import set_up_again
         ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
         ({"redis_url": "redis://h", "timeout_seconds": 0}, 'ROTA["timeout_seconds"]: timeout_seconds must be'),
         ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
-        ({}, "Nothing says which server tasks go to: enqueueing will fail. Give ROTA["),
+        ({}, "No server is configured: enqueueing will fail. Give ROTA["),
     ],
 )
 def test_what_is_wrong_is_told_with_what_to_do(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,8 @@ def test_a_wrong_one_is_refused_where_nobody_ran_the_checks() -> None:
         ({"retires": 3}, 'TASKS["mail"]["OPTIONS"]: '),
         ({"retries": -1}, 'TASKS["mail"]["OPTIONS"]: retries must be 0 or more, got -1'),
         ({"queue": "mail"}, "each task names its queue, as queue_name"),
-        ({"priority_queues": {"high": "urgent"}}, "must say queues by priorities, as {50: "),
-        ({"priority_queues": {50: "a b"}}, "must say queues by priorities, as {50: "),
+        ({"priority_queues": {"high": "urgent"}}, "must map priorities to queues, as {50: "),
+        ({"priority_queues": {50: "a b"}}, "must map priorities to queues, as {50: "),
     ],
 )
 def test_wrong_options_of_a_backend_name_their_place(options: dict[str, Any], told: str) -> None:

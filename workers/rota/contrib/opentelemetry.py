@@ -32,12 +32,13 @@ from rota.tasks.registry import default_registry
 _SYSTEM: Final = {"messaging.system": "rota"}
 
 _Arguments = tuple[Any, ...]
-_Looked = tuple[_Arguments, Sequence[Call[Any]]]  # the arguments, with iterators read, and the calls in them, if known
-_Look = Callable[[_Arguments, dict[str, Any]], _Looked]
+_FoundCalls = tuple[_Arguments, Sequence[Call[Any]]]
+"""The arguments, with iterators read, and the calls in them, if known."""
+_FindCalls = Callable[[_Arguments, dict[str, Any]], _FoundCalls]
 
 
 @dataclass(slots=True)
-class _InForce:
+class _Instrumentation:
     """The arguments of `instrument`. `originals` are the wrapped methods, by class and name."""
 
     tracer: Tracer = field(default_factory=trace.NoOpTracer)
@@ -45,7 +46,7 @@ class _InForce:
     originals: dict[tuple[type, str], Any] = field(default_factory=dict)
 
 
-_in_force: Final = _InForce()
+_instrumentation: Final = _Instrumentation()
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bool = False) -> None:
@@ -57,11 +58,11 @@ def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bo
     The span of an attempt begins a trace of its own that is linked to the span of its enqueue. With `as_children` it is
     a child of that span instead. A second call changes the options of the first one.
     """
-    _in_force.tracer = trace.get_tracer("rota", __version__, tracer_provider)
-    _in_force.as_children = as_children
+    _instrumentation.tracer = trace.get_tracer("rota", __version__, tracer_provider)
+    _instrumentation.as_children = as_children
     around_task(_around_attempt)
     for owner, name, calls_in in _SENDING:
-        original = _in_force.originals.setdefault((owner, name), getattr(owner, name))
+        original = _instrumentation.originals.setdefault((owner, name), getattr(owner, name))
         setattr(owner, name, _traced(original, calls_in))
 
 
@@ -69,9 +70,9 @@ def uninstrument() -> None:
     """Undo `instrument`."""
     if _around_attempt in default_hooks.around:
         default_hooks.around.remove(_around_attempt)
-    for (owner, name), original in _in_force.originals.items():
+    for (owner, name), original in _instrumentation.originals.items():
         setattr(owner, name, original)
-    _in_force.originals.clear()
+    _instrumentation.originals.clear()
 
 
 # Attempts
@@ -84,8 +85,8 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
     again."""
     sent = _context_in(task.carried)
     producer = trace.get_current_span(sent).get_span_context()
-    is_child = _in_force.as_children
-    with _in_force.tracer.start_as_current_span(
+    is_child = _instrumentation.as_children
+    with _instrumentation.tracer.start_as_current_span(
         f"process {task.queue}",
         sent if is_child else trace.set_span_in_context(trace.INVALID_SPAN, sent),
         SpanKind.CONSUMER,
@@ -94,11 +95,11 @@ def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
         record_exception=False,
         set_status_on_exception=False,
     ) as span:
-        _tell_what_was_before(span, task)
+        _add_recovery_event(span, task)
         try:
             yield span
         except BaseException as error:
-            _tell_how_it_failed(span, error)
+            _record_failure(span, error)
             raise
 
 
@@ -127,7 +128,7 @@ def _of_attempt(task: CurrentTask | ClaimedTask) -> dict[str, AttributeValue]:
     }
 
 
-def _tell_what_was_before(span: Span, task: CurrentTask | ClaimedTask) -> None:
+def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
     """Add an event for an attempt that left no span because it ended with its worker."""
     if task.kind == Kind.RECOVERED.label:
         span.add_event("recovered", {"rota.task.crashes": task.crashes})
@@ -135,7 +136,7 @@ def _tell_what_was_before(span: Span, task: CurrentTask | ClaimedTask) -> None:
         span.add_event("retry", {"rota.task.attempt": task.attempt})
 
 
-def _tell_how_it_failed(span: Span, error: BaseException) -> None:
+def _record_failure(span: Span, error: BaseException) -> None:
     if isinstance(error, Retry | Cancelled):  # requested, so it is not a failure
         span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
         return
@@ -147,18 +148,18 @@ def _tell_how_it_failed(span: Span, error: BaseException) -> None:
 # Enqueues
 
 
-def _traced(method: Callable[..., Any], calls_in: _Look) -> Callable[..., Any]:
+def _traced(method: Callable[..., Any], calls_in: _FindCalls) -> Callable[..., Any]:
     @wraps(method)
     def sends(self: Any, *given: Any, **options: Any) -> Any:
         given, calls = calls_in(given, options)
         with _sending(calls) as span:
-            return _told(span, method(self, *given, **options))
+            return _with_message_id(span, method(self, *given, **options))
 
     @wraps(method)
     async def sends_async(self: Any, *given: Any, **options: Any) -> Any:
         given, calls = calls_in(given, options)
         with _sending(calls) as span:
-            return _told(span, await method(self, *given, **options))
+            return _with_message_id(span, await method(self, *given, **options))
 
     return sends_async if inspect.iscoroutinefunction(method) else sends
 
@@ -173,7 +174,9 @@ def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
         attributes["rota.task.name"] = calls[0].name
     elif calls:
         attributes["messaging.batch.message_count"] = len(calls)
-    with _in_force.tracer.start_as_current_span(f"send {queue}".rstrip(), None, SpanKind.PRODUCER, attributes) as span:
+    with _instrumentation.tracer.start_as_current_span(
+        f"send {queue}".rstrip(), None, SpanKind.PRODUCER, attributes
+    ) as span:
         along: dict[str, str] = {}
         propagate.inject(along)
         token = carried.set(along)
@@ -186,10 +189,10 @@ def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
             carried.reset(token)
 
 
-def _told(span: Span, answer: Any) -> Any:
-    if isinstance(task_id := getattr(answer, "id", None), str):
+def _with_message_id(span: Span, handle: Any) -> Any:
+    if isinstance(task_id := getattr(handle, "id", None), str):
         span.set_attribute("messaging.message.id", task_id)
-    return answer
+    return handle
 
 
 def _operation(name: str, queue: str) -> dict[str, AttributeValue]:
@@ -202,7 +205,7 @@ def _queue_of(call: Call[Any]) -> str:
     return call.queue or ("" if declared is None else declared.options.queue)
 
 
-def _in_one(given: _Arguments, options: dict[str, Any]) -> _Looked:
+def _in_one(given: _Arguments, options: dict[str, Any]) -> _FoundCalls:
     match given:
         case [str(name)]:
             return given, [Call(name, queue=options.get("queue"))]
@@ -212,7 +215,7 @@ def _in_one(given: _Arguments, options: dict[str, Any]) -> _Looked:
             return given, ()
 
 
-def _in_many(given: _Arguments, _options: dict[str, Any]) -> _Looked:
+def _in_many(given: _Arguments, _options: dict[str, Any]) -> _FoundCalls:
     match given:
         case [calls]:
             there = list(many(calls))
@@ -221,7 +224,7 @@ def _in_many(given: _Arguments, _options: dict[str, Any]) -> _Looked:
             return given, ()
 
 
-def _in_iterator(given: _Arguments, _options: dict[str, Any]) -> _Looked:
+def _in_iterator(given: _Arguments, _options: dict[str, Any]) -> _FoundCalls:
     return given, ()
 
 

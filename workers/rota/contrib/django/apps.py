@@ -114,7 +114,7 @@ def _without_server() -> Iterator[CheckMessage]:
         return
     if found.redis_url is None:
         hint = 'Give ROTA["redis_url"] in your settings, or the environment variable ROTA_REDIS_URL.'
-        yield Warning("Nothing says which server tasks go to: enqueueing will fail.", hint=hint, id="rota.W001")
+        yield Warning("No server is configured: enqueueing will fail.", hint=hint, id="rota.W001")
 
 
 TASKS_MODULE: Final = "tasks"

@@ -162,11 +162,11 @@ def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOption
         signature = inspect.signature(task.func)
         taken = list(signature.parameters.values())[1:]
         attempt.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]  # read by inspect
-    on_dead(_tell_death)
+    on_dead(_signal_death)
     return RotaTask(attempt, task.module_path, dataclasses.replace(options, queue=queue))
 
 
-def _tell_death(current: CurrentTask, _reason: str) -> None:
+def _signal_death(current: CurrentTask, _reason: str) -> None:
     task = declared.get(current.name)
     if task is not None:
         _finish(type(task.get_backend()), running_result(task, current, (), {}), TaskResultStatus.FAILED)

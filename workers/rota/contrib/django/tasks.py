@@ -36,7 +36,7 @@ PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400
 """How long the result of a task is kept, unless OPTIONS has another `result_ttl`."""
 
-ANSWER_SECONDS: Final = 5.0
+TRANSFER_SECONDS: Final = 5.0
 """How long the transfer of a stored result may take."""
 
 
@@ -109,7 +109,7 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 
 def _returned(task_id: str) -> Any:
     try:
-        return default_client().result(task_id, ANSWER_SECONDS)
+        return default_client().result(task_id, TRANSFER_SECONDS)
     except ResultNotStored:  # it expired in the meantime
         return None
 
@@ -129,7 +129,7 @@ def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
 
 def _checked_queues(alias: str, queues: Any) -> dict[int, str]:
     fault = ImproperlyConfigured(
-        f'TASKS["{alias}"]["OPTIONS"]["{PRIORITY_QUEUES}"] must say queues by priorities, '
+        f'TASKS["{alias}"]["OPTIONS"]["{PRIORITY_QUEUES}"] must map priorities to queues, '
         f'as {{50: "urgent", -50: "bulk"}}, got {queues!r}'
     )
     if not isinstance(queues, dict) or not all(isinstance(limit, int) and limit for limit in queues):

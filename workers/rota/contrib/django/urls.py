@@ -47,9 +47,9 @@ def steer_dead(request: HttpRequest) -> HttpResponse:
         client = default_client()
         chosen = request.POST.getlist("id")
         if "revive" in request.POST:
-            _say(request, _count(client.revive, chosen), "%d task revived", "%d tasks revived")
+            _report_success(request, _count(client.revive, chosen), "%d task revived", "%d tasks revived")
         elif "purge" in request.POST:
-            _say(request, _count(client.purge_dead, chosen), "%d task purged", "%d tasks purged")
+            _report_success(request, _count(client.purge_dead, chosen), "%d task purged", "%d tasks purged")
     except (RotaError, ValueError) as error:
         messages.error(request, str(error))
     return redirect("rota:fleet")
@@ -74,7 +74,7 @@ def _count(steer: Callable[[str], bool], ids: Sequence[str]) -> int:
     return sum(map(steer, ids))
 
 
-def _say(request: HttpRequest, count: int, one: str, many: str) -> None:
+def _report_success(request: HttpRequest, count: int, one: str, many: str) -> None:
     messages.success(request, ngettext(one, many, count) % count)
 
 
